@@ -1,0 +1,110 @@
+"""What an op consists of, part by part: written by the author, derived from the reference, or absent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .errors import described
+
+if TYPE_CHECKING:
+    from .op import Op
+    from .registration import Operator
+
+
+@dataclass(frozen=True)
+class Part:
+    name: str
+    status: str  # "written", "derived" or "absent"
+    detail: str
+
+
+def parts(op: Op) -> list[Part]:
+    default, gradient = op.default, op.default.differentiable
+    found = [Part("reference", "written", described(op.reference))]
+    found += [_execution(op, device) for device in ("cpu", "cuda")]
+    if gradient.written_gradient is not None:
+        found.append(Part("gradient", "written", "register_autograd, in torch's operators"))
+    else:
+        found += [_backward(default.backward, device) for device in ("cpu", "cuda")]
+    found.append(_second_gradient(op))
+    found.append(Part("forward-mode", "derived", "the reference at the level of the tangent"))
+    found.append(_either("fake", default.forward.written_fake, "the reference on fake tensors"))
+    found.append(_either("vmap", default.forward.written_vmap, "the reference, batched by torch"))
+    found.append(_autocast(op))
+    if default.inplace:
+        changed = ", ".join(argument.name for argument in op.signature.mutated)
+        found.append(Part("in place", "written", f"changes {changed}; differentiates through {gradient.name}"))
+    elif default.out is not None:
+        found.append(Part("out=", "derived", default.out.name))
+    found.append(_author("samples", op.samples, "check and bench have nothing to run on: register_samples"))
+    found.append(_author("cost", op.cost, "bench cannot tell the share of the limit: register_cost"))
+    return found
+
+
+def runtime(op: Op) -> str:
+    """Which tier serves the op's calls, in words."""
+    if op.default.forward.attachment.tier == "native":
+        return "C++ (calls and gradient recording without Python)"
+    return "Python (gradient recording by torch.autograd.Function)"
+
+
+def text(op: Op) -> str:
+    rows = parts(op)
+    names = max(len(part.name) for part in rows)
+    lines = [f"Op {op.schema}", f"  runtime: {runtime(op)}"]
+    lines += [f"  {part.name:<{names}}  {part.status:<8}  {part.detail}" for part in rows]
+    return "\n".join(lines)
+
+
+def _execution(op: Op, device: str) -> Part:
+    kernels = op.kernels.get(device)
+    if not kernels:
+        return Part(f"{device} forward", "derived", "the reference")
+    first = op.default.forward.kernels.get(device)
+    listed = [_kernel(kernel.name, kernel, default=kernel is first) for kernel in kernels.values()]
+    return Part(f"{device} forward", "written", "; ".join(listed))
+
+
+def _kernel(name: str, kernel: object, default: bool) -> str:
+    from .kernels import Kernel
+
+    assert isinstance(kernel, Kernel)
+    origin = str(kernel.native) if kernel.native is not None else f"Python {described(kernel.function)}"
+    notes = [kernel.layout] if kernel.layout != "contiguous" else []
+    shown = f"{name}: {origin}" + (f" [{', '.join(notes)}]" if notes else "")
+    return shown if default else f"{shown} (by using({name!r}))"
+
+
+def _backward(backward: Operator, device: str) -> Part:
+    kernel = backward.kernels.get(device)
+    if kernel is None:
+        return Part(f"{device} backward", "derived", "the reference again, and its vjp; saves the inputs")
+    saved = ", ".join(kernel.saves or ()) or "nothing"
+    return Part(f"{device} backward", "written", f"{_kernel(kernel.name, kernel, default=True)}; saves {saved}")
+
+
+def _second_gradient(op: Op) -> Part:
+    if op.default.differentiable.written_gradient is not None:
+        return Part("second gradient", "derived", "torch's operators in the written gradient")
+    return Part("second gradient", "derived", "the vjp of the reference's vjp")
+
+
+def _either(name: str, written: object, derived: str) -> Part:
+    if written is None:
+        return Part(name, "derived", derived)
+    return Part(name, "written", described(written) if callable(written) else str(written))
+
+
+def _author(name: str, written: object, absent: str) -> Part:
+    if written is None:
+        return Part(name, "absent", absent)
+    return Part(name, "written", described(written) if callable(written) else str(written))
+
+
+def _autocast(op: Op) -> Part:
+    policies = {device: policy for device, policy in op.default.forward.autocast.items() if policy != op.autocast}
+    if policies:
+        return Part("autocast", "written", ", ".join(f"{device}: {policy}" for device, policy in policies.items()))
+    meaning = {"keep": "inputs keep their dtype", "lower": "the region's dtype", "float32": "inputs in float32"}
+    return Part("autocast", "derived", f"{op.autocast}: {meaning[op.autocast]}")

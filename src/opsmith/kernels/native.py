@@ -1,0 +1,109 @@
+"""C++ functions on torch's stable ABI as kernels: a symbol in a shared library, entered from the dispatcher.
+
+The symbol is a boxed function, `extern "C" void name(StableIValue* stack, uint64_t inputs, uint64_t outputs)`, which
+OPSMITH_EXPORT (opsmith/kernel.h) writes for an ordinary C++ function. Registering one needs no compiler and no binding:
+torch's C shim takes the function's address.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import RegistrationError
+from ..toolchain import load_library
+
+NAMESPACE = "opsmith_kernels"
+_serial = itertools.count()
+_Boxed = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64)
+
+
+class NativeFunction:
+    """The boxed C++ function `symbol` of the shared library at `path`."""
+
+    def __init__(self, path: str | Path, symbol: str) -> None:
+        self.path = Path(path)
+        self.symbol = symbol
+
+    @cached_property
+    def address(self) -> int:
+        library = load_library(self.path)
+        try:
+            function = getattr(library, self.symbol)
+        except AttributeError:
+            raise RegistrationError(
+                str(self), f"the library exports no function {self.symbol!r}; export it with OPSMITH_EXPORT({self.symbol}, ...)"
+            ) from None
+        address = ctypes.cast(function, ctypes.c_void_p).value
+        assert address is not None
+        return address
+
+    def __str__(self) -> str:
+        return f"C++ {self.symbol} ({self.path.name})"
+
+    def __repr__(self) -> str:
+        return f"NativeFunction({str(self.path)!r}, {self.symbol!r})"
+
+    def as_operator(self, schema: Callable[[str], str]) -> NativeOperator:
+        """An operator of its own in a private namespace, with no other part than this function."""
+        return NativeOperator(self, schema)
+
+
+class NativeOperator:
+    """A private operator whose only kernel is a native function; freed with this object."""
+
+    def __init__(self, function: NativeFunction, schema: Callable[[str], str]) -> None:
+        base = f"{function.symbol}_{next(_serial)}"
+        self.name = f"{NAMESPACE}::{base}"
+        self._definition = torch.library.Library(NAMESPACE, "FRAGMENT")
+        self._definition.define(schema(base))
+        self._implementation = _StableLibrary(NAMESPACE, "CompositeExplicitAutograd")
+        self._implementation.impl(base, function.address)
+        self.overload = getattr(getattr(torch.ops, NAMESPACE), base).default
+
+    def __call__(self, *args: Any) -> Any:
+        return self.overload._op(*args)
+
+
+class _StableLibrary:
+    """torch::Library through the C shim, so that a function's address can be registered from Python."""
+
+    def __init__(self, namespace: str, dispatch_key: str) -> None:
+        self._shim = _shim()
+        self._handle = ctypes.c_void_p()
+        file = __file__.encode()
+        _check(
+            self._shim.aoti_torch_library_init_impl(
+                namespace.encode(), dispatch_key.encode(), file, 0, ctypes.byref(self._handle)
+            ),
+            "aoti_torch_library_init_impl",
+        )
+
+    def impl(self, name: str, address: int) -> None:
+        # The shim's version argument only adapts calls *into* aten; a plain kernel registration ignores it.
+        version = ctypes.c_uint64(0x020B000000000000)
+        _check(
+            self._shim.torch_library_impl(self._handle, name.encode(), ctypes.c_void_p(address), version),
+            f"torch_library_impl({name})",
+        )
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) and self._handle.value:
+            self._shim.aoti_torch_delete_library_object(self._handle)
+
+
+def _shim() -> ctypes.CDLL:
+    """torch's own library, already in the process."""
+    libraries = Path(torch.__file__).parent / "lib"
+    return load_library(libraries / "libtorch_cpu.so")
+
+
+def _check(code: int, what: str) -> None:
+    if code != 0:
+        raise RegistrationError(what, "torch's C shim refused the registration (its words are on stderr)")

@@ -1,0 +1,376 @@
+"""Op: a reference, its kernels, and everything a production operator needs derived from them."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch.compiler import is_compiling
+
+from . import describe
+from .errors import (
+    ArgumentError,
+    NameTakenError,
+    OpsmithError,
+    RegistrationError,
+    SamplesMissingError,
+    UnknownKernelError,
+    UnknownOpError,
+)
+from .kernels import Kernel, NativeFunction
+from .reference import Plain
+from .registration import exists
+from .runtime import execution
+from .samples import Cost, Sample
+from .schema import Kind, Signature, fits, infer, split_name
+from .variant import Variant
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+DEVICES = ("cpu", "cuda")
+LAYOUTS = ("contiguous", "strided")
+AUTOCAST_POLICIES = ("keep", "lower", "float32")
+DEFAULT = "default"
+
+registry: dict[str, Op] = {}
+
+
+def op(
+    name: str, *, mutates_args: Sequence[str] = (), autocast: str = "keep"
+) -> Callable[[Callable[..., Any]], Op]:
+    """Makes a complete operator of a plain PyTorch function.
+
+    >>> @opsmith.op("mylib::mish")
+    ... def mish(x: torch.Tensor) -> torch.Tensor:
+    ...     return x * torch.tanh(torch.nn.functional.softplus(x))
+
+    The function is the operator's specification. Gradients of first and second order, forward-mode AD, vmap, fake
+    tensors, torch.compile and torch.export are derived from it; each can be replaced by the register_* methods.
+
+    Args:
+        name: 'namespace::name', as torch.ops will know it.
+        mutates_args: the tensors the function changes in place; it then returns None and calling the op returns them.
+        autocast: what an autocast region does to floating inputs: 'keep' them, 'lower' them to the region's dtype, or
+            raise them to 'float32'.
+    """
+
+    def declare(function: Callable[..., Any]) -> Op:
+        return Op(name, function, mutates_args=mutates_args, autocast=autocast)
+
+    return declare
+
+
+def get(name: str) -> Op:
+    """The declared op of that name."""
+    try:
+        return registry[name]
+    except KeyError:
+        raise UnknownOpError(name, sorted(registry)) from None
+
+
+class _Chosen(threading.local):
+    """The kernel that `using` has picked on this thread. (dynamo guards on a thread-local; it cannot trace a ContextVar.)"""
+
+    kernel: str | None = None
+
+
+class Op:
+    """A complete PyTorch operator. Call it as the function it was made of; torch sees it as torch.ops.<namespace>.<name>."""
+
+    def __init__(
+        self, name: str, function: Callable[..., Any], *, mutates_args: Sequence[str] = (), autocast: str = "keep"
+    ) -> None:
+        split_name(name)
+        if autocast not in AUTOCAST_POLICIES:
+            raise RegistrationError(name, f"autocast={autocast!r} is not one of {', '.join(AUTOCAST_POLICIES)}")
+        self.name = name
+        self.reference = function
+        self.signature: Signature = infer(function, name, mutates_args)
+        self.module = function.__module__
+        self.__name__ = function.__name__
+        self.__qualname__ = function.__qualname__
+        self.__module__ = function.__module__
+        self.__doc__ = function.__doc__
+        self.__wrapped__ = function
+        self.autocast = autocast
+        self.variants: dict[str, Variant] = {}
+        self.samples: Callable[..., Iterator[Sample]] | None = None
+        self.cost: Callable[..., Cost] | None = None
+        self._chosen = _Chosen()
+        self._written: list[Callable[[Variant], None]] = []
+        self._replace_former()
+        self._plain = Plain(function, self.signature, name)
+        self.default = Variant(name, self._plain, autocast)
+        # Where a call is nothing but the operator on positional arguments, it goes to torch with no detour.
+        self._direct = not self.default.inplace
+        self._fast = self.default.forward.call
+        registry[name] = self
+
+    def _replace_former(self) -> None:
+        former = registry.get(self.name)
+        if former is None:
+            if exists(self.name):
+                raise NameTakenError(self.name, "a library outside opsmith")
+            return
+        if former.module != self.module:
+            raise NameTakenError(self.name, f"module {former.module}")
+        former._close()
+
+    def _close(self) -> None:
+        for variant in (self.default, *self.variants.values()):
+            variant.close()
+        registry.pop(self.name, None)
+
+    # --- calling ----------------------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            if kwargs or not self._direct or is_compiling():
+                return self.variant_in_use()(args, kwargs)
+            return self._fast(*args)
+        except (RuntimeError, TypeError) as error:
+            explained = self._explain(error, args, kwargs)
+            if explained is None:
+                raise
+            raise explained from error
+
+    def _explain(self, error: Exception, args: Sequence[Any], kwargs: dict[str, Any]) -> OpsmithError | None:
+        """Why the dispatcher cannot have taken these arguments, or None if they fit the schema."""
+        if isinstance(error, OpsmithError):
+            return None
+        schema = self.schema
+        arguments = self.signature.arguments
+        positional = [argument for argument in arguments if not argument.keyword_only]
+        if len(args) > len(positional):
+            return ArgumentError(self.name, schema, f"it takes {len(positional)} positional arguments, not {len(args)}")
+        given = dict(zip((argument.name for argument in positional), args, strict=False))
+        for key, value in kwargs.items():
+            if key in given:
+                return ArgumentError(self.name, schema, f"argument {key!r} is given twice")
+            if key != "out" and key not in {argument.name for argument in arguments}:
+                return ArgumentError(self.name, schema, f"it has no argument {key!r}")
+            given[key] = value
+        for argument in arguments:
+            if argument.name not in given:
+                if argument.has_default:
+                    continue
+                return ArgumentError(self.name, schema, f"argument {argument.name!r} is missing")
+            if not fits(argument.type, given[argument.name]):
+                told = _told(given[argument.name])
+                hint = ""
+                if argument.kind is Kind.TENSOR and isinstance(given[argument.name], (int, float, bool)):
+                    hint = f"; pass torch.tensor({given[argument.name]!r}), or annotate it as a number in the reference"
+                return ArgumentError(self.name, schema, f"argument {argument.name!r} takes {argument.type}, not {told}{hint}")
+        values = [given.get(argument.name, argument.default) for argument in arguments]
+        try:
+            execution.check_one_device(self.name, arguments, values)
+        except OpsmithError as mixed:
+            return mixed
+        return None
+
+    @property
+    def schema(self) -> str:
+        return self.signature.schema(self.name)
+
+    @property
+    def kernels(self) -> dict[str, dict[str, Kernel]]:
+        """{device: {name: kernel}}."""
+        found: dict[str, dict[str, Kernel]] = {device: {} for device in DEVICES}
+        for variant in (self.default, *self.variants.values()):
+            for device, kernel in variant.forward.kernels.items():
+                found[device].setdefault(kernel.name, kernel)
+        return {device: kernels for device, kernels in found.items() if kernels}
+
+    @property
+    def inline(self) -> Callable[..., Any]:
+        """The same op as plain PyTorch, for torch.compile to fuse through."""
+        return self._inline
+
+    def _inline(self, *args: Any, **kwargs: Any) -> Any:
+        return self._plain.composite(*self.signature.bind(args, kwargs))
+
+    @contextmanager
+    def using(self, kernel: str) -> Iterator[Op]:
+        """Inside, this thread's calls of the op run the kernel of that name ('reference' runs none), backward included."""
+        if kernel not in self.variants and kernel != DEFAULT:
+            self._variant(kernel)
+        before = self._chosen.kernel
+        self._chosen.kernel = None if kernel == DEFAULT and kernel not in self.variants else kernel
+        try:
+            yield self
+        finally:
+            self._chosen.kernel = before
+
+    def prepare(self, *args: Any, **kwargs: Any) -> Op:
+        """Compiles and checks everything a call with these arguments needs, gradient included, by running it once on
+        copies: before a CUDA graph is captured, before a server takes requests."""
+        values = self.signature.bind(args, kwargs)
+        copies = [
+            value.detach().clone().requires_grad_(value.requires_grad) if isinstance(value, torch.Tensor) else value
+            for value in values
+        ]
+        with torch.enable_grad():
+            results = execution.as_list(self.variant_in_use().differentiable.call_arranged(copies))
+            targets = [result for result in results if result.requires_grad]
+            leaves = [value for value in copies if isinstance(value, torch.Tensor) and value.requires_grad]
+            if targets and leaves:
+                torch.autograd.grad(targets, leaves, [torch.ones_like(r) for r in targets], allow_unused=True)
+        return self
+
+    def variant_in_use(self) -> Variant:
+        name = self._chosen.kernel
+        return self.default if name is None else self.variants[name]
+
+    # --- parts written by the author --------------------------------------------------------------------------
+
+    def register_kernel(
+        self,
+        device: str,
+        fn: Callable[..., Any] | NativeFunction | None = None,
+        *,
+        layout: str = "contiguous",
+        name: str | None = None,
+    ) -> Any:
+        """A kernel for 'cpu' or 'cuda': a function of the op's arguments that returns the op's results, or a C++ function.
+
+        Tensors arrive contiguous unless layout='strided'. A Python kernel may return NotImplemented for arguments it
+        does not take: then the reference runs. Several kernels for one device are kept by name; the first is the
+        default and `using` picks another. Without fn, a decorator."""
+        self._check_device(device)
+        if layout not in LAYOUTS:
+            raise RegistrationError(self.name, f"layout={layout!r} is not one of {', '.join(LAYOUTS)}")
+        if fn is None:
+            return self._decorator(lambda f: self.register_kernel(device, f, layout=layout, name=name))
+        for variant in self._variants_for(device, name):
+            variant.set_kernel(device, fn, layout, name or DEFAULT)
+        return fn
+
+    def register_backward(
+        self,
+        device: str,
+        fn: Callable[..., Any] | NativeFunction | None = None,
+        *,
+        layout: str = "contiguous",
+        name: str | None = None,
+        saves: Sequence[str] | None = None,
+    ) -> Any:
+        """A backward kernel: `def _(grads, x, output, *, needs)`.
+
+        `grads` is a tuple with the gradient of each result, None where undefined. The parameters after it name the op's
+        arguments and results that the kernel needs, and only those are saved. `needs` tells which tensors want a
+        gradient (needs.x). It returns one gradient a tensor argument, None where none is needed. A C++ function takes
+        the gradients, then what `saves` names, then needs as bool[], and returns the needed gradients as a list."""
+        self._check_device(device)
+        if fn is None:
+            return self._decorator(lambda f: self.register_backward(device, f, layout=layout, name=name, saves=saves))
+        for variant in self._variants_for(device, name):
+            variant.set_backward_kernel(device, fn, layout, name or DEFAULT, saves)
+        return fn
+
+    def register_autograd(
+        self, backward: Callable[..., Any], /, *, setup_context: Callable[..., Any] | None = None
+    ) -> None:
+        """The gradient written in torch's operators, as torch.library.register_autograd takes it."""
+        if self.default.backward.kernels:
+            raise RegistrationError(self.name, "its gradient is written by register_backward already; use one of the two")
+        self._write(lambda variant: variant.differentiable.set_gradient(backward, setup_context))
+
+    def register_fake(self, fn: Function) -> Function:
+        """The shape rule: a function of fake tensors that returns empty tensors as the op would."""
+        self._write(lambda variant: setattr(variant.forward, "written_fake", fn))
+        return fn
+
+    def register_vmap(self, fn: Function) -> Function:
+        """The batching rule, as torch.library.register_vmap takes it: fn(info, in_dims, *args) -> (results, out_dims)."""
+        self._write(lambda variant: setattr(variant.forward, "written_vmap", fn))
+        return fn
+
+    def register_autocast(self, device_type: str, cast_inputs: torch.dtype) -> None:
+        """In an autocast region of that device, floating inputs are cast to a dtype, as in torch.library.register_autocast."""
+        self._check_device(device_type)
+        if not isinstance(cast_inputs, torch.dtype):
+            raise RegistrationError(self.name, f"register_autocast takes a torch.dtype, not {_told(cast_inputs)}")
+        self._write(lambda variant: variant.set_autocast(device_type, cast_inputs))
+
+    def register_samples(self, fn: Callable[..., Iterator[Sample]]) -> Callable[..., Iterator[Sample]]:
+        """What check, bench and demo run the op on: fn(device, dtype) yields opsmith.Sample."""
+        self.samples = fn
+        return fn
+
+    def register_cost(self, fn: Callable[..., Cost]) -> Callable[..., Cost]:
+        """The least bytes and operations of a call: fn(*args, **kwargs) -> opsmith.Cost."""
+        self.cost = fn
+        return fn
+
+    def samples_for(self, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32) -> list[Sample]:
+        if self.samples is None:
+            raise SamplesMissingError(self.name)
+        return list(self.samples(device, dtype))
+
+    def _check_device(self, device: str) -> None:
+        if device not in DEVICES:
+            raise RegistrationError(self.name, f"device={device!r} is not one of {', '.join(DEVICES)}")
+
+    def _decorator(self, register: Callable[[Any], Any]) -> Callable[[Function], Function]:
+        def decorate(function: Function) -> Function:
+            register(function)
+            return function
+
+        return decorate
+
+    def _write(self, part: Callable[[Variant], None]) -> None:
+        """Gives a written part to every variant, also to those that a kernel registered later brings."""
+        for variant in (self.default, *self.variants.values()):
+            part(variant)
+        self._written.append(part)
+
+    def _variants_for(self, device: str, name: str | None) -> list[Variant]:
+        """Where a kernel goes: to the op itself if it is the device's first or bears its default's name, and, if it has
+        a name, to the variant that `using` picks by it."""
+        default = self.default.forward.kernels.get(device)
+        chosen: list[Variant] = []
+        if default is None or default.name == (name or DEFAULT):
+            chosen.append(self.default)
+        if name is not None:
+            chosen.append(self._variant(name, create=True))
+        return chosen or [self.default]
+
+    def _variant(self, name: str, create: bool = False) -> Variant:
+        if name not in self.variants:
+            if not create and name != "reference":
+                known = [DEFAULT, "reference", *self.variants]
+                raise UnknownKernelError(self.name, name, known)
+            self.variants[name] = Variant(f"{self.name}__{name}", self._plain, self.autocast)
+            for part in self._written:
+                part(self.variants[name])
+            self._direct = False
+        return self.variants[name]
+
+    # --- identity ---------------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return describe.text(self)
+
+    def __reduce__(self) -> tuple[Callable[..., Op], tuple[str, str]]:
+        return _find, (self.name, self.module)
+
+    def __copy__(self) -> Op:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Op:
+        return self
+
+
+def _find(name: str, module: str) -> Op:
+    """The op of that name, importing the module that declares it where need be: how an Op is unpickled."""
+    if name not in registry:
+        importlib.import_module(module)
+    return get(name)
+
+
+def _told(value: Any) -> str:
+    return f"{type(value).__name__} ({value!r})" if isinstance(value, (int, float, str)) else type(value).__name__

@@ -1,0 +1,179 @@
+"""Operator: one name in torch's dispatcher, with every part torch can ask for, each replaceable.
+
+An Op (op.py) is a handful of these: the operator itself, its backward, its out= form, for an in-place op its functional
+form. Parts are registered once and look up what they do when called, so that a part written later replaces a derived one
+without touching the dispatcher again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._library import autograd as torch_autograd
+
+from . import runtime
+from .errors import NameTakenError, RedeclaredError
+from .kernels import Kernel
+from .reference import Reference
+from .runtime import batching, execution
+from .schema import Signature, flatten, split_name, unflatten
+
+
+class Operator:
+    """A reference under a name, known to the dispatcher."""
+
+    def __init__(
+        self,
+        name: str,
+        reference: Reference,
+        *,
+        backward: Operator | None = None,
+        refusal: Callable[[str], Exception] | None = None,
+        inert: frozenset[str] = frozenset(),
+    ) -> None:
+        """`refusal` makes the error for where a gradient would have to be recorded; `inert` names arguments that are not
+        variables of the derivative (results that a backward takes so as not to compute them again)."""
+        self.name = name
+        self.reference = reference
+        self.signature: Signature = reference.signature
+        self.backward = backward
+        self.refusal = refusal
+        self.inert = inert
+        self.kernels: dict[str, Kernel] = {}
+        self.autocast: dict[str, str | torch.dtype] = {}
+        self.written_fake: Callable[..., Any] | None = None
+        self.written_vmap: Callable[..., Any] | None = None
+        self.written_gradient: Callable[..., Any] | None = None
+        self.closed = False
+
+        namespace, self.base = split_name(name)
+        if exists(name):
+            raise NameTakenError(name, "another library")
+        self.library = torch.library.Library(namespace, "FRAGMENT")
+        self.library.define(self.signature.schema(self.base), tags=torch.Tag.pt2_compliant_tag)
+        self.overload: torch._ops.OpOverload = getattr(getattr(torch.ops, namespace), self.base).default
+        self.call: Callable[..., Any] = self.overload._op
+        self._register()
+
+    def __repr__(self) -> str:
+        return f"<operator {self.name}>"
+
+    def _register(self) -> None:
+        bind = self.signature.bind
+
+        def execute(*args: Any, **kwargs: Any) -> Any:
+            return execution.execute(self, bind(args, kwargs))
+
+        def fake(*args: Any, **kwargs: Any) -> Any:
+            return self.fake(*bind(args, kwargs))
+
+        def batched(*args: Any, **kwargs: Any) -> Any:
+            return batching.kernel(self, bind(args, kwargs))
+
+        self.library.impl(self.base, execute, "CompositeExplicitAutograd")
+        torch.library.register_fake(self.name, fake, lib=self.library)
+        self.library.impl(self.base, batched, "FuncTorchBatched")
+        self.attachment = runtime.attach(self)
+
+    def close(self) -> None:
+        """Takes the operator out of the dispatcher. Graphs that still hold it raise RedeclaredError."""
+        self.closed = True
+        self.attachment.close()
+        self.library._destroy()
+
+    # --- forward ----------------------------------------------------------------------------------------------
+
+    def open(self, *args: Any) -> Any:
+        """The reference in the open, or the refusal where a gradient would have to be recorded."""
+        if self.refusal is not None and torch.is_grad_enabled():
+            if any(t is not None and t.requires_grad for t in flatten(self.signature.arguments, args)):
+                raise self.refusal(self.name)
+        return self.reference.composite(*args)
+
+    def fake(self, *args: Any) -> Any:
+        """On fake tensors: tensors of the shapes, dtypes, strides and device the operator returns."""
+        if self.written_fake is None:
+            return self.reference.fake(*args)
+        positional, keyword = self.arranged(args)
+        return self.written_fake(*positional, **keyword)
+
+    def expected(self, args: Sequence[Any]) -> Any:
+        """What the operator returns for these real arguments, as tensors without data.
+
+        Meta tensors first: a FakeTensorMode's first use costs two seconds of imports, which no first call should pay."""
+        tensors = flatten(self.signature.arguments, args)
+        try:
+            metas = [
+                None if t is None else torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
+                for t in tensors
+            ]
+            return self.fake(*unflatten(self.signature.arguments, args, metas))
+        except (NotImplementedError, RuntimeError):
+            from torch._subclasses.fake_tensor import FakeTensorMode
+
+            with FakeTensorMode() as mode:
+                fakes = [None if tensor is None else mode.from_tensor(tensor) for tensor in tensors]
+                return self.fake(*unflatten(self.signature.arguments, args, fakes))
+
+    def redispatch(self, keyset: torch._C.DispatchKeySet, args: Sequence[Any]) -> Any:
+        positional, keyword = self.arranged(args)
+        return self.overload.redispatch(keyset, *positional, **keyword)
+
+    def call_arranged(self, args: Sequence[Any]) -> Any:
+        positional, keyword = self.arranged(args)
+        return self.call(*positional, **keyword)
+
+    def arranged(self, args: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """All arguments in schema order as (positional, keyword-only)."""
+        pairs = list(zip(self.signature.arguments, args, strict=True))
+        positional = [value for argument, value in pairs if not argument.keyword_only]
+        return positional, {argument.name: value for argument, value in pairs if argument.keyword_only}
+
+    # --- gradient ---------------------------------------------------------------------------------------------
+
+    def saved_names(self, device: str) -> tuple[str, ...] | None:
+        """What the backward kernel of a device asks to be kept; None where the derived backward needs every input."""
+        kernel = self.backward.kernels.get(device) if self.backward is not None else None
+        return None if kernel is None else kernel.saves
+
+    def call_backward(
+        self, grads: list[Any], inputs: Sequence[Any], results: list[Any], needs: list[bool]
+    ) -> list[torch.Tensor]:
+        if self.closed:
+            raise RedeclaredError(self.name)
+        assert self.backward is not None
+        if self.signature.returns_list:
+            return self.backward.overload(grads, *inputs, results, needs)  # type: ignore[no-any-return]
+        return self.backward.overload(*grads, *inputs, *results, needs)  # type: ignore[no-any-return]
+
+    # --- parts written by the author --------------------------------------------------------------------------
+
+    def set_kernel(self, kernel: Kernel) -> None:
+        self.kernels[kernel.device] = kernel
+        self.attachment.update()
+
+    def kernel_checked(self, kernel: Kernel) -> None:
+        """Called once a kernel's first results have been found right: from now on C++ may enter it directly."""
+        self.attachment.update()
+
+    def set_backward(self, backward: Operator) -> None:
+        self.backward = backward
+        self.attachment.update()
+
+    def set_gradient(self, backward: Callable[..., Any], setup_context: Callable[..., Any] | None) -> None:
+        """A gradient written in torch's operators, with torch.library.register_autograd's own signature and machinery."""
+        information = torch_autograd.Info(backward, setup_context)
+        self.written_gradient = torch_autograd.make_autograd_impl(self.overload, information)
+        self.attachment.update()
+
+    def set_autocast(self, device: str, policy: str | torch.dtype) -> None:
+        """`policy`: 'keep', 'lower' (the region's dtype), 'float32', or a dtype."""
+        self.autocast[device] = policy
+        self.attachment.update()
+
+
+def exists(name: str) -> bool:
+    """Whether the dispatcher knows an operator of that name."""
+    return bool(torch._C._jit_get_schemas_for_operator(name))

@@ -1,0 +1,44 @@
+"""What an autocast region does to an operator's arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..schema import flatten, unflatten
+
+if TYPE_CHECKING:
+    from ..registration import Operator
+
+KEY_NAMES = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
+KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(
+    torch._C.DispatchKey.AutocastCUDA
+)
+
+
+def cast(operator: Operator, device: str, args: Sequence[Any]) -> Sequence[Any]:
+    """The arguments as the op's policy wants them: floating tensors of that device, float64 left alone."""
+    policy = operator.autocast[device]
+    if policy == "keep":
+        return args
+    target = torch.get_autocast_dtype(device) if policy == "lower" else torch.float32 if policy == "float32" else policy
+    assert isinstance(target, torch.dtype)
+    tensors = [
+        tensor.to(target) if tensor is not None and _eligible(tensor, device) else tensor
+        for tensor in flatten(operator.signature.arguments, args)
+    ]
+    return unflatten(operator.signature.arguments, args, tensors)
+
+
+def cast_where_enabled(operator: Operator, args: Sequence[Any]) -> Sequence[Any]:
+    """The same for code that the dispatcher reaches before it comes to the autocast keys."""
+    for device in operator.autocast:
+        if torch.is_autocast_enabled(device):
+            args = cast(operator, device, args)
+    return args
+
+
+def _eligible(tensor: torch.Tensor, device: str) -> bool:
+    return tensor.is_floating_point() and tensor.device.type == device and tensor.dtype != torch.float64

@@ -1,0 +1,130 @@
+"""How an operator runs on a device: its kernel where there is one, else its reference. The Python twin of entry.cpp."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..errors import DeviceMixError, KernelResultError, UndeclaredMutationError
+from ..schema import Argument, Kind, flatten, unflatten
+
+if TYPE_CHECKING:
+    from ..kernels import Kernel
+    from ..registration import Operator
+
+
+def execute(operator: Operator, args: Sequence[Any]) -> Any:
+    """The operator on plain tensors, below autograd."""
+    device = check_one_device(operator.name, operator.signature.arguments, args)
+    kernel = operator.kernels.get(device.type)
+    if kernel is None:
+        return operator.reference.run(*args)
+    taken = args
+    if kernel.layout == "contiguous":
+        taken = contiguous(operator.signature.arguments, args)
+    with torch._C._DisableAutocast():
+        returned = kernel.function(*taken) if kernel.checked else checked_call(operator, kernel, taken)
+    if returned is NotImplemented:
+        return operator.reference.run(*args)
+    if operator.signature.mutated and taken is not args:
+        write_back(operator.signature.arguments, args, taken)
+    return returned
+
+
+def check_one_device(name: str, arguments: Sequence[Argument], args: Sequence[Any]) -> torch.device:
+    """The device all tensors are on. A 0-dim CPU tensor may accompany tensors of another device, as in torch."""
+    device: torch.device | None = None
+    for tensor in flatten(arguments, args):
+        if tensor is None:
+            continue
+        if device is None or (device.type == "cpu" and tensor.device.type != "cpu"):
+            device = tensor.device
+    assert device is not None
+    for tensor in flatten(arguments, args):
+        if tensor is not None and tensor.device != device and not (tensor.ndim == 0 and tensor.device.type == "cpu"):
+            raise DeviceMixError(name, _places(arguments, args))
+    return device
+
+
+def contiguous(arguments: Sequence[Argument], args: Sequence[Any]) -> Sequence[Any]:
+    tensors = flatten(arguments, args)
+    if all(tensor is None or tensor.is_contiguous() for tensor in tensors):
+        return args
+    return unflatten(arguments, args, [None if tensor is None else tensor.contiguous() for tensor in tensors])
+
+
+def write_back(arguments: Sequence[Argument], args: Sequence[Any], taken: Sequence[Any]) -> None:
+    """What a kernel wrote into the contiguous copy of a strided tensor, into that tensor."""
+    for argument, original, copy in zip(arguments, args, taken, strict=True):
+        if argument.mutated and copy is not original:
+            original.copy_(copy)
+
+
+def checked_call(operator: Operator, kernel: Kernel, args: Sequence[Any]) -> Any:
+    """A kernel's first call: what it returns is held against the fake, and its inputs must be as they were."""
+    watched = [
+        (argument.name, tensor, tensor._version)
+        for argument, value in zip(operator.signature.arguments, args, strict=True)
+        if argument.is_tensor and not argument.mutated
+        for tensor in flatten([argument], [value])
+        if tensor is not None and not tensor.is_inference()
+    ]
+    returned = kernel.function(*args)
+    if returned is NotImplemented:
+        return returned
+    for name, tensor, version in watched:
+        if tensor._version != version:
+            raise UndeclaredMutationError(operator.name, name, f"the kernel {kernel}")
+    check_results(operator, kernel, args, returned)
+    kernel.checked = True
+    operator.kernel_checked(kernel)
+    return returned
+
+
+def check_results(operator: Operator, kernel: Kernel, args: Sequence[Any], returned: Any) -> None:
+    expected = as_list(operator.expected(args))
+    given = as_list(returned)
+
+    def wrong(what: str) -> KernelResultError:
+        return KernelResultError(operator.name, str(kernel), what)
+
+    if len(given) != len(expected):
+        raise wrong(f"it returned {len(given)} results, the reference {len(expected)}")
+    inputs = [tensor for tensor in flatten(operator.signature.arguments, args) if tensor is not None]
+    memory = {tensor.untyped_storage()._cdata for tensor in inputs if tensor.layout is torch.strided}
+    for index, (result, model) in enumerate(zip(given, expected, strict=True)):
+        name = "result" if len(expected) == 1 else f"result {index}"
+        if not isinstance(result, torch.Tensor):
+            raise wrong(f"{name} is a {type(result).__name__}, not a Tensor")
+        for aspect in ("shape", "dtype", "device"):
+            mine, theirs = getattr(result, aspect), getattr(model, aspect)
+            if aspect == "device" and theirs.type == "meta":
+                theirs = inputs[0].device
+            if mine != theirs:
+                told = (tuple(mine), tuple(theirs)) if aspect == "shape" else (mine, theirs)
+                raise wrong(f"{name} has {aspect} {told[0]}, the reference's {told[1]}")
+        if result.numel() and result.stride() != model.stride():
+            raise wrong(f"{name} has strides {result.stride()}, the reference's {model.stride()}")
+        if result.untyped_storage()._cdata in memory:
+            raise wrong(f"{name} shares memory with an input or another result")
+        memory.add(result.untyped_storage()._cdata)
+
+
+def as_list(returned: Any) -> list[Any]:
+    if returned is None:
+        return []
+    return list(returned) if isinstance(returned, (tuple, list)) else [returned]
+
+
+def _places(arguments: Sequence[Argument], args: Sequence[Any]) -> dict[str, str]:
+    places: dict[str, str] = {}
+    for argument, value in zip(arguments, args, strict=True):
+        if argument.kind in (Kind.TENSOR, Kind.OPTIONAL_TENSOR) and value is not None:
+            places[argument.name] = str(value.device)
+        elif argument.is_tensor and value is not None:
+            places.update({f"{argument.name}[{i}]": str(t.device) for i, t in enumerate(value) if t is not None})
+    return places
+
+

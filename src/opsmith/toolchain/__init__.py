@@ -1,0 +1,38 @@
+"""Find compilers, compile, cache and load: kernels in, libraries and cubins out.
+
+Every function here that builds goes through one cache (``obtain``) and raises the errors of opsmith.errors' toolchain
+section. Importing this package starts no process and imports neither torch nor CUDA.
+"""
+
+from __future__ import annotations
+
+from .cache import Artifact, Usage, cache_directory, cache_key, clear, obtain, usage
+from .compile import compile_shared_library, compile_with_nvcc
+from .find import Compiler, Nvrtc, find_cxx, find_nvcc, find_nvrtc, forget, python_headers
+from .headers import included_files
+from .load import load_library
+from .nvrtc import compile_cubin
+from .progress import progress
+
+__all__ = [
+    "Artifact",
+    "Compiler",
+    "Nvrtc",
+    "Usage",
+    "cache_directory",
+    "cache_key",
+    "clear",
+    "compile_cubin",
+    "compile_shared_library",
+    "compile_with_nvcc",
+    "find_cxx",
+    "find_nvcc",
+    "find_nvrtc",
+    "forget",
+    "included_files",
+    "load_library",
+    "obtain",
+    "progress",
+    "python_headers",
+    "usage",
+]

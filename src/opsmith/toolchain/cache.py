@@ -1,0 +1,154 @@
+"""The cache contract: what a build's key is, where builds are kept, and what happens where they cannot be kept.
+
+A key is made of what the author wrote and asked for: sources, headers, flags, architecture, ABI level. Compiler and
+torch versions are provenance and no part of it, so that a prebuilt artifact is found on a machine without any compiler.
+
+``obtain`` looks in the directories that ship inside the package, then in the cache directory; only then it builds.
+Where the cache directory cannot be written (read-only, full), one CacheFallbackWarning says so and this process keeps
+its builds in a private temporary directory. A directory that another user can write raises CacheSecurityError.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import shutil
+import tempfile
+import threading
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from ..errors import CacheError, CacheFallbackWarning, CorruptCacheEntryWarning
+from .progress import progress
+from .store import Artifact, Build, DamagedEntry, Store, StoreUnwritable, Usage
+
+__all__ = ["Artifact", "Build", "Usage", "cache_directory", "cache_key", "clear", "obtain", "usage"]
+
+# Laid out like the cache itself: filled by building with OPSMITH_CACHE_DIR set to it.
+PREBUILT_DIRECTORIES: tuple[Path, ...] = (Path(__file__).parent.parent / "prebuilt",)
+
+_KEY_FORMAT = "opsmith-cache-1"
+
+_fallback_lock = threading.Lock()
+_fallback_reasons: dict[Path, str] = {}
+"""Cache directories this process could not write to, and why; it does not try them again."""
+_private: Store | None = None
+
+
+def cache_directory() -> Path:
+    """$OPSMITH_CACHE_DIR, else $XDG_CACHE_HOME/opsmith, else ~/.cache/opsmith; created with mode 0700.
+
+    Raises CacheError if it cannot be created, and CacheSecurityError if another user can write it.
+    """
+    store = Store(_location())
+    try:
+        store.prepare()
+    except OSError as error:
+        raise CacheError(store.directory, error.strerror or str(error)) from error
+    return store.directory
+
+
+def cache_key(*, kind: str, sources: Mapping[str, str | bytes], flags: Sequence[str], arch: str, abi: str) -> str:
+    """SHA-256 over every part, each with its length before it, so that no two different builds read the same."""
+    contents = [part for name in sorted(sources) for part in (name, sources[name])]
+    digest = hashlib.sha256()
+    for parts in ([_KEY_FORMAT, kind, arch, abi], flags, contents):
+        digest.update(b"%d;" % len(parts))
+        for part in parts:
+            encoded = part.encode() if isinstance(part, str) else part
+            digest.update(b"%d:" % len(encoded))
+            digest.update(encoded)
+    return digest.hexdigest()
+
+
+def obtain(key: str, build: Build, *, label: str, filenames: Sequence[str]) -> Artifact:
+    """The artifact of ``key``: found, or built by ``build(workdir)``, once among all processes that want it.
+
+    ``filenames`` are the files the build writes into its directory and the artifact keeps. They are compared with
+    their recorded size and SHA-256 on every call: a damaged entry is never returned, but built anew with a
+    CorruptCacheEntryWarning.
+    """
+    store = Store(_location())
+    for directory in PREBUILT_DIRECTORIES:
+        try:
+            if found := Store(directory, trusted=True).find(key, filenames):
+                return found
+        except DamagedEntry as damage:
+            warnings.warn(CorruptCacheEntryWarning(directory / key, label, str(damage)), stacklevel=2)
+    if found := _first_sound((store, _private) if _private else (store,), key, filenames):
+        return found
+    with progress(label) as task:
+        if store.directory not in _fallback_reasons:
+            try:
+                return store.obtain(key, build, label=label, filenames=filenames, progress=task)
+            except StoreUnwritable as failure:
+                _fall_back(store.directory, str(failure))
+        try:
+            return _private_store(store.directory).obtain(key, build, label=label, filenames=filenames, progress=task)
+        except StoreUnwritable as failure:
+            raise CacheError(store.directory, _fallback_reasons[store.directory], str(failure)) from failure
+
+
+def usage() -> Usage:
+    """Where the cache is, how many finished builds it holds, and all its bytes."""
+    return Store(_location()).usage()
+
+
+def clear() -> Usage:
+    """Empty the cache and tell how much that was. What another process is building at this moment is left alone."""
+    store = Store(_location())
+    try:
+        return store.clear()
+    except OSError as error:
+        raise CacheError(store.directory, error.strerror or str(error)) from error
+
+
+def _location() -> Path:
+    if chosen := os.environ.get("OPSMITH_CACHE_DIR"):
+        return Path(os.path.abspath(os.path.expanduser(chosen)))
+    xdg = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(xdg):  # the XDG specification has relative ones ignored
+        return Path(xdg, "opsmith")
+    home = os.path.expanduser("~")
+    # A user without a home (an arbitrary uid in a container): the attempt to write here fails, and is told as such.
+    return Path(home if os.path.isabs(home) else "/", ".cache", "opsmith")
+
+
+def _first_sound(stores: Iterable[Store], key: str, filenames: Sequence[str]) -> Artifact | None:
+    for store in stores:
+        try:
+            if found := store.find(key, filenames):
+                return found
+        except DamagedEntry:
+            continue  # looked at again, and told, by whoever builds it anew under the lock
+    return None
+
+
+def _fall_back(directory: Path, reason: str) -> None:
+    with _fallback_lock:
+        if directory in _fallback_reasons:
+            return
+        _fallback_reasons[directory] = reason
+    private = _private_store(directory)
+    warnings.warn(CacheFallbackWarning(directory, reason, private.directory), stacklevel=3)
+
+
+def _private_store(directory: Path) -> Store:
+    """The temporary directory of this process, created when first needed and removed when it exits."""
+    global _private
+    with _fallback_lock:
+        if _private is None:
+            try:
+                temporary = Path(tempfile.mkdtemp(prefix="opsmith-"))
+            except OSError as error:
+                raise CacheError(directory, _fallback_reasons[directory], error.strerror or str(error)) from error
+            atexit.register(_remove_if_ours, temporary, os.getpid())
+            _private = Store(temporary)
+        return _private
+
+
+def _remove_if_ours(directory: Path, owner: int) -> None:
+    if os.getpid() == owner:  # a forked child runs its parent's exit handlers too
+        shutil.rmtree(directory, ignore_errors=True)

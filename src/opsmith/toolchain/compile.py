@@ -1,0 +1,205 @@
+"""Compile C++ with g++ or clang++ and CUDA with nvcc, each build cached."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from ..errors import NoSourceError, SourceNotFoundError
+from .abi import Abi, abi_settings
+from .cache import cache_key, obtain
+from .find import find_cxx, find_nvcc, require_cuda_major, torch_cuda_version
+from .headers import included_files
+from .invoke import invoke
+
+CXX_STANDARD = "c++20"  # torch 2.13's own choice for extensions
+_CXX_FLAGS = ("-O3", "-fPIC", "-fvisibility=hidden", f"-std={CXX_STANDARD}", "-shared")
+_NVCC_FLAGS = {
+    "cubin": ("-cubin",),
+    "object": ("-c", "-Xcompiler=-fPIC,-fvisibility=hidden"),
+    "shared": ("-shared", "-Xcompiler=-fPIC,-fvisibility=hidden"),
+}
+_NVCC_SUFFIXES = {"cubin": ".cubin", "object": ".o", "shared": ".so"}
+_COMPILED = {".o", ".a"}
+
+
+def compile_shared_library(
+    name: str,
+    sources: Sequence[Path] = (),
+    *,
+    text: str | None = None,
+    abi: Abi,
+    extra_cflags: Sequence[str] = (),
+    extra_ldflags: Sequence[str] = (),
+    include_dirs: Sequence[Path] = (),
+    libraries: Sequence[str] = (),
+    label: str | None = None,
+) -> Path:
+    """One shared library from C++ source files, objects (.o, .a) and generated ``text``: cached, or built now.
+
+    ``abi`` says what it links against. The key holds the contents of the sources and of the author's headers, the
+    flags, the machine's architecture and the ABI level.
+    Raises CompileError, a CompilerBrokenError, CompilerNotFoundError, SourceNotFoundError.
+    """
+    label = label or name
+    if not sources and text is None:
+        raise NoSourceError(label)
+    sources = [Path(source).absolute() for source in sources]
+    settings = abi_settings(abi)
+    flags, include_dirs = _without_include_flags(extra_cflags, include_dirs)
+    generated = f"{_stem(name)}.cpp"
+    library = f"{_stem(name)}.so"
+    texts = {generated: text} if text is not None else {}
+    key = cache_key(
+        kind="shared-library",
+        sources=_contents(sources, texts, include_dirs, label),
+        flags=[library, *_CXX_FLAGS, *settings.cflags, *flags, "--", *libraries, "--", *extra_ldflags],
+        arch=host_arch(flags),
+        abi=settings.level,
+    )
+
+    def build(workdir: Path) -> dict[str, object]:
+        for filename, contents in texts.items():
+            (workdir / filename).write_text(contents)
+        arguments = [
+            *_CXX_FLAGS,
+            *settings.cflags,
+            *flags,
+            *(f"-I{directory}" for directory in include_dirs),
+            # As system headers, so that their warnings are not the author's.
+            *(part for directory in settings.include_dirs for part in ("-isystem", str(directory))),
+            *texts,
+            *map(str, sources),
+            "-o",
+            library,
+            *(f"-L{directory}" for directory in settings.library_dirs),
+            "-Wl,--no-as-needed",
+            *(f"-l{library}" for library in (*settings.libraries, *libraries)),
+            *extra_ldflags,
+        ]
+        return invoke(
+            find_cxx(),
+            arguments,
+            workdir=workdir,
+            output=workdir / library,
+            label=label,
+            own_directories=[*(source.parent for source in sources), *include_dirs],
+        )
+
+    return obtain(key, build, label=label, filenames=[library, *texts]).path(library)
+
+
+def compile_with_nvcc(
+    name: str,
+    source: Path,
+    *,
+    arch: str,
+    output: Literal["cubin", "object", "shared"] = "cubin",
+    abi: Abi = "plain",
+    extra_flags: Sequence[str] = (),
+    include_dirs: Sequence[Path] = (),
+    libraries: Sequence[str] = (),
+    label: str | None = None,
+) -> Path:
+    """A cubin, an object (for ``compile_shared_library`` to link) or a shared library from one CUDA source file.
+
+    ``arch`` is a GPU architecture such as "sm_90". Raises NvccNotFoundError, CudaVersionMismatchError, and what
+    ``compile_shared_library`` raises.
+    """
+    label = label or name
+    source = Path(source).absolute()
+    settings = abi_settings(abi)
+    flags, include_dirs = _without_include_flags(extra_flags, include_dirs)
+    common = ("-O3", f"-std={CXX_STANDARD}", f"-arch={arch}", *_NVCC_FLAGS[output], *settings.cflags, *flags)
+    result = _stem(name) + _NVCC_SUFFIXES[output]
+    torch_cuda = torch_cuda_version()
+    cuda_major = (torch_cuda or find_nvcc().version).split(".")[0]
+    key = cache_key(
+        kind=f"nvcc-{output}",
+        sources=_contents([source], {}, include_dirs, label),
+        flags=[result, *common, "--", *libraries],
+        arch=arch if output == "cubin" else f"{host_arch(flags)} {arch}",
+        abi=f"{settings.level} cuda{cuda_major}",
+    )
+
+    def build(workdir: Path) -> dict[str, object]:
+        nvcc = find_nvcc()
+        if torch_cuda:
+            remedy = f"Set CUDA_HOME to a CUDA {cuda_major} toolkit."
+            require_cuda_major("nvcc", nvcc.version, torch_cuda, remedy)
+        host = find_cxx()
+        linked = (*settings.libraries, *libraries) if output == "shared" else ()
+        arguments = [
+            *common,
+            *(() if host.arguments else ("-ccbin", str(host.path))),
+            *(f"-I{directory}" for directory in include_dirs),
+            *(part for directory in settings.include_dirs for part in ("-isystem", str(directory))),
+            str(source),
+            "-o",
+            result,
+            *(f"-L{directory}" for directory in settings.library_dirs),
+            "-Xlinker=--no-as-needed",
+            *(f"-l{library}" for library in linked),
+        ]
+        return invoke(
+            nvcc,
+            arguments,
+            workdir=workdir,
+            output=workdir / result,
+            label=label,
+            own_directories=[source.parent, *include_dirs],
+        )
+
+    return obtain(key, build, label=label, filenames=[result]).path(result)
+
+
+def host_arch(flags: Sequence[str]) -> str:
+    """The machine's architecture; for "native" code its processor's features too: machines may share a home."""
+    machine = platform.machine()
+    if not any(flag.endswith("=native") for flag in flags):
+        return machine
+    features = re.search(r"^(?:flags|Features)\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    digest = hashlib.sha256((features[1] if features else platform.processor()).encode()).hexdigest()
+    return f"{machine}-native-{digest[:16]}"
+
+
+def _contents(
+    sources: Iterable[Path], texts: dict[str, str], include_dirs: Sequence[Path], label: str
+) -> dict[str, str | bytes]:
+    """Every file that makes the build what it is, under names that are the same on every machine."""
+    contents: dict[str, str | bytes] = {}
+    for filename, text in texts.items():
+        contents[f"text {filename}"] = text
+        contents.update(included_files(text, None, include_dirs))
+    for number, source in enumerate(sources):
+        try:
+            data = source.read_bytes()
+        except OSError as error:
+            raise SourceNotFoundError(source, label, error.strerror or str(error)) from error
+        contents[f"source {number} {source.name}"] = data
+        if source.suffix not in _COMPILED:
+            headers = included_files(data.decode(errors="replace"), source.parent, include_dirs)
+            contents.update({f"header {number} {name}": header for name, header in headers.items()})
+    return contents
+
+
+def _without_include_flags(flags: Sequence[str], include_dirs: Sequence[Path]) -> tuple[list[str], list[Path]]:
+    """Take -I out of the flags: its directory is read for headers like any other, and the key is free of paths."""
+    rest: list[str] = []
+    directories = [Path(directory).absolute() for directory in include_dirs]
+    remaining = iter(flags)
+    for flag in remaining:
+        if flag.startswith("-I"):
+            directories.append(Path(flag[2:] or next(remaining, ".")).absolute())
+        else:
+            rest.append(flag)
+    return rest, directories
+
+
+def _stem(name: str) -> str:
+    """A file name for an op's name: "mylib::mish" becomes mylib__mish."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", name).lstrip(".-") or "unnamed"

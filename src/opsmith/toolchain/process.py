@@ -1,0 +1,88 @@
+"""Run one tool to its end in a process group of its own, and leave none of it behind."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import CompilerNotExecutableError
+
+_running: set[int] = set()
+"""Process groups to end if the interpreter exits while a background thread is still building."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a tool ended: its exit status (negative: the signal that ended it) and all it said."""
+
+    status: int
+    words: str
+
+    @property
+    def signal_name(self) -> str | None:
+        """The signal that ended the tool; a shell wrapper reports its child's as 128 + number."""
+        number = -self.status if self.status < 0 else self.status - 128
+        try:
+            return signal.Signals(number).name
+        except ValueError:
+            return None
+
+
+def run(
+    command: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+) -> Outcome:
+    """Run ``command`` and return its outcome. Whatever interrupts the wait, the whole process group is killed first.
+
+    Raises CompilerNotExecutableError when the kernel refuses to start it, and subprocess.TimeoutExpired.
+    """
+    # Output goes to memory and not to a pipe, so that a daemon the tool leaves behind (a compiler cache's) cannot keep
+    # us waiting for the pipe's end; and not to a file, so that a full disk is still told in the tool's own words.
+    with os.fdopen(os.memfd_create("opsmith-tool-output"), "w+b") as output:
+        try:
+            process = subprocess.Popen(
+                command,
+                cwd=cwd,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise CompilerNotExecutableError(command[0], command, f"cannot be started: {error.strerror}") from error
+        _running.add(process.pid)
+        try:
+            status = process.wait(timeout)
+        except BaseException:
+            _kill_group(process.pid)
+            process.wait()
+            raise
+        finally:
+            _running.discard(process.pid)
+        output.seek(0)
+        return Outcome(status, output.read().decode(errors="replace"))
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _kill_all() -> None:
+    for pid in list(_running):
+        _kill_group(pid)
+
+
+atexit.register(_kill_all)
+# A forked child shares the list but not the processes: its exit must not end its parent's compilers.
+os.register_at_fork(after_in_child=_running.clear)

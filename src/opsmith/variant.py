@@ -1,0 +1,307 @@
+"""Variant: the operators behind one choice of kernels, wired to each other.
+
+    a functional op    name            its backward   name_backward      its out= form  name_out
+    an in-place op     name            the functional form it differentiates through  name_functional, name_backward
+
+The op itself is a variant; each kernel with a name of its own is another, so that a choice made by `using` is part of the
+recorded, compiled or exported graph and holds for its backward.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from .errors import InPlaceGradientError, KernelResultError, OutGradientError, RegistrationError, described
+from .kernels import Kernel, NativeFunction
+from .reference import Functional, Out, Plain, Vjp
+from .registration import Operator
+from .schema import Argument, Kind, Signature, flatten
+
+
+class Variant:
+    def __init__(self, name: str, plain: Plain, autocast: str) -> None:
+        self.name = name
+        self.inplace = bool(plain.signature.mutated)
+        self.functional: Operator | None = None
+        self.out: Operator | None = None
+        source = Functional(plain, f"{name}_functional") if self.inplace else plain
+        self.backward = Operator(
+            f"{name}_backward", Vjp(source, f"{name}_backward"), inert=frozenset(source.signature.result_names)
+        )
+        if self.inplace:
+            self.functional = Operator(source.name, source, backward=self.backward)
+            self.forward = Operator(name, plain, refusal=InPlaceGradientError)
+        else:
+            self.forward = Operator(name, plain, backward=self.backward)
+            if not plain.signature.returns_list:
+                out = Out(plain, self.forward.overload, f"{name}_out")
+                self.out = Operator(f"{name}_out", out, refusal=OutGradientError)
+        for device in ("cpu", "cuda") if autocast != "keep" else ():
+            self.set_autocast(device, autocast)
+
+    @property
+    def differentiable(self) -> Operator:
+        """The operator whose gradient is recorded."""
+        return self.functional or self.forward
+
+    def operators(self) -> Iterator[Operator]:
+        candidates = (self.forward, self.functional, self.out, self.backward, self.backward.backward)
+        return (operator for operator in candidates if operator is not None)
+
+    def close(self) -> None:
+        for operator in self.operators():
+            operator.close()
+
+    # --- calling ----------------------------------------------------------------------------------------------
+
+    def __call__(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """The call with everything that may be asked of it. Op takes a shorter road where nothing is."""
+        if self.inplace:
+            return self._call_inplace(args, kwargs)
+        if "out" in kwargs:
+            return self._call_out(args, kwargs)
+        return self.forward.overload(*args, **kwargs)
+
+    def _call_inplace(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        signature = self.forward.signature
+        values = signature.bind(args, kwargs)
+        mutated = [value for argument, value in zip(signature.arguments, values, strict=True) if argument.mutated]
+        tensors = flatten(signature.arguments, values)
+        if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
+            assert self.functional is not None
+            copies = [
+                value.clone() if argument.mutated else value
+                for argument, value in zip(signature.arguments, values, strict=True)
+            ]
+            changed = self.functional.call_arranged(copies)
+            for tensor, new in zip(mutated, [changed] if len(mutated) == 1 else changed, strict=True):
+                tensor.copy_(new)
+        else:
+            self.forward.overload(*args, **kwargs)
+        return mutated[0] if len(mutated) == 1 else tuple(mutated)
+
+    def _call_out(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        out = kwargs["out"]
+        rest = {key: value for key, value in kwargs.items() if key != "out"}
+        if out is None:
+            return self.forward.overload(*args, **rest)
+        if self.out is None:
+            raise RegistrationError(self.name, "it returns a list of tensors, for which there is no out= form")
+        outs = out if isinstance(out, (tuple, list)) else (out,)
+        names = [argument.name for argument in self.out.signature.mutated]
+        if len(outs) != len(names):
+            raise RegistrationError(self.name, f"out= takes {len(names)} tensors, not {len(outs)}")
+        self.out.overload(*args, **rest, **dict(zip(names, outs, strict=True)))
+        return out
+
+    # --- kernels ----------------------------------------------------------------------------------------------
+
+    def set_autocast(self, device: str, policy: str | torch.dtype) -> None:
+        self.forward.set_autocast(device, policy)
+        if self.functional is not None:
+            self.functional.set_autocast(device, policy)
+
+    def set_kernel(self, device: str, fn: Callable[..., Any] | NativeFunction, layout: str, name: str) -> None:
+        kernel = _kernel(name, device, fn, layout, self.forward.signature)
+        self.forward.set_kernel(kernel)
+        if self.functional is not None:
+            mutated = [i for i, argument in enumerate(self.forward.signature.arguments) if argument.mutated]
+
+            def function(*args: Any) -> Any:
+                copied = [value.clone() if index in mutated else value for index, value in enumerate(args)]
+                if kernel.function(*copied) is NotImplemented:
+                    return NotImplemented
+                changed = tuple(copied[index] for index in mutated)
+                return changed[0] if len(changed) == 1 else changed
+
+            function.__name__ = getattr(fn, "__name__", str(fn))
+            self.functional.set_kernel(Kernel(name, device, function, layout))
+
+    def set_backward_kernel(
+        self,
+        device: str,
+        fn: Callable[..., Any] | NativeFunction,
+        layout: str,
+        name: str,
+        saves: Sequence[str] | None,
+    ) -> None:
+        if self.differentiable.written_gradient is not None:
+            raise RegistrationError(self.name, "its gradient is written by register_autograd already; use one of the two")
+        forward = self.differentiable.signature
+        names = _saved_names(self.name, fn, forward, saves)
+        if self.backward.backward is None:
+            second = f"{self.name}_backward_backward"
+            self.backward.set_backward(Operator(second, Vjp(self.backward.reference, second)))
+        if isinstance(fn, NativeFunction):
+            kernel = _native_backward(name, device, fn, layout, self.backward.signature, forward, names)
+        else:
+            function = _python_backward(self.name, fn, forward, self.backward, names)
+            kernel = Kernel(name, device, function, layout)
+        kernel.saves = names
+        self.backward.set_kernel(kernel)
+        self.differentiable.attachment.update()
+
+
+class Needs:
+    """Which tensors want a gradient: `needs.x`, `needs[0]`, iteration. A list argument gives a tuple, one flag a tensor."""
+
+    def __init__(self, names: Sequence[str], flags: Sequence[Any]) -> None:
+        self._flags = dict(zip(names, flags, strict=True))
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["_flags"][name]
+        except KeyError:
+            raise AttributeError(f"needs has no {name!r}; the op's tensors are {', '.join(self._flags)}") from None
+
+    def __getitem__(self, index: int) -> Any:
+        return list(self._flags.values())[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._flags.values())
+
+    def __len__(self) -> int:
+        return len(self._flags)
+
+    def __repr__(self) -> str:
+        return f"Needs({', '.join(f'{name}={flag}' for name, flag in self._flags.items())})"
+
+
+def _kernel(
+    name: str, device: str, fn: Callable[..., Any] | NativeFunction, layout: str, signature: Signature
+) -> Kernel:
+    if isinstance(fn, NativeFunction):
+        operator = fn.as_operator(signature.positional().schema)
+        return Kernel(name, device, operator, layout, native=fn, operator=operator)
+    positional = sum(not argument.keyword_only for argument in signature.arguments)
+    if positional == len(signature.arguments):
+        return Kernel(name, device, fn, layout)
+    keywords = [argument.name for argument in signature.arguments[positional:]]
+
+    def function(*args: Any) -> Any:
+        return fn(*args[:positional], **dict(zip(keywords, args[positional:], strict=True)))
+
+    function.__wrapped__ = fn  # type: ignore[attr-defined]
+    function.__name__ = fn.__name__
+    return Kernel(name, device, function, layout)
+
+
+def _saved_names(
+    op_name: str, fn: Callable[..., Any] | NativeFunction, forward: Signature, saves: Sequence[str] | None
+) -> tuple[str, ...]:
+    """The arguments and results a backward kernel takes, from its parameters or, for C++, from `saves`."""
+    known = [argument.name for argument in forward.arguments]
+    results = ["outputs"] if forward.returns_list else list(forward.result_names)
+    known += [name for name in results if name not in known]
+    if saves is None:
+        if isinstance(fn, NativeFunction):
+            raise RegistrationError(
+                op_name, 'a C++ backward does not tell what it takes: give saves=("x", ...), names of arguments and results'
+            )
+        parameters = list(inspect.signature(fn).parameters.values())
+        keyword = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+        if not parameters or parameters[0].name != "grads" or keyword != ["needs"]:
+            raise RegistrationError(
+                op_name, f"a backward kernel is `def _(grads, ..., *, needs)`, but {described(fn)} is "
+                f"`def {fn.__name__}{inspect.signature(fn)}`"
+            )  # fmt: skip
+        saves = [p.name for p in parameters[1:] if p.kind is not p.KEYWORD_ONLY]
+    for name in saves:
+        if name not in known:
+            raise RegistrationError(
+                op_name, f"the backward kernel asks for {name!r}, which is neither an argument nor a result; there are "
+                f"{', '.join(known)}"
+            )  # fmt: skip
+    return tuple(saves)
+
+
+def _python_backward(
+    op_name: str, fn: Callable[..., Any], forward: Signature, backward: Operator, names: tuple[str, ...]
+) -> Callable[..., Any]:
+    reference = backward.reference
+    assert isinstance(reference, Vjp)
+    tensors = forward.tensors
+    # By position, since a result and an argument may bear one name in the two signatures.
+    positions = _positions(forward, names)
+
+    def function(*args: Any) -> Any:
+        grads, inputs, flags = reference.split(args)
+        grouped = _grouped(forward, inputs, flags)
+        needs = Needs([argument.name for argument in tensors], grouped)
+        returned = fn(tuple(grads), *[args[position] for position in positions], needs=needs)
+        if returned is NotImplemented:
+            return returned
+        entries = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+        if len(entries) != len(tensors):
+            raise KernelResultError(
+                f"{op_name}_backward", described(fn), f"it returned {len(entries)} gradients for {len(tensors)} tensor "
+                f"arguments ({', '.join(argument.name for argument in tensors)})"
+            )  # fmt: skip
+        values = [v for a, v in zip(forward.arguments, inputs, strict=True) if a.is_tensor]
+        return _needed(tensors, values, grouped, entries)
+
+    function.__wrapped__ = fn  # type: ignore[attr-defined]
+    function.__name__ = fn.__name__
+    return function
+
+
+def _native_backward(
+    name: str,
+    device: str,
+    fn: NativeFunction,
+    layout: str,
+    backward: Signature,
+    forward: Signature,
+    names: tuple[str, ...],
+) -> Kernel:
+    grads = 1 if forward.returns_list else len(forward.results)
+    positions = [*range(grads), *_positions(forward, names), len(backward.arguments) - 1]
+    taken = Signature(tuple(backward.arguments[position] for position in positions), backward.results)
+    operator = fn.as_operator(taken.schema)
+
+    def function(*args: Any) -> Any:
+        return operator(*[args[position] for position in positions])
+
+    return Kernel(name, device, function, layout, native=fn, operator=operator, positions=tuple(positions))
+
+
+def _positions(forward: Signature, names: Sequence[str]) -> list[int]:
+    """Where the backward operator's arguments hold what a backward kernel names."""
+    grads = 1 if forward.returns_list else len(forward.results)
+    arguments = [argument.name for argument in forward.arguments]
+    results = ["outputs"] if forward.returns_list else list(forward.result_names)
+    return [
+        grads + (arguments.index(name) if name in arguments else len(arguments) + results.index(name)) for name in names
+    ]
+
+
+def _grouped(forward: Signature, inputs: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
+    """The flat flags by argument: a bool for a tensor, a tuple for a list."""
+    remaining = iter(flags)
+    grouped: list[Any] = []
+    for argument, value in zip(forward.arguments, inputs, strict=True):
+        if argument.kind in (Kind.TENSOR, Kind.OPTIONAL_TENSOR):
+            grouped.append(bool(next(remaining)))
+        elif argument.is_tensor:
+            grouped.append(tuple(bool(next(remaining)) for _ in value))
+    return grouped
+
+
+def _needed(tensors: Sequence[Argument], values: Sequence[Any], grouped: list[Any], entries: list[Any]) -> list[Any]:
+    """The gradients asked for, in order; a kernel's None for one of them means zero."""
+    found: list[Any] = []
+    for _argument, value, flags, entry in zip(tensors, values, grouped, entries, strict=True):
+        if isinstance(flags, tuple):
+            parts = list(entry) if entry is not None else [None] * len(flags)
+            found += [_or_zero(p, v) for p, v, flag in zip(parts, value, flags, strict=True) if flag]
+        elif flags:
+            found.append(_or_zero(entry, value))
+    return found
+
+
+def _or_zero(grad: Any, like: torch.Tensor) -> Any:
+    return torch.zeros(like.shape, dtype=like.dtype, device=like.device) if grad is None else grad
