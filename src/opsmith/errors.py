@@ -171,6 +171,13 @@ class RedeclaredError(OpsmithError, RuntimeError):
         super().__init__(f"{name} was declared again after this graph was recorded. Run the forward pass once more.")
 
 
+class RuntimeTierError(OpsmithError, ValueError):
+    """OPSMITH_RUNTIME is set to something that is not a tier."""
+
+    def __init__(self, variable: str, value: str) -> None:
+        super().__init__(f"{variable}={value!r} is not a runtime: set 'native' (C++), 'python', or nothing at all.")
+
+
 class SamplesMissingError(OpsmithError, LookupError):
     """A check, benchmark or demo was asked for, but the op has no samples."""
 

@@ -191,7 +191,15 @@ class Op:
         return self._inline
 
     def _inline(self, *args: Any, **kwargs: Any) -> Any:
-        return self._plain.composite(*self.signature.bind(args, kwargs))
+        return self.inline_like_call(self.signature.bind(args, kwargs))
+
+    def inline_like_call(self, args: Sequence[Any]) -> Any:
+        """`inline` on all arguments in schema order; an in-place op's returns what it changed, as calling it does."""
+        returned = self._plain.composite(*args)
+        if not self.default.inplace:
+            return returned
+        changed = tuple(v for a, v in zip(self.signature.arguments, args, strict=True) if a.mutated)
+        return changed[0] if len(changed) == 1 else changed
 
     @contextmanager
     def using(self, kernel: str) -> Iterator[Op]:

@@ -193,7 +193,7 @@ class Vjp(Reference):
 
     def run(self, *args: Any) -> Any:
         grads, inputs, needs = self.split(args)
-        with _autograd_restored(), torch.enable_grad(), self._no_random_numbers(inputs):
+        with autograd_restored(), torch.enable_grad(), self._no_random_numbers(inputs):
             return self._pullback(grads, inputs, needs, differentiable=False)
 
     def composite(self, *args: Any) -> Any:
@@ -370,7 +370,7 @@ def placeholder(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def _autograd_restored() -> Iterator[None]:
+def autograd_restored() -> Iterator[None]:
     """Autograd as it is at the top of the dispatcher, for a kernel that differentiates."""
     include = torch._C._dispatch_tls_local_include_set()
     exclude = torch._C._dispatch_tls_local_exclude_set() - AUTOGRAD_KEYS

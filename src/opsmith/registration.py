@@ -16,7 +16,7 @@ from torch._library import autograd as torch_autograd
 from . import runtime
 from .errors import NameTakenError, RedeclaredError
 from .kernels import Kernel
-from .reference import Reference
+from .reference import Reference, autograd_restored
 from .runtime import batching, execution
 from .schema import Signature, flatten, split_name, unflatten
 
@@ -72,9 +72,15 @@ class Operator:
         def batched(*args: Any, **kwargs: Any) -> Any:
             return batching.kernel(self, bind(args, kwargs))
 
+        def batched_grads(*args: Any, **kwargs: Any) -> Any:
+            # torch.autograd.grad(is_grads_batched=True) still batches by torch's first vmap, which has its own key.
+            with autograd_restored():
+                return self.reference.composite(*bind(args, kwargs))
+
         self.library.impl(self.base, execute, "CompositeExplicitAutograd")
         torch.library.register_fake(self.name, fake, lib=self.library)
         self.library.impl(self.base, batched, "FuncTorchBatched")
+        self.library.impl(self.base, batched_grads, "Batched")
         self.attachment = runtime.attach(self)
 
     def close(self) -> None:
@@ -123,7 +129,7 @@ class Operator:
 
     def call_arranged(self, args: Sequence[Any]) -> Any:
         positional, keyword = self.arranged(args)
-        return self.call(*positional, **keyword)
+        return self.overload(*positional, **keyword)
 
     def arranged(self, args: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         """All arguments in schema order as (positional, keyword-only)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import stat
@@ -13,12 +14,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import opsmith.toolchain as toolchain
 from opsmith import errors
 from opsmith.toolchain import cache
+from opsmith.toolchain.lock import KeyLock
 
 from .support import files_under
 
@@ -70,19 +72,24 @@ def test_the_order_sources_are_given_in_does_not_matter_and_text_is_its_bytes() 
     assert len(key) == 64 and set(key) <= set("0123456789abcdef")
 
 
-texts = st.text(alphabet="ab:;0123", max_size=4)
-parts = st.tuples(st.lists(texts, max_size=3), st.dictionaries(texts, texts, max_size=3), texts)
+@st.composite
+def readings(draw: st.DrawFn) -> list[tuple[list[str], dict[str, str]]]:
+    """Two ways to cut the same text into flags and sources."""
+    text = draw(st.text(alphabet="ab:;12", max_size=6))
+    ways = []
+    for _ in range(2):
+        cuts = sorted(draw(st.lists(st.integers(0, len(text)), max_size=5)))
+        parts = [text[start:end] for start, end in itertools.pairwise([0, *cuts, len(text)])]
+        flags = draw(st.integers(len(parts) % 2, len(parts)).filter(lambda n, size=len(parts): (size - n) % 2 == 0))
+        ways.append((parts[:flags], dict(zip(parts[flags::2], parts[flags + 1 :: 2], strict=True))))
+    return ways
 
 
-@given(parts, parts)
-def test_different_builds_never_read_the_same(
-    one: tuple[list[str], dict[str, str], str], other: tuple[list[str], dict[str, str], str]
-) -> None:
-    keys = [
-        toolchain.cache_key(kind="", sources=sources, flags=flags, arch=arch, abi="")
-        for flags, sources, arch in (one, other)
-    ]
-    assert (keys[0] == keys[1]) == (one == other)
+@given(readings())
+@settings(max_examples=300)
+def test_different_builds_never_read_the_same(ways: list[tuple[list[str], dict[str, str]]]) -> None:
+    keys = [toolchain.cache_key(kind="", sources=sources, flags=flags, arch="", abi="") for flags, sources in ways]
+    assert (keys[0] == keys[1]) == (ways[0] == ways[1])
 
 
 # --- where it is
@@ -312,3 +319,13 @@ def test_clear_removes_what_dead_builders_left(cache_dir: Path) -> None:
     (cache_dir / "locks" / ("0" * 64)).touch()
     toolchain.clear()
     assert files_under(cache_dir) == ["artifacts", "locks", "work"]
+
+
+def test_clear_leaves_an_entry_alone_that_is_being_built_anew(cache_dir: Path) -> None:
+    artifact = obtain(Builds())
+    lock = KeyLock(cache_dir / "locks" / KEY)
+    assert lock.try_acquire()
+    assert toolchain.clear().entries == 0
+    assert artifact.path("a.so").is_file()
+    lock.release()
+    assert toolchain.clear().entries == 1

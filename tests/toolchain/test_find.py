@@ -6,6 +6,7 @@ import importlib.util
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,8 @@ def test_the_installed_compiler_is_found_with_its_version() -> None:
     [
         ("g++ (Debian 12.2.0-14+deb12u1) 12.2.0", "gcc", "12.2.0"),
         ("g++-13 (Ubuntu 13.3.0-6ubuntu2~24.04) 13.3.0", "gcc", "13.3.0"),
+        ("x86_64-conda-linux-gnu-c++ (conda-forge gcc 14.2.0-1) 14.2.0", "gcc", "14.2.0"),
+        ("true (GNU coreutils) 9.1", "gcc", "of unknown version"),
         ("Debian clang version 14.0.6", "clang", "14.0.6"),
         ("Ubuntu clang version 18.1.3 (1ubuntu1)", "clang", "18.1.3"),
     ],
@@ -187,7 +190,7 @@ def test_python_headers_are_found_or_the_apt_line_is_named(monkeypatch: pytest.M
     except errors.PythonHeadersNotFoundError as error:
         pytest.skip(f"Python's headers are not installed: {error}")
     toolchain.forget()
-    monkeypatch.setattr(find.sysconfig, "get_path", lambda _: str(tmp_path))
+    monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path))
     with pytest.raises(errors.PythonHeadersNotFoundError, match=rf"{tmp_path}(.|\n)*apt-get install python3-dev"):
         toolchain.python_headers()
 
@@ -195,6 +198,7 @@ def test_python_headers_are_found_or_the_apt_line_is_named(monkeypatch: pytest.M
 def test_importing_starts_no_process_and_imports_nothing_heavy() -> None:
     code = f"""
 import sys
+import sysconfig
 events = set()
 sys.addaudithook(lambda event, _: events.add(event))
 {PRELUDE}

@@ -235,7 +235,11 @@ def test_a_lock_is_held_by_one_process_at_a_time_although_its_file_comes_and_goe
     assert not (tmp_path / "lock").exists()
 
 
-def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
+def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Path) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "unlink", fail)  # with the file gone, nobody would ask for this lock
     lock = KeyLock(tmp_path / "lock")
     assert lock.try_acquire()
     reader, writer = os.pipe()

@@ -1,24 +1,32 @@
-"""What stands between the dispatcher and an operator's kernels, in C++ where it can be had, else in Python.
+"""What stands between the dispatcher and an operator's kernels: in C++ where it can be had, else in Python.
 
-One tier serves a whole process: C++ where the library for the installed torch is in the cache or the wheel, else the
-Python twin, and then the library is built in the background for the next process. OPSMITH_RUNTIME=python or =native
-settles it by hand. Both tiers give the same results; the tests run on both.
+One tier serves a whole process: C++ where the library for the installed torch has been built, else the Python twin, and
+then the library is built in the background for the next process. OPSMITH_RUNTIME=python or =native settles it by hand.
+Both tiers give the same results; the tests run on both.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from . import twin
+from ..errors import OpsmithError, RuntimeTierError
+from . import native, twin
 
 if TYPE_CHECKING:
     from ..registration import Operator
 
+VARIABLE = "OPSMITH_RUNTIME"
+_forced: str | None = None
+
 
 class Attachment(Protocol):
-    """One operator's registrations on the keys that a tier serves: Autograd, ADInplaceOrView, Autocast, and the devices."""
+    """One operator's registrations on the keys a tier serves: Autograd, ADInplaceOrView, autocast, and the devices'."""
 
     tier: str
 
@@ -28,16 +36,68 @@ class Attachment(Protocol):
     def close(self) -> None: ...
 
 
-_forced: str | None = None
+def attach(operator: Operator) -> Attachment:
+    library = _library() if tier() == "native" else None
+    return twin.Attachment(operator) if library is None else native.Attachment(operator, library)
 
 
 def tier() -> str:
     """'native' or 'python': what operators declared now are attached by."""
-    return _forced or "python"
+    if _forced is not None:
+        return _forced
+    return "python" if _library() is None else "native"
 
 
-def attach(operator: Operator) -> Attachment:
-    return twin.Attachment(operator)
+@functools.cache
+def reason() -> str:
+    """Why this process runs the tier it does, in words."""
+    asked = _asked()
+    if asked is not None:
+        return f"{VARIABLE}={asked}"
+    if _library() is not None:
+        return "built for this torch"
+    return "the C++ runtime was not built when this process started; it is built in the background for the next one"
+
+
+@functools.cache
+def _library() -> native.Library | None:
+    """The C++ tier's library, decided once: a process never changes tier."""
+    asked = _asked()
+    if asked == "python":
+        return None
+    if asked == "native":
+        return native.Library(native.build())
+    try:
+        path = native.find()
+        if path is not None:
+            return native.Library(path)
+    except OpsmithError:
+        return None
+    _build_in_background()
+    return None
+
+
+def _asked() -> str | None:
+    value = os.environ.get(VARIABLE, "").strip().lower()
+    if value in ("", "auto"):
+        return None
+    if value not in ("python", "native"):
+        raise RuntimeTierError(VARIABLE, value)
+    return value
+
+
+def _build_in_background() -> None:
+    """Starts the build as a process of its own, which outlives this one. It takes the cache's lock, so that many
+    processes starting at once build once."""
+    with contextlib.suppress(OSError):
+        subprocess.Popen(
+            [sys.executable, "-m", "opsmith.runtime.build", "--background"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env={**os.environ, VARIABLE: "python"},
+        )
 
 
 @contextlib.contextmanager

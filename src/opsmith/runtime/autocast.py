@@ -40,5 +40,10 @@ def cast_where_enabled(operator: Operator, args: Sequence[Any]) -> Sequence[Any]
     return args
 
 
+def scalar_type(dtype: torch.dtype) -> int:
+    """The number C++ knows a dtype by."""
+    return int(torch._C.parse_schema(f"opsmith::probe(ScalarType dtype={str(dtype)[6:]}) -> ()").arguments[0].default_value)
+
+
 def _eligible(tensor: torch.Tensor, device: str) -> bool:
     return tensor.is_floating_point() and tensor.device.type == device and tensor.dtype != torch.float64

@@ -54,6 +54,8 @@ def compile_shared_library(
     generated = f"{_stem(name)}.cpp"
     library = f"{_stem(name)}.so"
     texts = {generated: text} if text is not None else {}
+    own_directories = [*(source.parent for source in sources), *include_dirs]
+    prefix_maps = _prefix_maps([*own_directories, *settings.include_dirs])
     key = cache_key(
         kind="shared-library",
         sources=_contents(sources, texts, include_dirs, label),
@@ -69,6 +71,7 @@ def compile_shared_library(
             *_CXX_FLAGS,
             *settings.cflags,
             *flags,
+            *prefix_maps,
             *(f"-I{directory}" for directory in include_dirs),
             # As system headers, so that their warnings are not the author's.
             *(part for directory in settings.include_dirs for part in ("-isystem", str(directory))),
@@ -87,7 +90,7 @@ def compile_shared_library(
             workdir=workdir,
             output=workdir / library,
             label=label,
-            own_directories=[*(source.parent for source in sources), *include_dirs],
+            own_directories=own_directories,
         )
 
     return obtain(key, build, label=label, filenames=[library, *texts]).path(library)
@@ -116,6 +119,7 @@ def compile_with_nvcc(
     flags, include_dirs = _without_include_flags(extra_flags, include_dirs)
     common = ("-O3", f"-std={CXX_STANDARD}", f"-arch={arch}", *_NVCC_FLAGS[output], *settings.cflags, *flags)
     result = _stem(name) + _NVCC_SUFFIXES[output]
+    own_directories = [source.parent, *include_dirs]
     torch_cuda = torch_cuda_version()
     cuda_major = (torch_cuda or find_nvcc().version).split(".")[0]
     key = cache_key(
@@ -135,6 +139,7 @@ def compile_with_nvcc(
         linked = (*settings.libraries, *libraries) if output == "shared" else ()
         arguments = [
             *common,
+            *(f"-Xcompiler={flag}" for flag in _prefix_maps([*own_directories, *settings.include_dirs])),
             *(() if host.arguments else ("-ccbin", str(host.path))),
             *(f"-I{directory}" for directory in include_dirs),
             *(part for directory in settings.include_dirs for part in ("-isystem", str(directory))),
@@ -151,7 +156,7 @@ def compile_with_nvcc(
             workdir=workdir,
             output=workdir / result,
             label=label,
-            own_directories=[source.parent, *include_dirs],
+            own_directories=own_directories,
         )
 
     return obtain(key, build, label=label, filenames=[result]).path(result)
@@ -198,6 +203,11 @@ def _without_include_flags(flags: Sequence[str], include_dirs: Sequence[Path]) -
         else:
             rest.append(flag)
     return rest, directories
+
+
+def _prefix_maps(directories: Iterable[Path]) -> list[str]:
+    """Take this machine's paths out of __FILE__, which error messages carry: the key does not know where files lie."""
+    return [f"-fmacro-prefix-map={directory}/=" for directory in dict.fromkeys(directories)]
 
 
 def _stem(name: str) -> str:

@@ -194,8 +194,8 @@ def _identify(path: str, arguments: tuple[str, ...] = ()) -> Compiler:
         return Compiler(Path(path), "nvcc", release[1], arguments)
     kind: CompilerKind = "clang" if "clang" in outcome.words else "gcc"
     # "g++ (Debian 12.2.0-14+deb12u1) 12.2.0": a distribution's own number stands in brackets, before the compiler's.
-    version = re.search(r"\d+(\.\d+)+", re.sub(r"\([^)]*\)", "", first_line))
-    return Compiler(Path(path), kind, version[0] if version else "of unknown version", arguments)
+    version = re.search(r"(?:clang|gcc|[gc]\+\+).*?\b(\d+(?:\.\d+)+)", re.sub(r"\([^)]*\)", "", first_line))
+    return Compiler(Path(path), kind, version[1] if version else "of unknown version", arguments)
 
 
 def _able_to_cxx20(compiler: Compiler) -> Compiler:

@@ -85,7 +85,7 @@ def _redraw() -> None:
 
 def _terminal_width() -> int:
     try:
-        return max(os.get_terminal_size(sys.stderr.fileno()).columns, 20)
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80  # terminals over a wire report 0
     except (OSError, ValueError, AttributeError):
         return 80
 

@@ -1,0 +1,5 @@
+"""Measuring. So far: callables timed side by side."""
+
+from .timing import Timing, Versus, time_together
+
+__all__ = ["Timing", "Versus", "time_together"]

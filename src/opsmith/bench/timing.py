@@ -1,0 +1,108 @@
+"""Callables timed fairly: in one process, in turns, each round in another order, with what the spread allows to say.
+
+A round calls each callable often enough to last `round_seconds`; rounds go in turns so that a slow spell of the machine
+meets all alike; the order within a round is drawn anew. A ratio is taken within each round, and its median is given with a
+95 % interval from resampling the rounds.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds a call took, a sample a round."""
+
+    name: str
+    samples: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.samples)
+
+    @property
+    def spread(self) -> float:
+        """Half the distance between the quartiles, relative to the median."""
+        low, _, high = statistics.quantiles(self.samples, n=4)
+        return (high - low) / (2 * self.median)
+
+    def versus(self, other: Timing) -> Versus:
+        """How many times as long as `other` this takes, round by round."""
+        ratios = [mine / theirs for mine, theirs in zip(self.samples, other.samples, strict=True)]
+        draw = random.Random(0)
+        medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(400))
+        return Versus(statistics.median(ratios), medians[9], medians[389])
+
+
+@dataclass(frozen=True)
+class Versus:
+    """A ratio of times with its 95 % interval."""
+
+    ratio: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.ratio:.2f}x ({self.low:.2f}-{self.high:.2f})"
+
+
+def time_together(
+    callables: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int = 25,
+    round_seconds: float = 0.01,
+    synchronize: Callable[[], object] | None = None,
+) -> dict[str, Timing]:
+    """Times each callable; for work on a GPU give `synchronize=torch.cuda.synchronize`, called around each round."""
+    wait = synchronize or _nothing
+    repeats = {name: _calibrate(function, round_seconds, wait) for name, function in callables.items()}
+    samples: dict[str, list[float]] = {name: [] for name in callables}
+    order = list(callables)
+    draw = random.Random(0)
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        for _ in range(rounds):
+            draw.shuffle(order)
+            for name in order:
+                samples[name].append(_round(callables[name], repeats[name], wait))
+    finally:
+        if enabled:
+            gc.enable()
+    return {name: Timing(name, tuple(values)) for name, values in samples.items()}
+
+
+def _calibrate(function: Callable[[], object], seconds: float, wait: Callable[[], object]) -> int:
+    """How many calls last about `seconds`; warms up on the way."""
+    repeats = 1
+    while True:
+        taken = _round(function, repeats, wait) * repeats
+        if taken >= seconds / 2:
+            return max(1, round(repeats * seconds / taken))
+        repeats *= 4
+
+
+def _round(function: Callable[[], object], repeats: int, wait: Callable[[], object]) -> float:
+    wait()
+    start = time.perf_counter()
+    for _ in range(repeats):
+        function()
+    wait()
+    return (time.perf_counter() - start) / repeats
+
+
+def _nothing() -> None:
+    pass
+
+
+def synchronizer(device: str | torch.device) -> Callable[[], object]:
+    """What to wait on for a device's work to be done."""
+    return torch.cuda.synchronize if torch.device(device).type == "cuda" else _nothing

@@ -1,0 +1,159 @@
+"""The C++ tier: an operator attached to the dispatcher by the functions of native/runtime.cpp."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..errors import RegistrationError
+from ..schema import Kind
+from ..toolchain import compile_shared_library, load_library
+from . import autocast, execution, gradients
+
+if TYPE_CHECKING:
+    from ..kernels import Kernel
+    from ..registration import Operator
+
+SOURCE = Path(__file__).parent / "native" / "runtime.cpp"
+NAMESPACE = "opsmith_internal"
+_LETTERS = {
+    Kind.TENSOR: "t",
+    Kind.OPTIONAL_TENSOR: "o",
+    Kind.TENSOR_LIST: "l",
+    Kind.OPTIONAL_TENSOR_LIST: "p",
+    Kind.VALUE: "v",
+}
+_SLOTS = {"cpu": 0, "cuda": 1}
+_CASTS = {"keep": 0, "lower": 1}
+
+
+def build() -> Path:
+    """The library for the installed torch, compiled if the cache has none (about 15 s)."""
+    path = compile_shared_library("opsmith_runtime", [SOURCE], abi="torch", label="opsmith's C++ runtime", **_OPTIONS)
+    assert path is not None
+    return path
+
+
+def find() -> Path | None:
+    """The library for the installed torch, if it has been built."""
+    return compile_shared_library(
+        "opsmith_runtime", [SOURCE], abi="torch", label="opsmith's C++ runtime", only_cached=True, **_OPTIONS
+    )
+
+
+# -O2: the work is calls into torch, and -O3 only lengthens the build.
+_OPTIONS: dict[str, Any] = {"extra_cflags": ("-O2",)}
+
+
+class Library:
+    """The loaded library, its functions typed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._functions = load_library(path)
+        text, size, handle, flag = ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_bool
+        self._declare("last_error", text)
+        self._declare("attach", handle, text, text, text, text, text, text, flag)
+        self._declare("detach", None, handle)
+        self._declare("set_backward", flag, handle, text)
+        self._declare("set_saves", flag, handle, size, text, text)
+        self._declare("enter", flag, handle, size)
+        self._declare("set_kernel", flag, handle, size, text, ctypes.POINTER(size), size, flag)
+        self._declare("attach_autocast", flag, handle, size)
+        self._declare("set_autocast", flag, handle, size, ctypes.c_int, ctypes.c_int)
+
+    def _declare(self, name: str, result: Any, *arguments: Any) -> None:
+        function = getattr(self._functions, f"opsmith_{name}")
+        function.restype, function.argtypes = result, arguments
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        encoded = [argument.encode() if isinstance(argument, str) else argument for argument in arguments]
+        result = getattr(self._functions, f"opsmith_{name}")(*encoded)
+        if result is None and name == "attach" or result is False:
+            message = self._functions.opsmith_last_error().decode()
+            raise RegistrationError(f"opsmith_{name}", f"the C++ runtime refused: {message}")
+        return result
+
+
+class Attachment:
+    tier = "native"
+
+    def __init__(self, operator: Operator, library: Library) -> None:
+        self._operator = operator
+        self._library = library
+        self._entered: set[str] = set()
+        self._autocast: set[str] = set()
+        self._python_gradient = False
+        self._private = torch.library.Library(NAMESPACE, "FRAGMENT")
+        arguments = operator.signature.arguments
+        self._handle = library.call(
+            "attach",
+            operator.name,
+            self._define("open", operator.open, "CompositeImplicitAutograd"),
+            self._define("twin", lambda *args: execution.execute(operator, args), "CompositeExplicitAutograd"),
+            "".join(_LETTERS[argument.kind] for argument in arguments),
+            "".join("01"[argument.mutated] for argument in arguments),
+            "".join("01"[argument.name in operator.inert] for argument in arguments),
+            operator.signature.returns_list,
+        )
+        self.update()
+
+    def _define(self, role: str, function: Any, key: str) -> str:
+        """A private operator of the same schema, for C++ to call Python by."""
+        base = f"{role}__{self._operator.name.replace('::', '__')}"
+        self._private.define(self._operator.signature.schema(base))
+        bind = self._operator.signature.bind
+        self._private.impl(base, lambda *args, **kwargs: function(*bind(args, kwargs)), key)
+        return f"{NAMESPACE}::{base}"
+
+    def update(self) -> None:
+        operator = self._operator
+        if operator.backward is not None:
+            self._library.call("set_backward", self._handle, operator.backward.name)
+            for device in _SLOTS:
+                self._update_saves(device)
+        for device, kernel in operator.kernels.items():
+            self._update_kernel(device, kernel)
+        for device, policy in operator.autocast.items():
+            self._update_autocast(device, policy)
+
+    def _update_saves(self, device: str) -> None:
+        names = self._operator.saved_names(device)
+        if names is None:
+            return
+        signature = self._operator.signature
+        results = ("outputs",) if signature.returns_list else signature.result_names
+        arguments = "".join("01"[argument.name in names] for argument in signature.arguments)
+        taken = {argument.name for argument in signature.arguments}
+        kept = "".join("01"[name in names and name not in taken] for name in results)
+        self._library.call("set_saves", self._handle, _SLOTS[device], arguments, kept)
+
+    def _update_kernel(self, device: str, kernel: Kernel) -> None:
+        if kernel.operator is None:
+            if device in self._entered:  # A Python kernel has taken a C++ kernel's place: back to the twin.
+                self._library.call("set_kernel", self._handle, _SLOTS[device], None, None, 0, False)
+            return
+        if device not in self._entered:
+            self._entered.add(device)
+            self._library.call("enter", self._handle, _SLOTS[device])
+        positions = kernel.positions or ()
+        array = (ctypes.c_size_t * len(positions))(*positions)
+        name = kernel.operator.name if kernel.checked else None
+        contiguous = kernel.layout == "contiguous"
+        self._library.call("set_kernel", self._handle, _SLOTS[device], name, array, len(positions), contiguous)
+
+    def _update_autocast(self, device: str, policy: str | torch.dtype) -> None:
+        if device not in self._autocast:
+            self._autocast.add(device)
+            self._library.call("attach_autocast", self._handle, _SLOTS[device])
+        dtype = torch.float32 if policy == "float32" else policy
+        cast = _CASTS.get(str(policy), 2)
+        number = autocast.scalar_type(dtype) if isinstance(dtype, torch.dtype) else 0
+        self._library.call("set_autocast", self._handle, _SLOTS[device], cast, number)
+
+    def close(self) -> None:
+        self._library.call("detach", self._handle)
+        self._private._destroy()

@@ -1,0 +1,63 @@
+// How a call reaches a C++ kernel on its device without Python. The twin of execution.py.
+#pragma once
+
+#include "record.h"
+
+namespace opsmith {
+
+// Registered on CPU and CUDA. What needs words goes to the Python twin: a kernel not yet checked, tensors of several
+// devices, a strided tensor that is written in place.
+class EntryKernel final : public c10::OperatorKernel {
+ public:
+  EntryKernel(std::shared_ptr<Record> record, size_t device) : record_(std::move(record)), device_(device) {}
+
+  void operator()(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack* stack) {
+    const Kernel* kernel = record_->kernels[device_].get();
+    if (kernel == nullptr || !takes(*kernel, *stack)) {
+      record_->twin.callBoxed(stack);
+      return;
+    }
+    if (kernel->contiguous && !all_contiguous_) make_contiguous(*kernel, *stack);
+    if (!kernel->positions.empty()) select(*kernel, *stack);
+    kernel->operator_handle.callBoxed(stack);
+  }
+
+ private:
+  bool takes(const Kernel& kernel, const torch::jit::Stack& stack) {
+    bool taken = true;
+    bool contiguous = true;
+    std::optional<c10::Device> device;
+    for_each_tensor(*record_, stack, [&](size_t position, const at::Tensor& tensor) {
+      if (!device.has_value()) device = tensor.device();
+      taken &= *device == tensor.device();
+      if (!kernel.contiguous || tensor.is_contiguous()) return;
+      contiguous = false;
+      taken &= !record_->arguments[position].mutated;
+    });
+    all_contiguous_ = contiguous;
+    return taken;
+  }
+
+  void make_contiguous(const Kernel& kernel, torch::jit::Stack& stack) {
+    std::vector<bool> wanted(record_->arguments.size(), kernel.positions.empty());
+    for (size_t position : kernel.positions) wanted[position] = true;
+    replace_tensors(*record_, stack, [&](size_t position, const at::Tensor& tensor) {
+      return wanted[position] ? tensor.contiguous() : tensor;
+    });
+  }
+
+  void select(const Kernel& kernel, torch::jit::Stack& stack) {
+    const size_t first = stack.size() - record_->arguments.size();
+    std::vector<c10::IValue> chosen;
+    chosen.reserve(kernel.positions.size());
+    for (size_t position : kernel.positions) chosen.push_back(std::move(stack[first + position]));
+    stack.resize(first);
+    for (c10::IValue& value : chosen) stack.push_back(std::move(value));
+  }
+
+  std::shared_ptr<Record> record_;
+  size_t device_;
+  static inline thread_local bool all_contiguous_ = true;
+};
+
+}  // namespace opsmith

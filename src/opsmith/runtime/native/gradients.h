@@ -1,0 +1,302 @@
+// Gradient recording: what an operator does on the Autograd key, and the node it records. The twin of gradients.py.
+#pragma once
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include "record.h"
+
+namespace opsmith {
+
+using torch::autograd::Node;
+using torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
+
+// std::shared_ptr<Node> in torch 2.11, c10::intrusive_ptr<Node> in 2.13.
+using NodePointer = decltype(std::declval<Node&>().getptr());
+
+// A shape without memory, in the place of an input that the backward kernel did not ask for. Computing with it raises.
+inline at::Tensor placeholder(const at::Tensor& tensor) {
+  c10::Storage nothing(c10::Storage::use_byte_size_t(), 0, at::DataPtr(nullptr, tensor.device()), nullptr, false);
+  at::Tensor shape = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(nothing), c10::DispatchKeySet(tensor.device().is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU),
+      tensor.dtype());
+  const std::vector<int64_t> strides(tensor.dim(), 0);
+  shape.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), strides);
+  return shape;
+}
+
+// One recorded call. It keeps the arguments, calls the backward operator by its handle, and hands out what comes back.
+struct RecordedCall final : Node {
+  std::shared_ptr<Record> record;
+  std::vector<c10::IValue> values;    // an entry an argument; for a list of tensors its length, for a tensor nothing
+  std::vector<SavedVariable> inputs;  // the tensors among the arguments, flattened
+  std::vector<bool> defined;          // whether inputs[i] was there at all
+  std::vector<SavedVariable> results; // flattened
+  std::vector<bool> keeps_result;
+
+  std::string name() const override { return record->name + "_backward"; }
+
+  void release_variables() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (SavedVariable& input : inputs) input.reset_data();
+    for (SavedVariable& result : results) result.reset_data();
+  }
+
+  variable_list apply(variable_list&& grads) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const c10::OperatorHandle* backward = record->backward.get();
+    TORCH_CHECK(!record->closed && backward != nullptr, record->name,
+                " was declared again after this graph was recorded. Run the forward pass once more.");
+
+    variable_list found(inputs.size());
+    c10::List<bool> needs;
+    bool any_needed = false;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const bool needed = defined[i] && task_should_compute_output(i);
+      needs.push_back(needed);
+      any_needed |= needed;
+    }
+    bool any_grad = false;
+    for (const at::Tensor& grad : grads) any_grad |= grad.defined();
+    if (!any_needed || !any_grad) return found;
+
+    torch::jit::Stack stack;
+    stack.reserve(grads.size() + values.size() + results.size() + 1);
+    push_optional(stack, grads);
+    push_arguments(stack);
+    variable_list kept(results.size());
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (keeps_result[i]) kept[i] = results[i].unpack(getptr());
+    }
+    push_optional(stack, kept);
+    stack.emplace_back(needs);
+    backward->callBoxed(&stack);
+
+    std::vector<at::Tensor> returned = stack.back().toTensorVector();
+    size_t next = 0;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (needs[i]) found[i] = std::move(returned.at(next++));
+    }
+    return found;
+  }
+
+ private:
+  void push_optional(torch::jit::Stack& stack, const variable_list& tensors) const {
+    if (record->returns_list) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const at::Tensor& tensor : tensors) {
+        list.push_back(tensor.defined() ? std::optional<at::Tensor>(tensor) : std::nullopt);
+      }
+      stack.emplace_back(std::move(list));
+      return;
+    }
+    for (const at::Tensor& tensor : tensors) {
+      stack.push_back(tensor.defined() ? c10::IValue(tensor) : c10::IValue());
+    }
+  }
+
+  void push_arguments(torch::jit::Stack& stack) {
+    size_t next = 0;
+    auto unpacked = [&]() -> at::Tensor {
+      const size_t i = next++;
+      return defined[i] ? inputs[i].unpack() : at::Tensor();
+    };
+    for (size_t position = 0; position < values.size(); ++position) {
+      switch (record->arguments[position].kind) {
+        case Kind::value:
+          stack.push_back(values[position]);
+          break;
+        case Kind::tensor:
+        case Kind::optional_tensor: {
+          at::Tensor tensor = unpacked();
+          stack.push_back(tensor.defined() ? c10::IValue(std::move(tensor)) : c10::IValue());
+          break;
+        }
+        case Kind::tensor_list: {
+          c10::List<at::Tensor> list;
+          for (int64_t left = values[position].toInt(); left > 0; --left) list.push_back(unpacked());
+          stack.emplace_back(std::move(list));
+          break;
+        }
+        case Kind::optional_tensor_list: {
+          c10::List<std::optional<at::Tensor>> list;
+          for (int64_t left = values[position].toInt(); left > 0; --left) {
+            at::Tensor tensor = unpacked();
+            list.push_back(tensor.defined() ? std::optional<at::Tensor>(std::move(tensor)) : std::nullopt);
+          }
+          stack.emplace_back(std::move(list));
+          break;
+        }
+      }
+    }
+  }
+};
+
+template <typename Pointer>
+Pointer make_node() {
+  if constexpr (std::is_same_v<Pointer, std::shared_ptr<Node>>) {
+    Node* node = new RecordedCall();
+    return Pointer(node, [](auto* done) { deleteNode(done); });
+  } else {
+    return Pointer(c10::make_intrusive<RecordedCall>());
+  }
+}
+
+class GradientKernel final : public c10::OperatorKernel {
+ public:
+  explicit GradientKernel(std::shared_ptr<Record> record) : record_(std::move(record)) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    bool tangent = false;
+    bool requires_grad = false;
+    for_each_tensor(*record_, *stack, [&](size_t position, const at::Tensor& tensor) {
+      tangent |= torch::autograd::isFwGradDefined(tensor);
+      requires_grad |= tensor.requires_grad();
+    });
+    const bool record_call = requires_grad && at::GradMode::is_enabled();
+    const c10::OperatorHandle* backward = record_call ? record_->backward.get() : nullptr;
+    if (tangent || (record_call && backward == nullptr)) {
+      record_->open.callBoxed(stack);
+      return;
+    }
+    if (!record_call) {
+      at::AutoDispatchBelowAutograd guard;
+      op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
+      return;
+    }
+    record(op, keys, stack);
+  }
+
+ private:
+  void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    NodePointer pointer = make_node<NodePointer>();
+    auto& node = static_cast<RecordedCall&>(*pointer);
+    node.record = record_;
+    const Saves* saves = keep_arguments(node, *stack);
+    {
+      at::AutoDispatchBelowAutograd guard;
+      op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
+    }
+    if (record_->returns_list) {
+      c10::List<at::Tensor> list = stack->back().toTensorList();
+      for (size_t i = 0; i < list.size(); ++i) {
+        keep_result(node, pointer, list.get(i), saves != nullptr && saves->results.at(0));
+      }
+      return;
+    }
+    const size_t count = op.schema().returns().size();
+    for (size_t i = 0; i < count; ++i) {
+      const c10::IValue& result = (*stack)[stack->size() - count + i];
+      keep_result(node, pointer, result.toTensor(), saves != nullptr && saves->results.at(i));
+    }
+  }
+
+  // Saves what the backward operator will be given; returns what the device's backward kernel asked for, or null. Under a
+  // transform or a tracer every input is kept, for there the derived parts of the backward may be asked too.
+  const Saves* keep_arguments(RecordedCall& node, const torch::jit::Stack& stack) {
+    const Saves* saves = nullptr;
+    bool plain = true;
+    bool first = true;
+    for_each_tensor(*record_, stack, [&](size_t, const at::Tensor& tensor) {
+      if (first) {
+        const std::optional<size_t> slot = device_slot(tensor.device().type());
+        saves = slot.has_value() ? record_->saves[*slot].get() : nullptr;
+        first = false;
+      }
+      plain &= !tensor.key_set().has_any(kWrapped);
+    });
+
+    torch::autograd::edge_list edges;
+    auto keep = [&](size_t position, const at::Tensor& tensor) {
+      const Argument& argument = record_->arguments[position];
+      node.defined.push_back(tensor.defined());
+      if (!tensor.defined()) {
+        node.inputs.emplace_back();
+        edges.emplace_back();
+        return;
+      }
+      const bool whole = saves == nullptr || !plain || saves->arguments[position];
+      const at::Tensor kept = !whole ? placeholder(tensor) : argument.inert ? tensor.detach() : tensor;
+      node.inputs.emplace_back(kept, /*is_output=*/false);
+      const bool variable = !argument.inert && tensor.requires_grad();
+      edges.push_back(variable ? torch::autograd::impl::gradient_edge(tensor) : torch::autograd::Edge());
+    };
+
+    const size_t count = record_->arguments.size();
+    const c10::IValue* values = stack.data() + (stack.size() - count);
+    node.values.resize(count);
+    for (size_t position = 0; position < count; ++position) {
+      const c10::IValue& value = values[position];
+      switch (record_->arguments[position].kind) {
+        case Kind::value:
+          node.values[position] = value;
+          break;
+        case Kind::tensor:
+        case Kind::optional_tensor:
+          keep(position, value.isTensor() ? value.toTensor() : at::Tensor());
+          break;
+        case Kind::tensor_list:
+          node.values[position] = value.toTensorList().size();
+          for (const at::Tensor& tensor : value.toTensorVector()) keep(position, tensor);
+          break;
+        case Kind::optional_tensor_list: {
+          const std::vector<std::optional<at::Tensor>> tensors = value.toOptionalTensorVector();
+          node.values[position] = static_cast<int64_t>(tensors.size());
+          for (const auto& tensor : tensors) keep(position, tensor.value_or(at::Tensor()));
+          break;
+        }
+      }
+    }
+    node.set_next_edges(std::move(edges));
+    return saves;
+  }
+
+  void keep_result(RecordedCall& node, const NodePointer& pointer, const at::Tensor& result, bool keep) {
+    if (torch::autograd::isDifferentiableType(result.scalar_type())) {
+      torch::autograd::set_history(result, pointer);
+    } else {
+      node.add_input_metadata(Node::undefined_input());
+    }
+    node.keeps_result.push_back(keep);
+    if (keep) {
+      node.results.emplace_back(result, /*is_output=*/true);
+    } else {
+      node.results.emplace_back();
+    }
+  }
+
+  static constexpr c10::DispatchKeySet kWrapped{
+      c10::DispatchKey::Python,
+      c10::DispatchKey::FuncTorchBatched,
+      c10::DispatchKey::FuncTorchGradWrapper,
+      c10::DispatchKey::Functionalize};
+
+  std::shared_ptr<Record> record_;
+};
+
+// An operator that mutates tells autograd's version counters so. Registered on ADInplaceOrView.
+class VersionKernel final : public c10::OperatorKernel {
+ public:
+  explicit VersionKernel(std::shared_ptr<Record> record) : record_(std::move(record)) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    std::vector<at::Tensor> mutated;
+    for_each_tensor(*record_, *stack, [&](size_t position, const at::Tensor& tensor) {
+      if (record_->arguments[position].mutated) mutated.push_back(tensor);
+    });
+    {
+      at::AutoDispatchBelowADInplaceOrView guard;
+      op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
+    }
+    for (const at::Tensor& tensor : mutated) {
+      if (!tensor.is_inference()) torch::autograd::impl::bump_version(tensor);
+    }
+  }
+
+ private:
+  std::shared_ptr<Record> record_;
+};
+
+}  // namespace opsmith

@@ -1,0 +1,129 @@
+"""Compiling CUDA text with NVRTC, on a machine with or without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import opsmith.toolchain as toolchain
+from opsmith import errors
+from opsmith.toolchain import nvrtc as nvrtc_module
+
+KERNEL = 'extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2; }\n'
+
+
+@pytest.fixture(autouse=True)
+def nvrtc() -> toolchain.Nvrtc:
+    try:
+        return toolchain.find_nvrtc()
+    except errors.NvrtcNotFoundError as error:
+        pytest.skip(f"NVRTC is not installed: {error}")
+
+
+@pytest.fixture
+def compilations(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    calls: list[object] = []
+    real = nvrtc_module._compile
+
+    def counted(*arguments: object) -> bytes:
+        calls.append(arguments)
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(nvrtc_module, "_compile", counted)
+    return lambda: len(calls)
+
+
+def test_text_becomes_a_cubin_that_is_built_once(compilations: Callable[[], int]) -> None:
+    cubin = toolchain.compile_cubin(KERNEL, arch="sm_90", name="twice.cu")
+    assert cubin.read_bytes()[:4] == b"\x7fELF" and b"twice" in cubin.read_bytes()
+    assert toolchain.compile_cubin(KERNEL, arch="sm_90", name="twice.cu") == cubin
+    assert toolchain.compile_cubin(KERNEL, arch="sm_90", name="another name") == cubin
+    assert compilations() == 1
+
+
+def test_source_arch_and_options_change_what_is_built(compilations: Callable[[], int]) -> None:
+    cubins = {
+        toolchain.compile_cubin(KERNEL, arch="sm_90", name="a"),
+        toolchain.compile_cubin(KERNEL, arch="sm_80", name="a"),
+        toolchain.compile_cubin(KERNEL, arch="sm_90", name="a", options=["--use_fast_math"]),
+        toolchain.compile_cubin(KERNEL, arch="sm_90", name="a", options=["-std=c++17"]),
+        toolchain.compile_cubin(KERNEL + "\n", arch="sm_90", name="a"),
+    }
+    assert len(cubins) == compilations() == 5
+
+
+def test_headers_for_half_types_are_there() -> None:
+    source = """
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+extern "C" __global__ void half_of(__half* x, __nv_bfloat16* y) {
+  x[0] = __float2half(0.5f);
+  y[0] = __float2bfloat16(0.5f);
+}
+"""
+    assert toolchain.compile_cubin(source, arch="sm_90", name="half.cu").is_file()
+
+
+def test_headers_for_cooperative_groups_are_there() -> None:
+    source = (
+        '#include <cooperative_groups.h>\nextern "C" __global__ void f() { cooperative_groups::this_grid().sync(); }\n'
+    )
+    assert toolchain.compile_cubin(source, arch="sm_90", name="grid.cu").is_file()
+
+
+def test_an_edited_header_of_the_author_changes_what_is_built(tmp_path: Path) -> None:
+    (tmp_path / "include").mkdir()
+    (tmp_path / "beside.h").write_text("#define A 1\n")
+    (tmp_path / "include" / "far.h").write_text("#define B 1\n")
+    source = '#include "beside.h"\n#include <far.h>\nextern "C" __global__ void f(int* x) { x[0] = A + B; }\n'
+
+    def compile() -> Path:
+        name = str(tmp_path / "f.cu")
+        return toolchain.compile_cubin(source, arch="sm_90", name=name, include_dirs=[tmp_path / "include"])
+
+    cubins = [compile()]
+    (tmp_path / "beside.h").write_text("#define A 2\n")
+    cubins.append(compile())
+    (tmp_path / "include" / "far.h").write_text("#define B 2\n")
+    cubins.append(compile())
+    assert len(set(cubins)) == 3
+
+
+def test_a_compile_error_shows_the_authors_line_and_caret(tmp_path: Path) -> None:
+    source = 'extern "C" __global__ void f(float* x) {\n  x[0] = undeclared;\n}\n'
+    with pytest.raises(errors.CompileError) as caught:
+        toolchain.compile_cubin(source, arch="sm_90", name=str(tmp_path / "f.cu"))
+    lines = str(caught.value).splitlines()
+    where = lines.index(f'  {tmp_path}/f.cu:2: error: identifier "undeclared" is undefined')
+    assert lines[where + 1].strip() == "x[0] = undeclared;"
+    assert lines[where + 2].index("^") == lines[where + 1].index("undeclared")
+    assert lines[0].startswith("NVRTC ") and "could not compile f.cu" in lines[0]
+    assert "--gpu-architecture=sm_90" in str(caught.value)
+
+
+def test_an_error_in_a_template_of_the_toolkit_is_placed_at_the_authors_line(tmp_path: Path) -> None:
+    source = """#include <cuda/std/array>
+struct S { __device__ S(int) {} };
+extern "C" __global__ void f(int* x) {
+  cuda::std::array<S, 2> a;
+}
+"""
+    with pytest.raises(errors.CompileError, match=rf"{tmp_path}/f\.cu:4: error: "):
+        toolchain.compile_cubin(source, arch="sm_90", name=str(tmp_path / "f.cu"))
+
+
+def test_an_option_nvrtc_does_not_know_is_told_in_its_words() -> None:
+    with pytest.raises(errors.CompileError, match="--no-such-option"):
+        toolchain.compile_cubin(KERNEL, arch="sm_90", name="twice.cu", options=["--no-such-option"])
+
+
+@pytest.mark.parametrize("arch", ["sm_9", "sm_35", "compute_90", "gfx90a", ""])
+def test_an_architecture_nvrtc_does_not_know_is_refused_with_those_it_knows(arch: str) -> None:
+    with pytest.raises(errors.UnsupportedArchError, match=rf"cannot compile for '{arch}'; it knows .*sm_90"):
+        toolchain.compile_cubin(KERNEL, arch=arch, name="twice.cu")
+
+
+def test_variants_of_an_architecture_are_known() -> None:
+    assert toolchain.compile_cubin(KERNEL, arch="sm_90a", name="twice.cu").is_file()
