@@ -247,7 +247,7 @@ class NvccNotFoundError(ToolchainError):
         self.looked_for = tuple(looked_for)
         super().__init__(
             f"nvcc, the CUDA compiler, was not found; looked for {_listed(looked_for)}.\n"
-            "Install NVIDIA's CUDA toolkit (apt-get install cuda-toolkit-13, from NVIDIA's repository) and set CUDA_HOME.\n"
+            "Install the CUDA toolkit (apt-get install cuda-toolkit-13, from NVIDIA's repository) and set CUDA_HOME.\n"
             "Kernels given to opsmith.cuda_source need no nvcc, only NVRTC:  pip install 'opsmith[cuda13]'"
         )
 
@@ -266,7 +266,7 @@ class CudaHeadersNotFoundError(ToolchainError):
 
     def __init__(self, version: str, looked_in: Sequence[object], extra: str) -> None:
         super().__init__(
-            f"NVRTC {version} was found, but no cuda_fp16.h of the same major version; looked in {_listed(looked_in)}.\n"
+            f"NVRTC {version} was found, but no cuda_fp16.h of its major version; looked in {_listed(looked_in)}.\n"
             f"Install the headers:  pip install 'opsmith[{extra}]'"
         )
 
@@ -276,8 +276,8 @@ class CudaVersionMismatchError(ToolchainError):
 
     def __init__(self, tool: str, version: str, torch_cuda: str, remedy: str) -> None:
         super().__init__(
-            f"{tool} is of CUDA {version}, but torch is built for CUDA {torch_cuda}; the major versions must be equal.\n"
-            f"{remedy}"
+            f"{tool} is of CUDA {version}, but torch is built for CUDA {torch_cuda}: their major versions must be one.\n"
+            + remedy
         )
 
 
@@ -419,8 +419,8 @@ class CacheFallbackWarning(CacheWarning):
 
     def __init__(self, directory: object, reason: str, temporary: object) -> None:
         super().__init__(
-            f"The cache directory {directory} cannot be written: {reason}. What this process builds goes to {temporary}, "
-            "which is removed when it ends, so the next one will build again. "
+            f"The cache directory {directory} cannot be written: {reason}. "
+            f"What this process builds goes to {temporary}, which is removed when it ends: the next one builds again. "
             "Set OPSMITH_CACHE_DIR to a directory of yours with free space."
         )
 

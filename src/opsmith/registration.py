@@ -172,7 +172,9 @@ class Operator:
         """A gradient written in torch's operators, with torch.library.register_autograd's own signature and machinery."""
         information = torch_autograd.Info(backward, setup_context)
         self.written_gradient = torch_autograd.make_autograd_impl(self.overload, information)
-        self.attachment.update()
+        if self.attachment.tier != "python":  # A gradient in Python is recorded in Python.
+            self.attachment.close()
+            self.attachment = runtime.attach_in_python(self)
 
     def set_autocast(self, device: str, policy: str | torch.dtype) -> None:
         """`policy`: 'keep', 'lower' (the region's dtype), 'float32', or a dtype."""

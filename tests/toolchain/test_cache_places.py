@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -26,6 +27,12 @@ def build() -> Path:
 
 def runs(library: Path) -> bool:
     return bool(toolchain.load_library(library).answer() == 42)
+
+
+def fill_up(place: Path) -> None:
+    with (place / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
+        while filler.write(b"x" * 4096):
+            pass
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +99,8 @@ def test_a_read_only_cache_serves_what_it_holds_and_falls_back_for_the_rest(
         assert build() == held
     with pytest.warns(errors.CacheFallbackWarning, match="Read-only file system"):
         other = toolchain.compile_shared_library("other", text=SOURCE, abi="plain")
-    assert runs(other) and other.is_relative_to(temporary)
+    assert runs(other)
+    assert other.is_relative_to(temporary)
     with pytest.raises(errors.CacheError, match="Read-only file system"):
         toolchain.clear()
 
@@ -105,7 +113,8 @@ def test_a_full_disk_falls_back(
     monkeypatch.setenv("OPSMITH_CACHE_DIR", str(place / "cache"))
     with pytest.warns(errors.CacheFallbackWarning, match=f"{place}/cache cannot be written: No space left on device"):
         library = build()
-    assert runs(library) and library.is_relative_to(temporary)
+    assert runs(library)
+    assert library.is_relative_to(temporary)
     assert files_under(place / "cache") == ["artifacts", "locks", "work"]
 
 
@@ -121,9 +130,7 @@ def test_a_disk_that_is_full_at_the_last_step_falls_back(
         places.append(workdir)
         (workdir / "a").write_bytes(b"a")
         if len(places) == 1:
-            with pytest.raises(OSError), (place / "filler").open("wb", buffering=0) as filler:
-                while True:
-                    filler.write(b"x" * 4096)
+            fill_up(place)
 
     with pytest.warns(errors.CacheFallbackWarning, match="No space left on device"):
         artifact = toolchain.obtain("0" * 64, fill, label="a", filenames=["a"])
@@ -158,7 +165,8 @@ def test_a_limit_on_file_sizes_is_a_full_disk_too(start: Callable[..., Child]) -
     )
     status, output, error = child.end()
     assert status == 0, error
-    assert "cannot be used" in output and "no temporary directory could take its place" in output
+    assert "cannot be used" in output
+    assert "no temporary directory could take its place" in output
 
 
 # --- other users
@@ -228,7 +236,8 @@ def test_a_user_may_use_what_root_prepared_and_falls_back_to_write(tmp_path: Pat
             path.chmod(0o755)
         assert start(code, AS_USER="1", MORE="", **environment).end() == (0, prepared, "")
         status, output, error = start(code, AS_USER="1", MORE="// more", **environment).end()
-        assert status == 0 and output.startswith("/tmp/opsmith-"), error
+        assert status == 0, error
+        assert output.startswith("/tmp/opsmith-")
         assert "Permission denied" in error
     finally:
         shutil.rmtree(outside)

@@ -107,6 +107,16 @@ def test_a_prebuilt_library_needs_no_compiler(
         compile(extra_cflags=["-DMORE=1"])
 
 
+def test_a_library_can_be_looked_up_without_building_it(tmp_path: Path, logging_compiler: Callable[[], int]) -> None:
+    (tmp_path / "answer.cpp").write_text(f"{EXPORT} int answer() {{ return 42; }}\n")
+    sources = [tmp_path / "answer.cpp"]
+    assert toolchain.find_shared_library("answer", sources, abi="plain") is None
+    assert logging_compiler() == 0
+    library = toolchain.compile_shared_library("answer", sources, abi="plain")
+    assert toolchain.find_shared_library("answer", sources, abi="plain") == library
+    assert toolchain.find_shared_library("answer", sources, abi="plain", extra_cflags=["-O1"]) is None
+
+
 def test_generated_text_is_kept_beside_the_library() -> None:
     library = toolchain.compile_shared_library("answer", text=f"{EXPORT} int answer() {{ return 42; }}", abi="plain")
     assert answer(library) == 42
@@ -247,7 +257,8 @@ __global__ void twice(float* x) {{ x[threadIdx.x] *= FACTOR; }}
 
 def test_nvcc_makes_a_cubin_and_makes_it_again_for_an_edited_header(nvcc: toolchain.Compiler, kernel: Path) -> None:
     cubin = toolchain.compile_with_nvcc("twice", kernel, arch="sm_90")
-    assert cubin.suffix == ".cubin" and cubin.read_bytes()[:4] == b"\x7fELF"
+    assert cubin.suffix == ".cubin"
+    assert cubin.read_bytes()[:4] == b"\x7fELF"
     assert toolchain.compile_with_nvcc("twice", kernel, arch="sm_90") == cubin
     (kernel.parent / "factor.h").write_text("#define FACTOR 3\n")
     assert toolchain.compile_with_nvcc("twice", kernel, arch="sm_90") != cubin

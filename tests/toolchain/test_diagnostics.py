@@ -55,7 +55,8 @@ def test_warnings_and_notes_are_not_errors_and_lend_no_excerpt() -> None:
       | ^
 """
     (error,) = errors(log)
-    assert error.message == "wrong" and error.excerpt == ""
+    assert error.message == "wrong"
+    assert error.excerpt == ""
 
 
 def test_an_error_said_twice_is_shown_once() -> None:

@@ -37,7 +37,8 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 
 def test_text_becomes_a_cubin_that_is_built_once(compilations: Callable[[], int]) -> None:
     cubin = toolchain.compile_cubin(KERNEL, arch="sm_90", name="twice.cu")
-    assert cubin.read_bytes()[:4] == b"\x7fELF" and b"twice" in cubin.read_bytes()
+    assert cubin.read_bytes()[:4] == b"\x7fELF"
+    assert b"twice" in cubin.read_bytes()
     assert toolchain.compile_cubin(KERNEL, arch="sm_90", name="twice.cu") == cubin
     assert toolchain.compile_cubin(KERNEL, arch="sm_90", name="another name") == cubin
     assert compilations() == 1
@@ -99,7 +100,8 @@ def test_a_compile_error_shows_the_authors_line_and_caret(tmp_path: Path) -> Non
     where = lines.index(f'  {tmp_path}/f.cu:2: error: identifier "undeclared" is undefined')
     assert lines[where + 1].strip() == "x[0] = undeclared;"
     assert lines[where + 2].index("^") == lines[where + 1].index("undeclared")
-    assert lines[0].startswith("NVRTC ") and "could not compile f.cu" in lines[0]
+    assert lines[0].startswith("NVRTC ")
+    assert "could not compile f.cu" in lines[0]
     assert "--gpu-architecture=sm_90" in str(caught.value)
 
 

@@ -157,7 +157,8 @@ def test_an_interrupt_ends_the_compiler_and_leaves_nothing(
     compiler, grandchild = map(int, (tmp_path / "pids").read_text().split())
     child.process.send_signal(signal.SIGINT)
     status, _, error = child.end(timeout=10)
-    assert status != 0 and "KeyboardInterrupt" in error
+    assert status != 0
+    assert "KeyboardInterrupt" in error
     wait_until(lambda: not _alive(compiler) and not _alive(grandchild), "the compiler is gone")
     assert files_under(cache_dir) == ["artifacts", "locks", "work"]
     use_compiler('version "$1"\nreal "$@"\n')

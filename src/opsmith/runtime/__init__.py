@@ -41,6 +41,10 @@ def attach(operator: Operator) -> Attachment:
     return twin.Attachment(operator) if library is None else native.Attachment(operator, library)
 
 
+def attach_in_python(operator: Operator) -> Attachment:
+    return twin.Attachment(operator)
+
+
 def tier() -> str:
     """'native' or 'python': what operators declared now are attached by."""
     if _forced is not None:

@@ -10,8 +10,8 @@ import torch
 
 from ..errors import RegistrationError
 from ..schema import Kind
-from ..toolchain import compile_shared_library, load_library
-from . import autocast, execution, gradients
+from ..toolchain import compile_shared_library, find_shared_library, load_library
+from . import autocast, execution
 
 if TYPE_CHECKING:
     from ..kernels import Kernel
@@ -30,22 +30,18 @@ _SLOTS = {"cpu": 0, "cuda": 1}
 _CASTS = {"keep": 0, "lower": 1}
 
 
+# -O2: the work is calls into torch, and -O3 only lengthens the build.
+_RECIPE: dict[str, Any] = {"abi": "torch", "extra_cflags": ("-O2",), "label": "opsmith's C++ runtime"}
+
+
 def build() -> Path:
     """The library for the installed torch, compiled if the cache has none (about 15 s)."""
-    path = compile_shared_library("opsmith_runtime", [SOURCE], abi="torch", label="opsmith's C++ runtime", **_OPTIONS)
-    assert path is not None
-    return path
+    return compile_shared_library("opsmith_runtime", [SOURCE], **_RECIPE)
 
 
 def find() -> Path | None:
     """The library for the installed torch, if it has been built."""
-    return compile_shared_library(
-        "opsmith_runtime", [SOURCE], abi="torch", label="opsmith's C++ runtime", only_cached=True, **_OPTIONS
-    )
-
-
-# -O2: the work is calls into torch, and -O3 only lengthens the build.
-_OPTIONS: dict[str, Any] = {"extra_cflags": ("-O2",)}
+    return find_shared_library("opsmith_runtime", [SOURCE], **_RECIPE)
 
 
 class Library:
@@ -86,7 +82,6 @@ class Attachment:
         self._library = library
         self._entered: set[str] = set()
         self._autocast: set[str] = set()
-        self._python_gradient = False
         self._private = torch.library.Library(NAMESPACE, "FRAGMENT")
         arguments = operator.signature.arguments
         self._handle = library.call(

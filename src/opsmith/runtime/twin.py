@@ -29,6 +29,7 @@ class Attachment:
                 gradients.bump_versions(operator, keyset, bind(args, kwargs))
 
             operator.library.impl(operator.base, bump, "ADInplaceOrView", with_keyset=True)
+        self.update()
 
     def update(self) -> None:
         for device in self._operator.autocast.keys() - self._autocast:

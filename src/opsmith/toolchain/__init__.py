@@ -7,7 +7,7 @@ section. Importing this package starts no process and imports neither torch nor 
 from __future__ import annotations
 
 from .cache import Artifact, Usage, cache_directory, cache_key, clear, obtain, usage
-from .compile import compile_shared_library, compile_with_nvcc
+from .compile import compile_shared_library, compile_with_nvcc, find_shared_library
 from .find import Compiler, Nvrtc, find_cxx, find_nvcc, find_nvrtc, forget, python_headers
 from .headers import included_files
 from .load import load_library
@@ -28,6 +28,7 @@ __all__ = [
     "find_cxx",
     "find_nvcc",
     "find_nvrtc",
+    "find_shared_library",
     "forget",
     "included_files",
     "load_library",

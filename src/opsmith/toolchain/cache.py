@@ -63,13 +63,8 @@ def cache_key(*, kind: str, sources: Mapping[str, str | bytes], flags: Sequence[
     return digest.hexdigest()
 
 
-def obtain(key: str, build: Build, *, label: str, filenames: Sequence[str]) -> Artifact:
-    """The artifact of ``key``: found, or built by ``build(workdir)``, once among all processes that want it.
-
-    ``filenames`` are the files the build writes into its directory and the artifact keeps. They are compared with
-    their recorded size and SHA-256 on every call: a damaged entry is never returned, but built anew with a
-    CorruptCacheEntryWarning.
-    """
+def find(key: str, *, label: str, filenames: Sequence[str]) -> Artifact | None:
+    """The artifact of ``key`` if it has been built: here, in the package, or in this process's private directory."""
     store = Store(_location())
     for directory in PREBUILT_DIRECTORIES:
         try:
@@ -77,8 +72,19 @@ def obtain(key: str, build: Build, *, label: str, filenames: Sequence[str]) -> A
                 return found
         except DamagedEntry as damage:
             warnings.warn(CorruptCacheEntryWarning(directory / key, label, str(damage)), stacklevel=2)
-    if found := _first_sound((store, _private) if _private else (store,), key, filenames):
+    return _first_sound((store, _private) if _private else (store,), key, filenames)
+
+
+def obtain(key: str, build: Build, *, label: str, filenames: Sequence[str]) -> Artifact:
+    """The artifact of ``key``: found, or built by ``build(workdir)``, once among all processes that want it.
+
+    ``filenames`` are the files the build writes into its directory and the artifact keeps. They are compared with
+    their recorded size and SHA-256 on every call: a damaged entry is never returned, but built anew with a
+    CorruptCacheEntryWarning.
+    """
+    if found := find(key, label=label, filenames=filenames):
         return found
+    store = Store(_location())
     with progress(label) as task:
         if store.directory not in _fallback_reasons:
             try:

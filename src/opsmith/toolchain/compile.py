@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import platform
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from ..errors import NoSourceError, SourceNotFoundError
 from .abi import Abi, abi_settings
-from .cache import cache_key, obtain
+from .cache import cache_key, find, obtain
 from .find import find_cxx, find_nvcc, require_cuda_major, torch_cuda_version
 from .headers import included_files
 from .invoke import invoke
@@ -45,7 +46,41 @@ def compile_shared_library(
     flags, the machine's architecture and the ABI level.
     Raises CompileError, a CompilerBrokenError, CompilerNotFoundError, SourceNotFoundError.
     """
-    label = label or name
+    plan = _plan(name, sources, text, abi, extra_cflags, extra_ldflags, include_dirs, libraries, label or name)
+    return obtain(plan.key, plan.build, label=plan.label, filenames=plan.filenames).path(plan.library)
+
+
+def find_shared_library(
+    name: str, sources: Sequence[Path], *, abi: Abi, extra_cflags: Sequence[str] = (), label: str | None = None
+) -> Path | None:
+    """What compile_shared_library would return, if it has been built; compiles nothing."""
+    plan = _plan(name, sources, None, abi, extra_cflags, (), (), (), label or name)
+    found = find(plan.key, label=plan.label, filenames=plan.filenames)
+    return None if found is None else found.path(plan.library)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A build that has its key: to be looked up, or carried out."""
+
+    key: str
+    build: Callable[[Path], dict[str, object]]
+    label: str
+    library: str
+    filenames: Sequence[str]
+
+
+def _plan(
+    name: str,
+    sources: Sequence[Path],
+    text: str | None,
+    abi: Abi,
+    extra_cflags: Sequence[str],
+    extra_ldflags: Sequence[str],
+    include_dirs: Sequence[Path],
+    libraries: Sequence[str],
+    label: str,
+) -> _Plan:
     if not sources and text is None:
         raise NoSourceError(label)
     sources = [Path(source).absolute() for source in sources]
@@ -93,7 +128,7 @@ def compile_shared_library(
             own_directories=own_directories,
         )
 
-    return obtain(key, build, label=label, filenames=[library, *texts]).path(library)
+    return _Plan(key, build, label, library, [library, *texts])
 
 
 def compile_with_nvcc(

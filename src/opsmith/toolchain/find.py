@@ -7,6 +7,7 @@ and try again. ``forget()`` drops what is remembered, for tests and after changi
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 import os
 import re
@@ -18,7 +19,7 @@ import sysconfig
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ..errors import (
     CompilerBrokenError,
@@ -124,12 +125,12 @@ def find_nvrtc() -> Nvrtc:
     torch_cuda = torch_cuda_version()
     extra = f"cuda{torch_cuda.split('.')[0] if torch_cuda else _DEFAULT_CUDA_MAJOR}"
     try:
-        from cuda.bindings import nvrtc
-        from cuda.pathfinder import load_nvidia_dynamic_lib
+        pathfinder = importlib.import_module("cuda.pathfinder")
+        nvrtc = nvrtc_binding()
     except ImportError as error:
         raise NvrtcNotFoundError(f"the package cuda-bindings cannot be imported ({error})", extra) from error
     try:
-        path = Path(load_nvidia_dynamic_lib("nvrtc").abs_path or "libnvrtc.so")
+        path = Path(pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path or "libnvrtc.so")
         _, major, minor = nvrtc.nvrtcVersion()
     except Exception as error:  # the binding's own classes differ from release to release
         raise NvrtcNotFoundError(f"libnvrtc.so cannot be loaded ({str(error).splitlines()[0]})", extra) from error
@@ -160,6 +161,11 @@ def forget() -> None:
     """Forget every tool found so far."""
     for function in (find_cxx, find_nvcc, find_nvrtc, python_headers):
         function.cache_clear()
+
+
+def nvrtc_binding() -> Any:
+    """NVRTC's functions in Python. Imported by name, since it carries no types; and only here, since it takes 0.1 s."""
+    return importlib.import_module("cuda.bindings.nvrtc")
 
 
 def torch_cuda_version() -> str | None:

@@ -12,7 +12,7 @@ from ..errors import CompileError, CompilerBrokenError, UnsupportedArchError
 from .cache import cache_key, obtain
 from .compile import CXX_STANDARD
 from .diagnostics import parse
-from .find import Nvrtc, find_nvrtc, torch_cuda_version
+from .find import Nvrtc, find_nvrtc, nvrtc_binding, torch_cuda_version
 from .headers import included_files
 
 
@@ -69,8 +69,7 @@ class _Rejected(Exception):
 
 
 def _compile(source: str, name: str, command: Sequence[str]) -> bytes:
-    from cuda.bindings import nvrtc
-
+    nvrtc = nvrtc_binding()
     program = _value(nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], []))
     try:
         (status,) = nvrtc.nvrtcCompileProgram(program, len(command), [option.encode() for option in command])
@@ -86,8 +85,7 @@ def _compile(source: str, name: str, command: Sequence[str]) -> bytes:
 
 
 def _require_arch(found: Nvrtc, arch: str) -> None:
-    from cuda.bindings import nvrtc
-
+    nvrtc = nvrtc_binding()
     supported = [f"sm_{number}" for number in _value(nvrtc.nvrtcGetSupportedArchs())]
     if re.sub(r"[af]$", "", arch) not in supported:  # sm_90a and sm_100f are variants of the ones listed
         raise UnsupportedArchError(arch, str(found), supported)
