@@ -16,6 +16,11 @@ from typing import Any
 class OpsmithError(Exception):
     """The base of every error opsmith raises."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # These constructors take facts and compose the message, while Exception's own pickling would call them with the
+        # message alone: an error from a worker process must arrive as itself.
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
+
 
 class OpsmithWarning(UserWarning):
     """The base of every warning opsmith gives: something works, but by a slower road, and the message names it."""
@@ -55,7 +60,9 @@ class ReferenceResultError(OpsmithError, TypeError):
     """The reference returned something other than what its annotation says."""
 
     def __init__(self, name: str, function: Callable[..., Any], expected: str, given: str) -> None:
-        super().__init__(f"{name}: the reference {described(function)} is annotated to return {expected} but returned {given}.")
+        super().__init__(
+            f"{name}: the reference {described(function)} is annotated to return {expected} but returned {given}."
+        )
 
 
 class UndeclaredMutationError(OpsmithError, RuntimeError):
@@ -195,7 +202,9 @@ class UnknownOpError(OpsmithError, LookupError):
 
     def __init__(self, name: str, known: list[str]) -> None:
         listed = ", ".join(known) if known else "none"
-        super().__init__(f"No op named {name!r} is declared (declared: {listed}). Import the module that declares it first.")
+        super().__init__(
+            f"No op named {name!r} is declared (declared: {listed}). Import the module that declares it first."
+        )
 
 
 def described(function: Callable[..., Any]) -> str:
@@ -210,11 +219,6 @@ def described(function: Callable[..., Any]) -> str:
 
 class ToolchainError(OpsmithError, RuntimeError):
     """The base of what can go wrong while finding a compiler, building, caching or loading."""
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # These constructors take facts and compose the message, while Exception's own pickling would call them with the
-        # message alone: an error from a worker process must arrive as itself.
-        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class CompilerNotFoundError(ToolchainError):
@@ -276,7 +280,7 @@ class CudaVersionMismatchError(ToolchainError):
 
     def __init__(self, tool: str, version: str, torch_cuda: str, remedy: str) -> None:
         super().__init__(
-            f"{tool} is of CUDA {version}, but torch is built for CUDA {torch_cuda}: their major versions must be one.\n"
+            f"{tool} is of CUDA {version}, but torch is built for CUDA {torch_cuda}: the major versions must agree.\n"
             + remedy
         )
 

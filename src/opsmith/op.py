@@ -107,7 +107,7 @@ class Op:
         self.default = Variant(name, self._plain, autocast)
         # Where a call is nothing but the operator on positional arguments, it goes to torch with no detour.
         self._direct = not self.default.inplace
-        self._fast = self.default.forward.call
+        self._fast = self.default.forward.attachment.call
         registry[name] = self
 
     def _replace_former(self) -> None:

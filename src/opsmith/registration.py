@@ -47,6 +47,7 @@ class Operator:
         self.written_vmap: Callable[..., Any] | None = None
         self.written_gradient: Callable[..., Any] | None = None
         self.closed = False
+        self.keeps_every_input = True
 
         namespace, self.base = split_name(name)
         if exists(name):
@@ -138,6 +139,14 @@ class Operator:
         return positional, {argument.name: value for argument, value in pairs if argument.keyword_only}
 
     # --- gradient ---------------------------------------------------------------------------------------------
+
+    def backward_replaced(self) -> None:
+        """Called when the backward operator has got a kernel: what it names decides what a call keeps."""
+        tensors = {argument.name for argument in self.signature.tensors}
+        arguments = {argument.name for argument in self.signature.arguments}
+        named = [kernel.saves for kernel in (self.backward.kernels if self.backward else {}).values()]
+        self.keeps_every_input = all(names is None or tensors <= set(names) <= arguments for names in named)
+        self.attachment.update()
 
     def saved_names(self, device: str) -> tuple[str, ...] | None:
         """What the backward kernel of a device asks to be kept; None where the derived backward needs every input."""

@@ -9,7 +9,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -74,6 +74,34 @@ class Signature:
 
     arguments: tuple[Argument, ...]
     results: tuple[Kind, ...]
+    tensor_positions: tuple[int, ...] | None = field(init=False, compare=False)
+    returns_list: bool = field(init=False, compare=False)
+    mutated: tuple[Argument, ...] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Asked on every call of the Python tier, so worked out once. The positions are None where a list makes them depend
+        # on the call.
+        lists = any(argument.kind in (Kind.TENSOR_LIST, Kind.OPTIONAL_TENSOR_LIST) for argument in self.arguments)
+        positions = tuple(index for index, argument in enumerate(self.arguments) if argument.is_tensor)
+        object.__setattr__(self, "tensor_positions", None if lists else positions)
+        object.__setattr__(self, "returns_list", self.results == (Kind.TENSOR_LIST,))
+        object.__setattr__(self, "mutated", tuple(argument for argument in self.arguments if argument.mutated))
+
+    def flatten(self, values: Sequence[Any]) -> list[Any]:
+        """The tensors among `values` (see the function of that name), by the shortest way."""
+        positions = self.tensor_positions
+        if positions is None:
+            return flatten(self.arguments, values)
+        return [values[position] for position in positions]
+
+    def unflatten(self, values: Sequence[Any], tensors: Sequence[Any]) -> list[Any]:
+        positions = self.tensor_positions
+        if positions is None:
+            return unflatten(self.arguments, values, tensors)
+        filled = list(values)
+        for position, tensor in zip(positions, tensors, strict=True):
+            filled[position] = tensor
+        return filled
 
     def schema(self, operator_name: str) -> str:
         parts: list[str] = []
@@ -90,14 +118,6 @@ class Signature:
         return tuple(argument for argument in self.arguments if argument.is_tensor)
 
     @property
-    def mutated(self) -> tuple[Argument, ...]:
-        return tuple(argument for argument in self.arguments if argument.mutated)
-
-    @property
-    def returns_list(self) -> bool:
-        return self.results == (Kind.TENSOR_LIST,)
-
-    @property
     def result_names(self) -> tuple[str, ...]:
         """The names by which a backward kernel asks for the forward's results."""
         count = len(self.results)
@@ -108,6 +128,8 @@ class Signature:
 
     def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Every argument in order, with the defaults the dispatcher left out filled in."""
+        if len(args) == len(self.arguments):
+            return tuple(args)
         filled = list(args)
         for argument in self.arguments[len(args) :]:
             filled.append(kwargs[argument.name] if argument.name in kwargs else argument.default)

@@ -143,7 +143,7 @@ class Variant:
             kernel = Kernel(name, device, function, layout)
         kernel.saves = names
         self.backward.set_kernel(kernel)
-        self.differentiable.attachment.update()
+        self.differentiable.backward_replaced()
 
 
 class Needs:
@@ -176,7 +176,7 @@ def _kernel(
 ) -> Kernel:
     if isinstance(fn, NativeFunction):
         operator = fn.as_operator(signature.positional().schema)
-        return Kernel(name, device, operator, layout, native=fn, operator=operator)
+        return Kernel(name, device, operator.call, layout, native=fn, operator=operator)
     positional = sum(not argument.keyword_only for argument in signature.arguments)
     if positional == len(signature.arguments):
         return Kernel(name, device, fn, layout)
@@ -264,7 +264,7 @@ def _native_backward(
     operator = fn.as_operator(taken.schema)
 
     def function(*args: Any) -> Any:
-        return operator(*[args[position] for position in positions])
+        return operator.call(*[args[position] for position in positions])
 
     return Kernel(name, device, function, layout, native=fn, operator=operator, positions=tuple(positions))
 

@@ -32,13 +32,15 @@ def cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 @pytest.fixture
 def use_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Make CXX a shell script: ``version`` answers --version as g++ would, ``real`` runs g++, both log nothing."""
+    """Make CXX a shell script, in which ``version`` answers --version as g++ would, ``real`` runs g++, and ``wait_for``
+    waits for a file to appear (20 s at most)."""
 
     def use(script: str) -> Path:
         path = tmp_path / "compiler"
         path.write_text(
             "#!/bin/sh\n"
             'version() { if [ "$1" = --version ]; then echo "g++ (test) 12.2.0"; exit 0; fi; }\n'
+            'wait_for() { i=0; while [ ! -e "$1" ] && [ $i -lt 400 ]; do sleep 0.05; i=$((i+1)); done; }\n'
             f'real() {{ {shutil.which("g++") or "c++"} "$@"; }}\n' + textwrap.dedent(script)
         )
         path.chmod(0o755)

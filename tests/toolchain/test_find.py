@@ -178,7 +178,7 @@ def test_headers_of_another_major_version_are_not_taken(monkeypatch: pytest.Monk
 def test_without_nvrtc_the_extra_for_this_torch_is_named(
     torch_cuda: str | None, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
     monkeypatch.setattr(torch.version, "cuda", torch_cuda)
     with pytest.raises(errors.NvrtcNotFoundError, match=rf"pip install 'opsmith\[{extra}\]'"):
         toolchain.find_nvrtc()

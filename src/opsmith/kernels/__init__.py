@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import described
-from .native import NativeFunction, NativeOperator
+from .native import NativeFunction, NativeLibrary, NativeOperator
 
-__all__ = ["Kernel", "NativeFunction"]
+__all__ = ["Kernel", "NativeFunction", "NativeLibrary", "NativeOperator"]
 
 
 @dataclass

@@ -17,11 +17,11 @@ from typing import Any
 import torch
 
 from ..errors import RegistrationError
-from ..toolchain import load_library
+from ..toolchain import compile_shared_library, load_library
 
 NAMESPACE = "opsmith_kernels"
+INCLUDE_DIRECTORY = Path(__file__).parents[1] / "include"
 _serial = itertools.count()
-_Boxed = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64)
 
 
 class NativeFunction:
@@ -55,6 +55,23 @@ class NativeFunction:
         return NativeOperator(self, schema)
 
 
+class NativeLibrary:
+    """A compiled library of kernels: `library.square_forward` is the function exported under that name."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def build(cls, name: str, text: str) -> NativeLibrary:
+        """Compiles C++ source against torch's stable ABI and opsmith's headers; cached by content."""
+        return cls(compile_shared_library(name, text=text, abi="stable", include_dirs=[INCLUDE_DIRECTORY]))
+
+    def __getattr__(self, symbol: str) -> NativeFunction:
+        if symbol.startswith("__"):
+            raise AttributeError(symbol)
+        return NativeFunction(self.path, symbol)
+
+
 class NativeOperator:
     """A private operator whose only kernel is a native function; freed with this object."""
 
@@ -65,10 +82,7 @@ class NativeOperator:
         self._definition.define(schema(base))
         self._implementation = _StableLibrary(NAMESPACE, "CompositeExplicitAutograd")
         self._implementation.impl(base, function.address)
-        self.overload = getattr(getattr(torch.ops, NAMESPACE), base).default
-
-    def __call__(self, *args: Any) -> Any:
-        return self.overload._op(*args)
+        self.call: Callable[..., Any] = getattr(getattr(torch.ops, NAMESPACE), base).default._op
 
 
 class _StableLibrary:

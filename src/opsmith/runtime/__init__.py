@@ -12,8 +12,8 @@ import functools
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import OpsmithError, RuntimeTierError
 from . import native, twin
@@ -29,6 +29,7 @@ class Attachment(Protocol):
     """One operator's registrations on the keys a tier serves: Autograd, ADInplaceOrView, autocast, and the devices'."""
 
     tier: str
+    call: Callable[..., Any]  # the operator on positional arguments, by the tier's shortest way from Python
 
     def update(self) -> None:
         """Called when a part of the operator has been replaced."""

@@ -2,35 +2,68 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..errors import DeviceMixError, KernelResultError, UndeclaredMutationError
-from ..schema import Argument, Kind, flatten, unflatten
+from ..reference import is_placeholder
+from ..schema import Argument, Kind, flatten
 
 if TYPE_CHECKING:
     from ..kernels import Kernel
     from ..registration import Operator
 
 
+_autocast_enabled = torch._C._is_any_autocast_enabled
+
+
 def execute(operator: Operator, args: Sequence[Any]) -> Any:
     """The operator on plain tensors, below autograd."""
-    device = check_one_device(operator.name, operator.signature.arguments, args)
+    tensors = operator.signature.flatten(args)
+    device, contiguous = _survey(tensors)
+    if device is None:
+        device = check_one_device(operator.name, operator.signature.arguments, args)
     kernel = operator.kernels.get(device.type)
     if kernel is None:
         return operator.reference.run(*args)
     taken = args
-    if kernel.layout == "contiguous":
-        taken = contiguous(operator.signature.arguments, args)
-    with torch._C._DisableAutocast():
-        returned = kernel.function(*taken) if kernel.checked else checked_call(operator, kernel, taken)
+    if not contiguous and kernel.layout == "contiguous":
+        taken = operator.signature.unflatten(args, [_contiguous(tensor) for tensor in tensors])
+    function = kernel.function if kernel.checked else functools.partial(checked_call, operator, kernel)
+    if _autocast_enabled():
+        with torch._C._DisableAutocast():
+            returned = function(*taken)
+    else:
+        returned = function(*taken)
     if returned is NotImplemented:
         return operator.reference.run(*args)
-    if operator.signature.mutated and taken is not args:
+    if taken is not args and operator.signature.mutated:
         write_back(operator.signature.arguments, args, taken)
     return returned
+
+
+def _survey(tensors: Sequence[torch.Tensor | None]) -> tuple[torch.device | None, bool]:
+    """(the device of all, None if they differ; whether all are contiguous), in one pass."""
+    device: torch.device | None = None
+    contiguous = True
+    for tensor in tensors:
+        if tensor is None:
+            continue
+        if device is None:
+            device = tensor.device
+        elif tensor.device != device:
+            return None, False
+        contiguous = contiguous and tensor.is_contiguous()
+    return device, contiguous
+
+
+def _contiguous(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    if tensor is None or tensor.is_contiguous() or is_placeholder(tensor):
+        return tensor
+    return tensor.contiguous()
 
 
 def check_one_device(name: str, arguments: Sequence[Argument], args: Sequence[Any]) -> torch.device:
@@ -48,13 +81,6 @@ def check_one_device(name: str, arguments: Sequence[Argument], args: Sequence[An
     return device
 
 
-def contiguous(arguments: Sequence[Argument], args: Sequence[Any]) -> Sequence[Any]:
-    tensors = flatten(arguments, args)
-    if all(tensor is None or tensor.is_contiguous() for tensor in tensors):
-        return args
-    return unflatten(arguments, args, [None if tensor is None else tensor.contiguous() for tensor in tensors])
-
-
 def write_back(arguments: Sequence[Argument], args: Sequence[Any], taken: Sequence[Any]) -> None:
     """What a kernel wrote into the contiguous copy of a strided tensor, into that tensor."""
     for argument, original, copy in zip(arguments, args, taken, strict=True):
@@ -62,7 +88,7 @@ def write_back(arguments: Sequence[Argument], args: Sequence[Any], taken: Sequen
             original.copy_(copy)
 
 
-def checked_call(operator: Operator, kernel: Kernel, args: Sequence[Any]) -> Any:
+def checked_call(operator: Operator, kernel: Kernel, *args: Any) -> Any:
     """A kernel's first call: what it returns is held against the fake, and its inputs must be as they were."""
     watched = [
         (argument.name, tensor, tensor._version)

@@ -1,4 +1,4 @@
-"""Gradient recording in Python: what an operator does on the Autograd key. The twin of gradients.cpp.
+"""Gradient recording in Python: what an operator does on the Autograd key. The twin of native/gradients.h.
 
 Four cases, in this order: an input carries a tangent (the reference runs in the open, and torch's operators carry it on);
 nothing needs a gradient (straight down); the operator has no backward operator of its own (the reference in the open
@@ -7,7 +7,7 @@ again); else a node is recorded that keeps what the backward operator takes and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,41 +16,92 @@ from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
 from ..reference import placeholder
-from ..schema import flatten, unflatten
-from .execution import as_list
+from ..schema import flatten
+from .execution import as_list, execute
 
 if TYPE_CHECKING:
     from ..registration import Operator
 
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._len_torch_function_stack
+_grad_enabled = torch.is_grad_enabled
+_transforms_active = torch._C._are_functorch_transforms_active
+
+# The Python types that stand for a schema type with no conversion left for the dispatcher to do.
+_EXACT: dict[str, tuple[type, ...]] = {
+    "Tensor": (torch.Tensor, torch.nn.Parameter),
+    "float": (float,),
+    "SymInt": (int,),
+    "bool": (bool,),
+    "str": (str,),
+}
+_PLAIN_DEVICES = (torch._C.DispatchKey.CPU, torch._C.DispatchKey.CUDA)
+
 
 def kernel(operator: Operator, keyset: torch._C.DispatchKeySet, args: tuple[Any, ...]) -> Any:
-    tensors = flatten(operator.signature.arguments, args)
-    if has_tangent(tensors):
+    tensors = operator.signature.flatten(args)
+    if forward_ad._current_level >= 0 and has_tangent(tensors):
         return operator.open(*args)
-    if not (torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)):
+    if not (torch.is_grad_enabled() and any([t is not None and t.requires_grad for t in tensors])):  # noqa: C419
         return below(operator, keyset, args)
     if operator.written_gradient is not None:
         return operator.written_gradient(keyset, *args)
     if operator.backward is None:
         return operator.open(*args)
-    tensors = [
-        tensor if tensor is None or name not in operator.inert else tensor.detach()
-        for name, tensor in zip(_owners(operator, args), tensors, strict=True)
-    ]
-    call = _Call(operator, keyset, args, tensors)
+    if operator.inert:
+        tensors = [
+            tensor if tensor is None or name not in operator.inert else tensor.detach()
+            for name, tensor in zip(_owners(operator, args), tensors, strict=True)
+        ]
     if torch._C._are_functorch_transforms_active():
         # The dispatcher has brought the call to one level of the transform already: this function is of that level alone.
         with enable_single_level_autograd_function():
-            results = _Recorded.apply(call, *tensors)
+            results = _Recorded.apply(operator, keyset, args, *tensors)
     else:
-        results = _Recorded.apply(call, *tensors)
-    if operator.signature.returns_list:
-        return list(results)
-    return results[0] if len(results) == 1 else results
+        results = _Recorded.apply(operator, keyset, args, *tensors)
+    return list(results) if operator.signature.returns_list else results
+
+
+def direct(operator: Operator) -> Callable[..., Any]:
+    """The operator called without the dispatcher, where the dispatcher would only lead back here: plain tensors on a device
+    with a checked kernel, and no mode, transform or tangent about. Anything else takes the common road."""
+    call, signature = operator.call, operator.signature
+    expected = [_EXACT.get(argument.type, ()) for argument in signature.arguments]
+    positions = signature.tensor_positions
+    if positions is None or signature.mutated or operator.inert or not all(expected):
+        return call
+    first = positions[0]
+
+    def function(*args: Any) -> Any:
+        if (
+            len(args) != len(expected)
+            or _dispatch_modes()
+            or _function_modes()
+            or _transforms_active()
+            or forward_ad._current_level >= 0
+            or operator.autocast
+        ):
+            return call(*args)
+        for value, kinds in zip(args, expected):  # noqa: B905 - their lengths were compared
+            if type(value) not in kinds:
+                return call(*args)
+        kernel = operator.kernels.get(args[first].device.type)
+        if kernel is None or not kernel.checked or operator.written_gradient is not None:
+            return call(*args)
+        if _grad_enabled():
+            for position in positions:
+                if args[position].requires_grad:
+                    return _Recorded.apply(operator, None, args, *[args[each] for each in positions])
+        return execute(operator, args)
+
+    return function
 
 
 def below(operator: Operator, keyset: torch._C.DispatchKeySet, args: Sequence[Any]) -> Any:
+    rest = keyset & torch._C._after_ADInplaceOrView_keyset
     with torch._C._AutoDispatchBelowAutograd():
+        if rest.highestPriorityTypeId() in _PLAIN_DEVICES and not operator.signature.mutated:
+            return execute(operator, args)  # Nothing but the device is left: the dispatcher would come here too.
         return operator.redispatch(keyset & torch._C._after_autograd_keyset, args)
 
 
@@ -63,22 +114,26 @@ def bump_versions(operator: Operator, keyset: torch._C.DispatchKeySet, args: Seq
 
 
 def has_tangent(tensors: Sequence[torch.Tensor | None]) -> bool:
-    if forward_ad._current_level < 0:
-        return False
     return any(t is not None and forward_ad.unpack_dual(t, level=0).tangent is not None for t in tensors)
 
 
 def _kept(
-    operator: Operator, args: Sequence[Any], tensors: Sequence[torch.Tensor | None], results: list[torch.Tensor]
-) -> list[torch.Tensor | None]:
+    operator: Operator, args: Sequence[Any], tensors: Sequence[torch.Tensor | None], results: Sequence[torch.Tensor]
+) -> Sequence[torch.Tensor | None]:
     """What the backward operator will be given: every input and no result, or what the device's backward kernel names
     and shapes for the rest. Under a transform or a tracer every input is kept, for there the derived parts of the
     backward may be asked too."""
+    if operator.keeps_every_input:
+        return tensors
     names = operator.saved_names(next(tensor.device.type for tensor in tensors if tensor is not None))
     if names is None:
-        return [*tensors, *[None] * len(results)]
-    result_names = operator.signature.result_names * (len(results) if operator.signature.returns_list else 1)
-    kept_results = [result if name in names else None for name, result in zip(result_names, results, strict=True)]
+        return tensors
+    kept_results: list[torch.Tensor | None]
+    if operator.signature.returns_list:
+        kept_results = [*results] if "outputs" in names else [None] * len(results)
+    else:
+        result_names = operator.signature.result_names
+        kept_results = [result if name in names else None for name, result in zip(result_names, results, strict=True)]
     if torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active():
         return [*tensors, *kept_results]
     kept_inputs = [
@@ -90,6 +145,9 @@ def _kept(
 
 def _owners(operator: Operator, args: Sequence[Any]) -> list[str]:
     """The argument each flattened tensor belongs to."""
+    positions = operator.signature.tensor_positions
+    if positions is not None:
+        return [operator.signature.arguments[position].name for position in positions]
     return [
         argument.name
         for argument, value in zip(operator.signature.arguments, args, strict=True)
@@ -98,38 +156,35 @@ def _owners(operator: Operator, args: Sequence[Any]) -> list[str]:
     ]
 
 
-class _Call:
-    """One call being recorded: plain data that autograd.Function passes through."""
-
-    __slots__ = ("args", "keyset", "operator", "tensors")
-
-    def __init__(self, operator: Operator, keyset: Any, args: tuple[Any, ...], tensors: list[Any]) -> None:
-        self.operator = operator
-        self.keyset = keyset
-        self.args = args
-        self.tensors = tensors
-
-
 class _Recorded(_SingleLevelFunction):
+    """One recorded call: (operator, keyset, args) pass through, the flattened tensors are what autograd sees."""
+
     @staticmethod
-    def forward(ctx: Any, call: _Call, *tensors: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
-        operator = call.operator
-        results = as_list(below(operator, call.keyset, unflatten(operator.signature.arguments, call.args, tensors)))
-        ctx.save_for_backward(*_kept(operator, call.args, tensors, results))
-        ctx.operator = operator
-        ctx.values = unflatten(operator.signature.arguments, call.args, [None] * len(tensors))
-        ctx.inputs = len(tensors)
+    def forward(  # type: ignore[override]
+        ctx: Any, operator: Operator, keyset: Any, args: Sequence[Any], *tensors: torch.Tensor | None
+    ) -> Any:
+        if keyset is None:
+            returned = execute(operator, args)
+        else:
+            returned = below(operator, keyset, operator.signature.unflatten(args, tensors))
+        results = (returned,) if type(returned) is torch.Tensor else as_list(returned)
+        ctx.save_for_backward(*_kept(operator, args, tensors, results))
+        ctx.call = operator, args, len(tensors)
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(*[r for r in results if not (r.is_floating_point() or r.is_complex())])
-        return tuple(results)
+        for result in results:
+            if not (result.is_floating_point() or result.is_complex()):
+                ctx.mark_non_differentiable(*[r for r in results if not (r.is_floating_point() or r.is_complex())])
+                break
+        return tuple(returned) if operator.signature.returns_list else returned
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[Any, ...]:
-        operator: Operator = ctx.operator
-        needs = [bool(flag) for flag in ctx.needs_input_grad[1:]]
-        if all(grad is None for grad in grads) or not any(needs):
-            return (None,) * (1 + len(needs))
+        operator, args, count = ctx.call
+        needs = list(ctx.needs_input_grad[3:])
+        if not any(needs) or all(grad is None for grad in grads):
+            return (None,) * (3 + len(needs))
         saved = ctx.saved_tensors
-        inputs = unflatten(operator.signature.arguments, ctx.values, saved[: ctx.inputs])
-        found = iter(operator.call_backward(list(grads), inputs, list(saved[ctx.inputs :]), needs))
-        return (None, *[next(found) if needed else None for needed in needs])
+        inputs = operator.signature.unflatten(args, saved[:count])
+        results = list(saved[count:]) or [None] * len(grads)
+        found = iter(operator.call_backward(list(grads), inputs, results, needs))
+        return (None, None, None, *[next(found) if needed else None for needed in needs])

@@ -79,6 +79,7 @@ class Attachment:
 
     def __init__(self, operator: Operator, library: Library) -> None:
         self._operator = operator
+        self.call = operator.call
         self._library = library
         self._entered: set[str] = set()
         self._autocast: set[str] = set()

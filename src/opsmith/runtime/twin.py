@@ -16,6 +16,7 @@ class Attachment:
 
     def __init__(self, operator: Operator) -> None:
         self._operator = operator
+        self.call = gradients.direct(operator)
         self._autocast: set[str] = set()
         bind = operator.signature.bind
 

@@ -19,6 +19,8 @@ class EntryKernel final : public c10::OperatorKernel {
     }
     if (kernel->contiguous && !all_contiguous_) make_contiguous(*kernel, *stack);
     if (!kernel->positions.empty()) select(*kernel, *stack);
+    // What a kernel calls of torch runs in the dtypes it was written for, also inside an autocast region.
+    c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     kernel->operator_handle.callBoxed(stack);
   }
 

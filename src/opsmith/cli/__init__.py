@@ -1,0 +1,20 @@
+"""The command line: `opsmith VERB`, each verb a module beside this file.
+
+A verb is a module with a function `command`; the module's name is the verb's, and the function's docstring is its help.
+Adding a verb is adding that file. Modules that begin with an underscore hold what verbs share.
+
+No verb imports torch at its top: `opsmith --help` answers at once, and `opsmith doctor` also where torch is broken.
+"""
+
+from __future__ import annotations
+
+
+def main() -> None:
+    """What the script `opsmith` runs."""
+    try:
+        from ._app import create
+    except ModuleNotFoundError as error:
+        if error.name not in ("typer", "rich"):
+            raise
+        raise SystemExit("The command line of opsmith needs two more packages:  pip install typer rich") from None
+    create()(prog_name="opsmith")

@@ -1,0 +1,42 @@
+"""The Typer application: every verb found in this package, and the options that belong to none of them."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Annotated
+
+import typer
+
+from .. import __version__, cli
+from ._screen import guarded
+
+
+def create() -> typer.Typer:
+    """The application with every verb there is."""
+    app = typer.Typer(
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    for module in pkgutil.iter_modules(cli.__path__):
+        if not module.name.startswith("_"):
+            verb = importlib.import_module(f"{cli.__name__}.{module.name}")
+            app.command(module.name)(guarded(verb.command))
+    return app
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"opsmith {__version__}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Turns a kernel into a complete PyTorch operator."""

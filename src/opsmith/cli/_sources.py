@@ -1,0 +1,119 @@
+"""Import the modules and files that declare a user's ops, and say in one message what is wrong with one that fails."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import OpsmithError
+from ._screen import RefusedError
+
+if TYPE_CHECKING:
+    from ..op import Op
+
+SHIPPED = "opsmith.ops"
+
+
+def declared(sources: Iterable[str] = ()) -> dict[str, Op]:
+    """Every op by name: those shipped with opsmith, and those that `sources` (module names, or paths of files) declare."""
+    if importlib.util.find_spec(SHIPPED) is not None:
+        importlib.import_module(SHIPPED)
+    for source in sources:
+        load(source)
+    from ..op import registry
+
+    return dict(sorted(registry.items()))
+
+
+def find(name: str, sources: Sequence[str] = ()) -> Op:
+    """The op of that name; raises RefusedError with the nearest names."""
+    ops = declared(sources)
+    if name in ops:
+        return ops[name]
+    # Someone who leaves the namespace out, or mistypes, is most often one of these away.
+    near = [known for known in ops if known.split("::")[1] == name] or difflib.get_close_matches(name, ops)
+    hint = f"Did you mean {' or '.join(near)}?\n" if near else ""
+    known = ", ".join(ops) or "none"
+    raise RefusedError(
+        f"no op is named {name!r}. {hint}Declared: {known}.\n"
+        f"An op of your own is found by the file or module that declares it:  opsmith show {name} --from FILE.py"
+    )
+
+
+def load(source: str) -> None:
+    """Imports a module by its name ('mylib.ops') or by its file ('examples/mish.py'); raises RefusedError."""
+    path = Path(source)
+    named_as_file = path.suffix == ".py" or os.sep in source
+    if named_as_file or path.is_file():
+        _load_file(path)
+    else:
+        _load_module(source)
+
+
+def _load_file(path: Path) -> None:
+    if not path.exists():
+        raise RefusedError(f"{path}: there is no such file.")
+    if path.is_dir() or path.suffix != ".py":
+        kind = "a directory" if path.is_dir() else "no Python file (.py)"
+        raise RefusedError(f"{path} is {kind}. Give the file that declares the ops, or a module's name: mylib.ops")
+    path = path.resolve()
+    # A file may be called as a module that is imported already (list.py, 01_mish.py): it must not take its place.
+    name = path.stem if path.stem not in sys.modules else f"{path.stem} at {path}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None, path
+    assert spec.loader is not None, path
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.parent))  # as Python does for a file it runs: its neighbours can be imported
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise RefusedError(_explained(str(path), path, error)) from error
+
+
+def _load_module(name: str) -> None:
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # the current directory, as for `python -m`
+    try:
+        importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and (name + ".").startswith(error.name + "."):
+            raise RefusedError(
+                f"there is no module {error.name!r} here. Give a module that Python can import from this directory, or the "
+                "path of a file: examples/mish.py"
+            ) from error
+        raise RefusedError(_explained(f"module {name}", None, error)) from error
+
+
+def _explained(source: str, path: Path | None, error: BaseException) -> str:
+    """'mish.py:7: NameError: ...' and that line: where the user's own code went wrong, without the frames around it."""
+    if isinstance(error, SyntaxError):
+        place = f"{error.filename}:{error.lineno}"
+        line = (error.text or "").rstrip()
+        caret = "\n    " + " " * (error.offset - 1 - _indent(line)) + "^" if line and error.offset else ""
+        return f"{source} cannot be read.\n{place}: {type(error).__name__}: {error.msg}\n    {line.strip()}{caret}"
+    if isinstance(error, SystemExit):
+        return (
+            f"{source} ended the program (exit status {error.code}) while it was imported. Put what it runs as a script "
+            'under:  if __name__ == "__main__":'
+        )
+    ours = Path(__file__).parent.parent
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
+    own = [frame for frame in frames if path is not None and frame.filename == str(path)] or [
+        frame for frame in frames if ours not in Path(frame.filename).parents
+    ]
+    where = f"{own[-1].filename}:{own[-1].lineno}: " if own else ""
+    line = f"\n    {own[-1].line}" if own and own[-1].line else ""
+    said = str(error) if isinstance(error, OpsmithError) else f"{type(error).__name__}: {error}"
+    return f"{source} fails when it is imported.\n{where}{said}{line}"
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())

@@ -1,0 +1,53 @@
+// For authors of C++ kernels: torch's stable ABI, and the one line that makes a function a kernel.
+//
+//   #include <opsmith/kernel.h>
+//   using torch::stable::Tensor;
+//
+//   Tensor square(Tensor x) { ... }
+//   OPSMITH_EXPORT(square_forward, square)
+//
+// A library of such functions loads into every torch from 2.11 on, whatever torch it was compiled against.
+#pragma once
+
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <vector>
+
+namespace opsmith {
+
+// A fresh contiguous tensor of the given sizes, with the dtype and device of `like`. torch::stable::empty_like finds its
+// operator by name on every call, which on a small tensor costs more than the kernel.
+inline torch::stable::Tensor empty(const torch::stable::Tensor& like, const int64_t* sizes, int64_t dimensions) {
+  std::vector<int64_t> strides(dimensions);
+  int64_t stride = 1;
+  for (int64_t dimension = dimensions - 1; dimension >= 0; --dimension) {
+    strides[dimension] = stride;
+    stride *= sizes[dimension] > 1 ? sizes[dimension] : 1;
+  }
+  int32_t dtype = 0;
+  int32_t device_type = 0;
+  int32_t device_index = 0;
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(like.get(), &dtype));
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device_type));
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(like.get(), &device_index));
+  AtenTensorHandle handle = nullptr;
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(
+      dimensions, sizes, strides.data(), dtype, device_type, device_index, &handle));
+  return torch::stable::Tensor(handle);
+}
+
+inline torch::stable::Tensor empty_like(const torch::stable::Tensor& like) {
+  return empty(like, like.sizes().data(), like.dim());
+}
+
+}  // namespace opsmith
+
+// Exports `function` under `name` in the boxed form that opsmith hands to torch's dispatcher. Arguments and results are
+// converted by torch::stable; a wrong number of them is reported at the first call.
+#define OPSMITH_EXPORT(name, function)                                                                         \
+  extern "C" __attribute__((visibility("default"))) void name(                                                 \
+      StableIValue* stack, uint64_t inputs, uint64_t outputs) {                                                \
+    TORCH_BOX(&function)(stack, inputs, outputs);                                                              \
+  }
