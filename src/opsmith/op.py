@@ -73,9 +73,11 @@ def get(name: str) -> Op:
 
 
 class _Chosen(threading.local):
-    """The kernel that `using` has picked on this thread. (dynamo guards on a thread-local; it cannot trace a ContextVar.)"""
+    """The kernel that `using` has picked on this thread. Not a ContextVar, which dynamo cannot trace; and set on the
+    instance, for dynamo guards on an instance's attribute and not on a class's."""
 
-    kernel: str | None = None
+    def __init__(self) -> None:
+        self.kernel: str | None = None
 
 
 class Op:

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._library import autograd as torch_autograd
 
 from . import runtime
 from .errors import NameTakenError, RedeclaredError
 from .kernels import Kernel
 from .reference import Reference, autograd_restored
 from .runtime import batching, execution
+from .runtime.gradients import WrittenGradient
 from .schema import Signature, flatten, split_name, unflatten
 
 
@@ -45,7 +45,7 @@ class Operator:
         self.autocast: dict[str, str | torch.dtype] = {}
         self.written_fake: Callable[..., Any] | None = None
         self.written_vmap: Callable[..., Any] | None = None
-        self.written_gradient: Callable[..., Any] | None = None
+        self.written_gradient: WrittenGradient | None = None
         self.closed = False
         self.keeps_every_input = True
 
@@ -178,9 +178,8 @@ class Operator:
         self.attachment.update()
 
     def set_gradient(self, backward: Callable[..., Any], setup_context: Callable[..., Any] | None) -> None:
-        """A gradient written in torch's operators, with torch.library.register_autograd's own signature and machinery."""
-        information = torch_autograd.Info(backward, setup_context)
-        self.written_gradient = torch_autograd.make_autograd_impl(self.overload, information)
+        """A gradient written in torch's operators, with torch.library.register_autograd's own signature."""
+        self.written_gradient = WrittenGradient(backward, setup_context)
         if self.attachment.tier != "python":  # A gradient in Python is recorded in Python.
             self.attachment.close()
             self.attachment = runtime.attach_in_python(self)

@@ -38,7 +38,7 @@ class RefusedError(Exception):
 
 
 def guarded(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
-    """A verb whose mistakes of the user's and errors of opsmith's end in a message and an exit status, not a traceback."""
+    """The verb, ending in a message and an exit status, not a traceback, where the user or opsmith's tools go wrong."""
 
     @functools.wraps(command)
     def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:

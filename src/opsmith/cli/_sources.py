@@ -22,7 +22,7 @@ SHIPPED = "opsmith.ops"
 
 
 def declared(sources: Iterable[str] = ()) -> dict[str, Op]:
-    """Every op by name: those shipped with opsmith, and those that `sources` (module names, or paths of files) declare."""
+    """Every op by name: those shipped with opsmith, and those that `sources` (modules' names, files' paths) declare."""
     if importlib.util.find_spec(SHIPPED) is not None:
         importlib.import_module(SHIPPED)
     for source in sources:
@@ -86,8 +86,8 @@ def _load_module(name: str) -> None:
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and error.name and (name + ".").startswith(error.name + "."):
             raise RefusedError(
-                f"there is no module {error.name!r} here. Give a module that Python can import from this directory, or the "
-                "path of a file: examples/mish.py"
+                f"there is no module {error.name!r} here. Give one that Python can import from this directory, or a "
+                "file's path: examples/mish.py"
             ) from error
         raise RefusedError(_explained(f"module {name}", None, error)) from error
 
@@ -101,8 +101,8 @@ def _explained(source: str, path: Path | None, error: BaseException) -> str:
         return f"{source} cannot be read.\n{place}: {type(error).__name__}: {error.msg}\n    {line.strip()}{caret}"
     if isinstance(error, SystemExit):
         return (
-            f"{source} ended the program (exit status {error.code}) while it was imported. Put what it runs as a script "
-            'under:  if __name__ == "__main__":'
+            f"{source} ended the program (exit status {error.code}) while it was imported. Put what it does as a "
+            'script under:  if __name__ == "__main__":'
         )
     ours = Path(__file__).parent.parent
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]

@@ -45,7 +45,7 @@ def kernel(target: Operator, args: tuple[Any, ...]) -> Any:
         return target.reference.composite(*args)
 
     level = interpreter.level()
-    plain, in_dims = unwrap_batched(autocast.cast_where_enabled(target, args), level)
+    plain, in_dims = unwrap_batched(tuple(autocast.cast_where_enabled(target, args)), level)
     with interpreter.lower(), _outside_of_layers():
         if all(dim is None for dim in _pytree.tree_leaves(in_dims, is_leaf=lambda dim: dim is None)):
             return target.call_arranged(plain)

@@ -7,16 +7,18 @@ again); else a node is recorded that keeps what the backward operator takes and 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
+from ..errors import UnsavedInputError
 from ..reference import placeholder
-from ..schema import flatten
+from ..schema import Kind, flatten, unflatten
 from .execution import as_list, execute
 
 if TYPE_CHECKING:
@@ -44,9 +46,8 @@ def kernel(operator: Operator, keyset: torch._C.DispatchKeySet, args: tuple[Any,
         return operator.open(*args)
     if not (torch.is_grad_enabled() and any([t is not None and t.requires_grad for t in tensors])):  # noqa: C419
         return below(operator, keyset, args)
-    if operator.written_gradient is not None:
-        return operator.written_gradient(keyset, *args)
-    if operator.backward is None:
+    recorded: Any = _Recorded if operator.written_gradient is None else _Written
+    if operator.backward is None and recorded is _Recorded:
         return operator.open(*args)
     if operator.inert:
         tensors = [
@@ -56,9 +57,9 @@ def kernel(operator: Operator, keyset: torch._C.DispatchKeySet, args: tuple[Any,
     if torch._C._are_functorch_transforms_active():
         # The dispatcher has brought the call to one level of the transform already: this function is of that level alone.
         with enable_single_level_autograd_function():
-            results = _Recorded.apply(operator, keyset, args, *tensors)
+            results = recorded.apply(operator, keyset, args, *tensors)
     else:
-        results = _Recorded.apply(operator, keyset, args, *tensors)
+        results = recorded.apply(operator, keyset, args, *tensors)
     return list(results) if operator.signature.returns_list else results
 
 
@@ -136,10 +137,11 @@ def _kept(
         kept_results = [result if name in names else None for name, result in zip(result_names, results, strict=True)]
     if torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active():
         return [*tensors, *kept_results]
-    kept_inputs = [
-        tensor if tensor is None or name in names else placeholder(tensor)
-        for name, tensor in zip(_owners(operator, args), tensors, strict=True)
-    ]
+    with torch.enable_grad():
+        kept_inputs = [
+            tensor if tensor is None or name in names else _Unsaved.apply(operator.name, name, tensor)
+            for name, tensor in zip(_owners(operator, args), tensors, strict=True)
+        ]
     return [*kept_inputs, *kept_results]
 
 
@@ -154,6 +156,21 @@ def _owners(operator: Operator, args: Sequence[Any]) -> list[str]:
         if argument.is_tensor
         for _ in flatten([argument], [value])
     ]
+
+
+class _Unsaved(_SingleLevelFunction):
+    """Keeps an input's shape and place in the graph, and not its memory. A second gradient, which would need it, comes
+    upon it and is refused; without the place in the graph it would silently miss a term."""
+
+    @staticmethod
+    def forward(ctx: Any, operator: str, argument: str, tensor: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        ctx.names = operator, argument
+        return placeholder(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:  # type: ignore[override]
+        operator, argument = ctx.names
+        raise UnsavedInputError(operator, [argument])
 
 
 class _Recorded(_SingleLevelFunction):
@@ -171,16 +188,13 @@ class _Recorded(_SingleLevelFunction):
         ctx.save_for_backward(*_kept(operator, args, tensors, results))
         ctx.call = operator, args, len(tensors)
         ctx.set_materialize_grads(False)
-        for result in results:
-            if not (result.is_floating_point() or result.is_complex()):
-                ctx.mark_non_differentiable(*[r for r in results if not (r.is_floating_point() or r.is_complex())])
-                break
+        _mark_discrete(ctx, results)
         return tuple(returned) if operator.signature.returns_list else returned
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[Any, ...]:
         operator, args, count = ctx.call
-        needs = list(ctx.needs_input_grad[3:])
+        needs = _asked_for(ctx)
         if not any(needs) or all(grad is None for grad in grads):
             return (None,) * (3 + len(needs))
         saved = ctx.saved_tensors
@@ -188,3 +202,73 @@ class _Recorded(_SingleLevelFunction):
         results = list(saved[count:]) or [None] * len(grads)
         found = iter(operator.call_backward(list(grads), inputs, results, needs))
         return (None, None, None, *[next(found) if needed else None for needed in needs])
+
+
+def _mark_discrete(ctx: Any, results: Sequence[torch.Tensor]) -> None:
+    for result in results:
+        if not (result.is_floating_point() or result.is_complex()):
+            ctx.mark_non_differentiable(*[r for r in results if not (r.is_floating_point() or r.is_complex())])
+            return
+
+
+def _asked_for(ctx: Any) -> list[bool]:
+    """Which of the recorded tensors this backward wants a gradient of: those that require one, less those that
+    torch.autograd.grad(inputs=...) leaves out."""
+    needs = list(ctx.needs_input_grad[3:])
+    if sum(needs) < 2:
+        return needs
+    for index, (node, _) in enumerate(ctx.next_functions[-len(needs) :]):
+        if needs[index] and node is not None:
+            with contextlib.suppress(RuntimeError):  # which is torch's answer for a leaf that was asked for
+                needs[index] = torch._C._will_engine_execute_node(node)
+    return needs
+
+
+class WrittenGradient(NamedTuple):
+    """What register_autograd was given."""
+
+    backward: Callable[..., Any]
+    setup_context: Callable[..., Any] | None
+
+
+class _Written(_SingleLevelFunction):
+    """A call whose gradient the author wrote in torch's operators. torch.library's own class for this does not work under
+    torch.func; this one does, and calls the author's functions in the same way."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, operator: Operator, keyset: Any, args: Sequence[Any], *tensors: torch.Tensor | None
+    ) -> Any:
+        values = operator.signature.unflatten(args, tensors)
+        returned = below(operator, keyset, values)
+        ctx.call = operator, args
+        written = operator.written_gradient
+        assert written is not None
+        if written.setup_context is not None:
+            positional, keyword = operator.arranged(values)
+            extra = {"keyword_only_inputs": keyword} if keyword else {}
+            written.setup_context(ctx=ctx, inputs=tuple(positional), output=returned, **extra)
+        _mark_discrete(ctx, as_list(returned))
+        return tuple(returned) if operator.signature.returns_list else returned
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[Any, ...]:
+        operator, args = ctx.call
+        positional, _ = operator.arranged(args)
+        arguments = operator.signature.arguments[: len(positional)]
+        flags, count = ctx.needs_input_grad[3:], len(flatten(arguments, positional))
+        values = [value if argument.is_tensor else False for argument, value in zip(arguments, positional, strict=True)]
+        before, ctx.needs_input_grad = ctx.needs_input_grad, tuple(unflatten(arguments, values, flags[:count]))
+        try:
+            listed = (list(grads),) if operator.signature.returns_list else grads
+            returned = operator.written_gradient.backward(ctx, *listed)
+        finally:
+            ctx.needs_input_grad = before
+        entries = list(returned) if isinstance(returned, tuple) else [returned]
+        found: list[Any] = []
+        for argument, value, entry in zip(arguments, positional, entries, strict=True):
+            if argument.kind in (Kind.TENSOR, Kind.OPTIONAL_TENSOR):
+                found.append(entry)
+            elif argument.is_tensor:
+                found.extend([None] * len(value) if entry is None else entry)
+        return (None, None, None, *found, *[None] * (len(flags) - count))

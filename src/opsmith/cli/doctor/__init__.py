@@ -1,4 +1,4 @@
-"""`opsmith doctor`: proves each tool by using it, and tells what is not there, how to mend it, and what works meanwhile."""
+"""`opsmith doctor`: proves each tool by using it, and tells what mends those that fail and what works meanwhile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .probes import PATHS, PROBES
 def command(
     require: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Exit with status 1 unless this works. May be given again.", show_default=False),
+        typer.Option(metavar="NAME", help="Exit with 1 unless this works; may be given again.", show_default=False),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
 ) -> None:
@@ -42,7 +42,7 @@ def _required(names: Sequence[str], probes: Sequence[Probe]) -> dict[str, tuple[
     known = {**{probe.name: (probe.name,) for probe in probes}, **PATHS}
     for name in names:
         if name not in known:
-            raise RefusedError(f"--require {name}: there is no such thing to require. Known: {', '.join(sorted(known))}.")
+            raise RefusedError(f"--require {name}: doctor knows no such thing. It knows {', '.join(sorted(known))}.")
     return {name: known[name] for name in names}
 
 

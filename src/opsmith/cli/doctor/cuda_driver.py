@@ -1,6 +1,6 @@
 """NVIDIA's driver by ctypes alone: which GPUs there are, and one launch of a compiled kernel on the first of them.
 
-Not through torch or cuda-bindings: when one of these is what is broken, doctor must still tell what the driver is worth.
+Not through torch or cuda-bindings: when one of these is broken, doctor must still tell what the driver is worth.
 """
 
 from __future__ import annotations

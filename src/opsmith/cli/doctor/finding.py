@@ -1,11 +1,28 @@
-"""What doctor knows: a probe is a question about the machine, a finding its answer, a line the two together."""
+"""A probe is a question to the machine, a finding its answer, a line of doctor's report the two together."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from ...errors import (
+    CompilerNotFoundError,
+    CudaHeadersNotFoundError,
+    NvccNotFoundError,
+    NvrtcNotFoundError,
+    OpsmithError,
+    PythonHeadersNotFoundError,
+)
+
 Status = Literal["ok", "missing", "broken"]
+
+_MISSING = (
+    CompilerNotFoundError,
+    CudaHeadersNotFoundError,
+    NvccNotFoundError,
+    NvrtcNotFoundError,
+    PythonHeadersNotFoundError,
+)
 
 
 @dataclass(frozen=True)
@@ -20,16 +37,25 @@ class Probe:
     without: str
     """What works when it is not there."""
     seconds: float = 60.0
-    """When it has not answered by then, it hangs. Generous: torch read for the first time from a slow disk takes long."""
+    """When it has not answered by then, it hangs. Generous: a slow disk takes long to read torch for the first time."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """`found` tells what is there and what was done with it to prove it."""
+    """`found` tells what is there, `proof` what was done with it, `fix` what mends it where that is not the probe's."""
 
     status: Status
     found: str
+    proof: str | None = None
     fix: str | None = None
+
+    @classmethod
+    def of_error(cls, error: Exception, fix: str | None = None) -> Finding:
+        """The first line of an error tells what happened; opsmith's own give the remedy from the second on."""
+        first_line = (str(error).strip().splitlines() or ["without a word"])[0].rstrip(".")
+        if isinstance(error, OpsmithError):
+            return cls("missing" if isinstance(error, _MISSING) else "broken", first_line, fix=fix)
+        return cls("broken", f"{type(error).__name__}: {first_line}", fix=fix)
 
 
 @dataclass(frozen=True)
@@ -40,6 +66,7 @@ class Line:
     title: str
     status: Status
     found: str
+    proof: str | None
     fix: str | None
     without: str | None
     seconds: float
@@ -52,6 +79,7 @@ class Line:
             title=probe.title,
             status=finding.status,
             found=finding.found,
+            proof=finding.proof,
             fix=None if well else finding.fix or probe.fix,
             without=None if well else probe.without,
             seconds=round(seconds, 2),

@@ -5,35 +5,35 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from rich.padding import Padding
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from ... import __version__
 from .._screen import STYLES, output
-from .finding import Line, Probe
+from .finding import Line, Probe, Status
 
-_MARKS = {"ok": "✓", "missing": "○", "broken": "✗"}
+_MARKS: dict[Status, str] = {"ok": "✓", "missing": "○", "broken": "✗"}
 
 
 def print_report(probes: Sequence[Probe], lines: Iterable[Line]) -> list[Line]:
     """Prints each line as it becomes known; a spinner names the one that is waited for."""
-    output.print(Text.assemble(("opsmith ", "bold"), (__version__, "bold"), ("  doctor", "dim")))
+    output.print(Text.assemble((f"opsmith {__version__}", "bold"), ("  doctor", "dim")))
     output.print()
     title_width = max(len(probe.title) for probe in probes)
     shown = []
-    for line in _waiting(probes, lines):
-        output.print(_rows(line, title_width))
+    for line in _waited_for(probes, lines):
+        output.print(_row(line, title_width))
         shown.append(line)
     output.print()
     counts = Counter(line.status for line in shown)
-    parts = [Text(f"{counts[status]} {status}", STYLES[status]) for status in ("ok", "missing", "broken") if counts[status]]
-    output.print(Text(", ").join(parts))
-    output.print("opsmith is for Linux with NVIDIA GPUs. ROCm, Windows and macOS are out of scope for now.", style="dim")
+    counted = [Text(f"{counts[status]} {status}", STYLES[status]) for status in _MARKS if counts[status]]
+    output.print(Text(", ").join(counted))
+    output.print("For Linux and NVIDIA GPUs; ROCm, Windows and macOS are out of scope for now.", style="dim")
     return shown
 
 
-def _waiting(probes: Sequence[Probe], lines: Iterable[Line]) -> Iterator[Line]:
+def _waited_for(probes: Sequence[Probe], lines: Iterable[Line]) -> Iterator[Line]:
     remaining = iter(lines)
     for probe in probes:
         with output.status(Text(f"{probe.title} ...", "dim"), spinner_style="dim"):
@@ -41,15 +41,24 @@ def _waiting(probes: Sequence[Probe], lines: Iterable[Line]) -> Iterator[Line]:
         yield line
 
 
-def _rows(line: Line, title_width: int) -> Padding:
-    style = STYLES[line.status]
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(width=len("✓ missing"), no_wrap=True)
-    grid.add_column(width=title_width, no_wrap=True)
-    grid.add_column(overflow="fold", ratio=1)
-    detail = Text(line.found)
-    for label, words, words_style in (("fix", line.fix, "bold"), ("without it", line.without, "dim")):
-        if words is not None:
-            detail.append(f"\n{label}: ", "dim").append(words, words_style)
-    grid.add_row(Text(f"{_MARKS[line.status]} {line.status}", style), Text(line.title, "bold"), detail)
-    return Padding(grid, (0, 0, 0, 0))
+def _row(line: Line, title_width: int) -> Table:
+    row = Table.grid(padding=(0, 2), expand=True)
+    row.add_column(width=len("✓ missing"), no_wrap=True)
+    row.add_column(width=title_width, no_wrap=True)
+    row.add_column(ratio=1)
+    remedy = Table.grid(padding=(0, 2))
+    remedy.add_column(no_wrap=True, style="dim")
+    remedy.add_column(overflow="fold")
+    if line.fix:
+        remedy.add_row("fix", Text(line.fix, "bold"))
+    if line.without:
+        remedy.add_row("without it", Text(line.without, "dim"))
+    found = Text(line.found, overflow="fold")
+    if line.proof:
+        found.append(f"; {line.proof}", "dim")
+    row.add_row(
+        Text(f"{_MARKS[line.status]} {line.status}", STYLES[line.status]),
+        Text(line.title, "bold"),
+        Group(found, remedy) if remedy.row_count else found,
+    )
+    return row

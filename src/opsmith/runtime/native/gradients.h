@@ -33,6 +33,7 @@ struct RecordedCall final : Node {
   std::vector<c10::IValue> values;    // an entry an argument; for a list of tensors its length, for a tensor nothing
   std::vector<SavedVariable> inputs;  // the tensors among the arguments, flattened
   std::vector<bool> defined;          // whether inputs[i] was there at all
+  std::vector<bool> unsaved;          // whether inputs[i] is a placeholder
   std::vector<SavedVariable> results; // flattened
   std::vector<bool> keeps_result;
 
@@ -101,7 +102,15 @@ struct RecordedCall final : Node {
     size_t next = 0;
     auto unpacked = [&]() -> at::Tensor {
       const size_t i = next++;
-      return defined[i] ? inputs[i].unpack() : at::Tensor();
+      if (!defined[i]) return at::Tensor();
+      at::Tensor tensor = inputs[i].unpack();
+      if (unsaved[i] && next_edge(i).is_valid()) {
+        // In its input's place in the graph, so that a second gradient comes upon it and is refused; without that it would
+        // silently miss a term.
+        tensor = tensor.detach();
+        torch::autograd::impl::set_gradient_edge(tensor, next_edge(i));
+      }
+      return tensor;
     };
     for (size_t position = 0; position < values.size(); ++position) {
       switch (record->arguments[position].kind) {
@@ -213,12 +222,14 @@ class GradientKernel final : public c10::OperatorKernel {
       const Argument& argument = record_->arguments[position];
       node.defined.push_back(tensor.defined());
       if (!tensor.defined()) {
+        node.unsaved.push_back(false);
         node.inputs.emplace_back();
         edges.emplace_back();
         return;
       }
       const bool whole = saves == nullptr || !plain || saves->arguments[position];
       const at::Tensor kept = !whole ? placeholder(tensor) : argument.inert ? tensor.detach() : tensor;
+      node.unsaved.push_back(!whole);
       node.inputs.emplace_back(kept, /*is_output=*/false);
       const bool variable = !argument.inert && tensor.requires_grad();
       edges.push_back(variable ? torch::autograd::impl::gradient_edge(tensor) : torch::autograd::Edge());

@@ -34,4 +34,4 @@ def cache() -> Finding:
         return Finding("broken", f"{what}: what is read is not what was written")
     used = usage()
     builds = "1 build" if used.entries == 1 else f"{used.entries} builds"
-    return Finding("ok", f"{what}, {builds}, {size(used.bytes)}; wrote, renamed and read a file")
+    return Finding("ok", f"{what}, {builds}, {size(used.bytes)}", "wrote, renamed and read a file")

@@ -38,20 +38,20 @@ def compiler() -> Finding:
             squares.restype = ctypes.c_long
             result = squares(ctypes.c_long(10))
     except (CompilerNotFoundError, CompilerBrokenError, CompilerTooOldError) as error:
-        status = "missing" if isinstance(error, CompilerNotFoundError) else "broken"
-        return Finding(status, str(error).splitlines()[0].rstrip("."), fix=_fix(status))
+        return Finding.of_error(error, _fix(missing=isinstance(error, CompilerNotFoundError)))
     if result != 385:
-        return Finding("broken", f"{found}: the sum of ten squares is 385, and its library gives {result}", _fix("broken"))
-    return Finding("ok", f"{found.kind} {found.version} ({tilde(found.path)}); compiled, loaded and ran a library")
+        wrong = f"{found}: the sum of ten squares is 385, and its library gives {result}"
+        return Finding("broken", wrong, fix=_fix(missing=False))
+    return Finding("ok", f"{found.kind} {found.version} ({tilde(found.path)})", "compiled, loaded and ran a library")
 
 
 def headers() -> Finding:
     directory = python_headers()
-    what = f"{tilde(directory / 'Python.h')}"
+    what = f"Python.h in {tilde(directory)}"
     try:
         find_cxx()
     except (CompilerNotFoundError, CompilerBrokenError, CompilerTooOldError):
-        return Finding("broken", f"{what} is there, but no C++ compiler works", fix="see the C++ compiler's line")
+        return Finding("broken", f"{what}, but no C++ compiler works", fix="see the C++ compiler's line")
     with workshop():
         path = compile_shared_library("doctor_headers", text=VERSION, include_dirs=[directory], abi="plain")
         version = load_library(path).version
@@ -59,10 +59,10 @@ def headers() -> Finding:
         told = version().decode()
     if told != platform.python_version():
         return Finding("broken", f"{what} is of Python {told}, while this is {platform.python_version()}")
-    return Finding("ok", f"{what}; compiled a library with it")
+    return Finding("ok", what, "compiled and loaded a library with it")
 
 
-def _fix(status: str) -> str:
-    if "CXX" in os.environ:
+def _fix(*, missing: bool) -> str:
+    if os.environ.get("CXX"):
         return "unset CXX, or set it to a g++ or clang++ that works"
-    return "apt-get install g++" if status == "missing" else "apt-get install --reinstall g++, or set CXX to another"
+    return "apt-get install g++" if missing else "apt-get install --reinstall g++, or set CXX to another compiler"

@@ -21,12 +21,12 @@ def driver() -> Finding:
     except DriverError as error:
         if error.code == NO_DEVICE:
             return _without_gpu()
-        return Finding("broken", str(error), fix="reboot, or install a driver that matches the kernel module: nvidia-smi")
+        return Finding("broken", str(error), fix="nvidia-smi tells more; after an update of the driver, reboot")
     gpus = driver.gpus()
     if not gpus:
         return _without_gpu()
     listed = ", ".join(f"{gpu.name} ({gpu.arch}, {size(gpu.bytes)})" for gpu in gpus)
-    return Finding("ok", f"for CUDA up to {driver.version}: {listed}")
+    return Finding("ok", f"for CUDA up to {driver.version}: {listed}", "initialised it")
 
 
 def _without_driver(words: str) -> Finding:
@@ -37,7 +37,7 @@ def _without_driver(words: str) -> Finding:
             fix="docker run --gpus all (with NVIDIA's container toolkit)",
         )
     if _on_the_bus():
-        return Finding("missing", f"there is an NVIDIA GPU, but no driver: {words}", fix="apt-get install nvidia-driver")
+        return Finding("missing", f"an NVIDIA GPU, but no driver: {words}", fix="apt-get install nvidia-driver")
     return Finding("missing", "no libcuda.so.1, and no NVIDIA GPU in this machine", fix="a machine with an NVIDIA GPU")
 
 

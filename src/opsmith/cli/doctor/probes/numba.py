@@ -6,7 +6,6 @@ import importlib.util
 import os
 import re
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 from ..cuda_driver import gpus
 from ..finding import Finding
@@ -28,20 +27,16 @@ def numba() -> Finding:
     if not on_gpu:
         os.environ["NUMBA_ENABLE_CUDASIM"] = "1"  # read when numba is imported
     import numpy
-    from numba import cuda
 
-    def add_half(x: Any, y: Any) -> None:
-        i = cuda.grid(1)
-        if i < x.size:
-            y[i] = x[i] + 0.5
+    from .numba_kernel import add_half
 
     x = numpy.arange(4, dtype=numpy.float32)
     y = numpy.zeros_like(x)
-    cuda.jit(add_half)[1, 4](x, y)
+    add_half[1, 4](x, y)
     if y.tolist() != [0.5, 1.5, 2.5, 3.5]:
         return Finding("broken", f"{what}: a kernel should give [0.5, 1.5, 2.5, 3.5] and gives {y.tolist()}")
-    where = "on the GPU" if on_gpu else "in the simulator: there is no GPU"
-    return Finding("ok", f"{what}; ran a kernel {where}")
+    where = "on the GPU" if on_gpu else "in its simulator (there is no GPU)"
+    return Finding("ok", what, f"ran a kernel {where}")
 
 
 def _version(package: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from ....errors import (
@@ -32,10 +33,9 @@ def nvrtc() -> Finding:
         with workshop():
             proof = _prove(compile_cubin(SOURCE, arch=_arch(), name="doctor.cu"))
     except (NvrtcNotFoundError, CudaHeadersNotFoundError, CudaVersionMismatchError) as error:
-        cuda = torch_cuda_version() or "13"
-        status = "broken" if isinstance(error, CudaVersionMismatchError) else "missing"
-        return Finding(status, str(error).splitlines()[0], fix=f"pip install 'opsmith[cuda{cuda.split('.')[0]}]'")
-    return Finding("ok", f"{found.version} ({tilde(found.path.parent)}); {proof}")
+        major = (torch_cuda_version() or "13").split(".")[0]
+        return Finding.of_error(error, f"pip install 'opsmith[cuda{major}]'")
+    return Finding("ok", f"{found.version} ({_origin(found.path)})", proof)
 
 
 def nvcc() -> Finding:
@@ -45,9 +45,15 @@ def nvcc() -> Finding:
         source = directory / "doctor.cu"
         source.write_text(SOURCE)
         try:
-            return Finding("ok", f"{what}; {_prove(compile_with_nvcc('doctor', source, arch=_arch()))}")
+            return Finding("ok", what, _prove(compile_with_nvcc("doctor", source, arch=_arch())))
         except CompilerNotFoundError:
             return Finding("broken", f"{what}, but no C++ compiler, which nvcc needs", fix="apt-get install g++")
+
+
+def _origin(library: Path) -> str:
+    """A wheel's path is long and tells nothing; that of an installed toolkit tells which one was taken."""
+    in_wheel = any(Path(entry) in library.parents for entry in sys.path if entry)
+    return "from its wheel" if in_wheel else tilde(library.parent)
 
 
 def _arch() -> str:

@@ -25,7 +25,7 @@ def torch() -> Finding:
     (x @ x.T).sum().backward()
     if x.grad is None or x.grad.tolist() != [[6.0, 10.0, 14.0], [6.0, 10.0, 14.0]]:
         return Finding("broken", f"{build}: the gradient of a small product is wrong")
-    return Finding("ok", f"{build}; differentiated a product")
+    return Finding("ok", build, "differentiated a product")
 
 
 def gpu() -> Finding:
@@ -40,7 +40,7 @@ def gpu() -> Finding:
     total = float((x * 2).sum())
     if total != 1023 * 1024:
         return Finding("broken", f"{_build()}: a sum on {torch.cuda.get_device_name()} is wrong")
-    return Finding("ok", f"{_build()}; ran on {torch.cuda.get_device_name()}")
+    return Finding("ok", _build(), f"summed on {torch.cuda.get_device_name()}")
 
 
 def _build() -> str:
@@ -48,9 +48,7 @@ def _build() -> str:
 
     if torch.version.hip:
         return f"{torch.__version__}, built for ROCm {torch.version.hip}"
-    return f"{torch.__version__}, built for CUDA {torch.version.cuda}" if torch.version.cuda else (
-        f"{torch.__version__}, built without CUDA"
-    )
+    return f"{torch.__version__}, built {f'for CUDA {torch.version.cuda}' if torch.version.cuda else 'without CUDA'}"
 
 
 def _release(version: str) -> tuple[int, ...]:

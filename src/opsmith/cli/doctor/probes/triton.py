@@ -18,7 +18,7 @@ def triton() -> Finding:
         os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported
     import torch
 
-    what = f"{version('triton')}"
+    what = version("triton")
     if device == "cuda" and torch.version.cuda is None:
         return Finding("broken", f"{what}, but torch is built without CUDA", fix="see CUDA in torch")
     from .triton_kernel import add_half
@@ -28,5 +28,5 @@ def triton() -> Finding:
     add_half[(1,)](x, y, 4, BLOCK=4)
     if y.tolist() != [0.5, 1.5, 2.5, 3.5]:
         return Finding("broken", f"{what}: a kernel should give [0.5, 1.5, 2.5, 3.5] and gives {y.tolist()}")
-    where = "on the GPU" if device == "cuda" else "in the interpreter: there is no GPU"
-    return Finding("ok", f"{what}; ran a kernel {where}")
+    where = "on the GPU" if device == "cuda" else "in its interpreter (there is no GPU)"
+    return Finding("ok", what, f"ran a kernel {where}")
