@@ -24,7 +24,7 @@ from .errors import (
 from .kernels import Kernel, NativeFunction
 from .reference import Plain
 from .registration import exists
-from .runtime import execution
+from .runtime import autocast, execution
 from .samples import Cost, Sample
 from .schema import Kind, Signature, fits, infer, split_name
 from .variant import Variant
@@ -59,7 +59,7 @@ def op(
     """
 
     def declare(function: Callable[..., Any]) -> Op:
-        return Op(name, function, mutates_args=mutates_args, autocast=autocast)
+        return Op(name, function, mutates_args, autocast)
 
     return declare
 
@@ -84,11 +84,11 @@ class Op:
     """A complete PyTorch operator. Call it as the function it was made of; torch sees it as torch.ops.<namespace>.<name>."""
 
     def __init__(
-        self, name: str, function: Callable[..., Any], *, mutates_args: Sequence[str] = (), autocast: str = "keep"
+        self, name: str, function: Callable[..., Any], mutates_args: Sequence[str], autocast_policy: str
     ) -> None:
         split_name(name)
-        if autocast not in AUTOCAST_POLICIES:
-            raise RegistrationError(name, f"autocast={autocast!r} is not one of {', '.join(AUTOCAST_POLICIES)}")
+        if autocast_policy not in AUTOCAST_POLICIES:
+            raise RegistrationError(name, f"autocast={autocast_policy!r} is not one of {', '.join(AUTOCAST_POLICIES)}")
         self.name = name
         self.reference = function
         self.signature: Signature = infer(function, name, mutates_args)
@@ -98,7 +98,7 @@ class Op:
         self.__module__ = function.__module__
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
-        self.autocast = autocast
+        self.autocast = autocast_policy
         self.variants: dict[str, Variant] = {}
         self.samples: Callable[..., Iterator[Sample]] | None = None
         self.cost: Callable[..., Cost] | None = None
@@ -106,7 +106,7 @@ class Op:
         self._written: list[Callable[[Variant], None]] = []
         self._replace_former()
         self._plain = Plain(function, self.signature, name)
-        self.default = Variant(name, self._plain, autocast)
+        self.default = Variant(name, self._plain, autocast_policy)
         # Where a call is nothing but the operator on positional arguments, it goes to torch with no detour.
         self._direct = not self.default.inplace
         self._fast = self.default.forward.attachment.call
@@ -193,7 +193,8 @@ class Op:
         return self._inline
 
     def _inline(self, *args: Any, **kwargs: Any) -> Any:
-        return self.inline_like_call(self.signature.bind(args, kwargs))
+        values = self.signature.bind(args, kwargs)
+        return self.inline_like_call(autocast.cast_where_enabled(self.default.forward, values))
 
     def inline_like_call(self, args: Sequence[Any]) -> Any:
         """`inline` on all arguments in schema order; an in-place op's returns what it changed, as calling it does."""
@@ -253,8 +254,11 @@ class Op:
         self._check_device(device)
         if layout not in LAYOUTS:
             raise RegistrationError(self.name, f"layout={layout!r} is not one of {', '.join(LAYOUTS)}")
+        self._check_kernel_name(name)
         if fn is None:
             return self._decorator(lambda f: self.register_kernel(device, f, layout=layout, name=name))
+        if not callable(fn) and not isinstance(fn, NativeFunction):
+            raise RegistrationError(self.name, f"a kernel is a function of the op's arguments, not {_told(fn)}")
         for variant in self._variants_for(device, name):
             variant.set_kernel(device, fn, layout, name or DEFAULT)
         return fn
@@ -275,6 +279,7 @@ class Op:
         gradient (needs.x). It returns one gradient a tensor argument, None where none is needed. A C++ function takes
         the gradients, then what `saves` names, then needs as bool[], and returns the needed gradients as a list."""
         self._check_device(device)
+        self._check_kernel_name(name)
         if fn is None:
             return self._decorator(lambda f: self.register_backward(device, f, layout=layout, name=name, saves=saves))
         for variant in self._variants_for(device, name):
@@ -324,6 +329,13 @@ class Op:
     def _check_device(self, device: str) -> None:
         if device not in DEVICES:
             raise RegistrationError(self.name, f"device={device!r} is not one of {', '.join(DEVICES)}")
+
+    def _check_kernel_name(self, name: str | None) -> None:
+        if name is not None and (not name.isidentifier() or name in (DEFAULT, "reference")):
+            raise RegistrationError(
+                self.name, f"name={name!r} is not a name for a kernel: letters, digits and underscores, and neither "
+                f"{DEFAULT!r} nor 'reference'"
+            )  # fmt: skip
 
     def _decorator(self, register: Callable[[Any], Any]) -> Callable[[Function], Function]:
         def decorate(function: Function) -> Function:

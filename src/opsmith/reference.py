@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch._functorch.eager_transforms import enable_inplace_requires_grad
+from torch.compiler import is_compiling
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .errors import RandomReferenceError, ReferenceResultError, UndeclaredMutationError, UnsavedInputError, described
@@ -61,16 +62,24 @@ class Plain(Reference):
 
     def __call__(self, *args: Any) -> Any:
         """The author's function on all arguments in schema order, outside of any autocast region."""
+        if is_compiling():  # dynamo traces torch.autocast, but not the guard that does the same at a tenth of the cost
+            with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+                return self._arranged(args)
         with torch._C._DisableAutocast():
-            if not self._keywords:
-                return self.function(*args)
-            positional, keyword = args[: self._positional], args[self._positional :]
-            return self.function(*positional, **dict(zip(self._keywords, keyword, strict=True)))
+            return self._arranged(args)
+
+    def _arranged(self, args: Sequence[Any]) -> Any:
+        if not self._keywords:
+            return self.function(*args)
+        positional, keyword = args[: self._positional], args[self._positional :]
+        return self.function(*positional, **dict(zip(self._keywords, keyword, strict=True)))
 
     def composite(self, *args: Any) -> Any:
         results = self.results(self(*args))
         if results is None:
             return None
+        if is_compiling():  # A tracer does not see aliases; a copy too many is fused away.
+            return self._packed([result.clone(memory_format=torch.contiguous_format) for result in results])
         inputs = [tensor for tensor in flatten(self.signature.arguments, args) if tensor is not None]
         settled: list[torch.Tensor] = []
         for result in results:

@@ -103,6 +103,15 @@ class Signature:
             filled[position] = tensor
         return filled
 
+    def without_tensors(self, values: Sequence[Any]) -> Sequence[Any]:
+        """`values` with None for each tensor, for unflatten to fill again: holds no memory alive."""
+        positions = self.tensor_positions
+        if positions is None:
+            return unflatten(self.arguments, values, [None] * len(flatten(self.arguments, values)))
+        if len(positions) == len(values):
+            return (None,) * len(values)
+        return [None if position in positions else value for position, value in enumerate(values)]
+
     def schema(self, operator_name: str) -> str:
         parts: list[str] = []
         for argument in self.arguments:

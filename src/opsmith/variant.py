@@ -17,7 +17,7 @@ import torch
 
 from .errors import InPlaceGradientError, KernelResultError, OutGradientError, RegistrationError, described
 from .kernels import Kernel, NativeFunction
-from .reference import Functional, Out, Plain, Vjp
+from .reference import Functional, Out, Plain, Reference, Vjp
 from .registration import Operator
 from .schema import Argument, Kind, Signature, flatten
 
@@ -26,34 +26,41 @@ class Variant:
     def __init__(self, name: str, plain: Plain, autocast: str) -> None:
         self.name = name
         self.inplace = bool(plain.signature.mutated)
+        self._made: list[Operator] = []
+        try:
+            self._make(name, plain)
+        except Exception:
+            self.close()  # A name that is taken must not leave half an op in the dispatcher.
+            raise
+        for device in ("cpu", "cuda") if autocast != "keep" else ():
+            self.set_autocast(device, autocast)
+
+    def _make(self, name: str, plain: Plain) -> None:
         self.functional: Operator | None = None
         self.out: Operator | None = None
         source = Functional(plain, f"{name}_functional") if self.inplace else plain
-        self.backward = Operator(
-            f"{name}_backward", Vjp(source, f"{name}_backward"), inert=frozenset(source.signature.result_names)
-        )
+        inert = frozenset(source.signature.result_names) - {argument.name for argument in source.signature.arguments}
+        self.backward = self._operator(f"{name}_backward", Vjp(source, f"{name}_backward"), inert=inert)
         if self.inplace:
-            self.functional = Operator(source.name, source, backward=self.backward)
-            self.forward = Operator(name, plain, refusal=InPlaceGradientError)
-        else:
-            self.forward = Operator(name, plain, backward=self.backward)
-            if not plain.signature.returns_list:
-                out = Out(plain, self.forward.overload, f"{name}_out")
-                self.out = Operator(f"{name}_out", out, refusal=OutGradientError)
-        for device in ("cpu", "cuda") if autocast != "keep" else ():
-            self.set_autocast(device, autocast)
+            self.functional = self._operator(source.name, source, backward=self.backward)
+            self.forward = self._operator(name, plain, refusal=InPlaceGradientError)
+            return
+        self.forward = self._operator(name, plain, backward=self.backward)
+        if not plain.signature.returns_list:
+            out = Out(plain, self.forward.overload, f"{name}_out")
+            self.out = self._operator(f"{name}_out", out, refusal=OutGradientError)
+
+    def _operator(self, name: str, reference: Reference, **parts: Any) -> Operator:
+        self._made.append(Operator(name, reference, **parts))
+        return self._made[-1]
 
     @property
     def differentiable(self) -> Operator:
         """The operator whose gradient is recorded."""
         return self.functional or self.forward
 
-    def operators(self) -> Iterator[Operator]:
-        candidates = (self.forward, self.functional, self.out, self.backward, self.backward.backward)
-        return (operator for operator in candidates if operator is not None)
-
     def close(self) -> None:
-        for operator in self.operators():
+        for operator in self._made:
             operator.close()
 
     # --- calling ----------------------------------------------------------------------------------------------
@@ -135,7 +142,7 @@ class Variant:
         names = _saved_names(self.name, fn, forward, saves)
         if self.backward.backward is None:
             second = f"{self.name}_backward_backward"
-            self.backward.set_backward(Operator(second, Vjp(self.backward.reference, second)))
+            self.backward.set_backward(self._operator(second, Vjp(self.backward.reference, second)))
         if isinstance(fn, NativeFunction):
             kernel = _native_backward(name, device, fn, layout, self.backward.signature, forward, names)
         else:

@@ -8,6 +8,9 @@ No verb imports torch at its top: `opsmith --help` answers at once, and `opsmith
 
 from __future__ import annotations
 
+import io
+import sys
+
 
 def main() -> None:
     """What the script `opsmith` runs."""
@@ -17,4 +20,7 @@ def main() -> None:
         if error.name not in ("typer", "rich"):
             raise
         raise SystemExit("The command line of opsmith needs two more packages:  pip install typer rich") from None
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a tick is no reason to fail
     create()(prog_name="opsmith")

@@ -64,6 +64,8 @@ def _load_file(path: Path) -> None:
         kind = "a directory" if path.is_dir() else "no Python file (.py)"
         raise RefusedError(f"{path} is {kind}. Give the file that declares the ops, or a module's name: mylib.ops")
     path = path.resolve()
+    if any(getattr(module, "__file__", None) == str(path) for module in list(sys.modules.values())):
+        return  # given twice, or imported by another source: its ops are declared
     # A file may be called as a module that is imported already (list.py, 01_mish.py): it must not take its place.
     name = path.stem if path.stem not in sys.modules else f"{path.stem} at {path}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -79,12 +81,14 @@ def _load_file(path: Path) -> None:
 
 
 def _load_module(name: str) -> None:
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise RefusedError(f"{name!r} is neither a module's name (mylib.ops) nor a Python file (examples/mish.py).")
     if "" not in sys.path:
         sys.path.insert(0, "")  # the current directory, as for `python -m`
     try:
         importlib.import_module(name)
     except (Exception, SystemExit) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name and (name + ".").startswith(error.name + "."):
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             raise RefusedError(
                 f"there is no module {error.name!r} here. Give one that Python can import from this directory, or a "
                 "file's path: examples/mish.py"
@@ -94,20 +98,17 @@ def _load_module(name: str) -> None:
 
 def _explained(source: str, path: Path | None, error: BaseException) -> str:
     """'mish.py:7: NameError: ...' and that line: where the user's own code went wrong, without the frames around it."""
-    if isinstance(error, SyntaxError):
-        place = f"{error.filename}:{error.lineno}"
-        line = (error.text or "").rstrip()
-        caret = "\n    " + " " * (error.offset - 1 - _indent(line)) + "^" if line and error.offset else ""
-        return f"{source} cannot be read.\n{place}: {type(error).__name__}: {error.msg}\n    {line.strip()}{caret}"
     if isinstance(error, SystemExit):
         return (
             f"{source} ended the program (exit status {error.code}) while it was imported. Put what it does as a "
             'script under:  if __name__ == "__main__":'
         )
-    ours = Path(__file__).parent.parent
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
+    if isinstance(error, SyntaxError):
+        return f"{source} cannot be read.\n{_syntax_error(error)}"
+    package = Path(__file__).parent.parent
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
     own = [frame for frame in frames if path is not None and frame.filename == str(path)] or [
-        frame for frame in frames if ours not in Path(frame.filename).parents
+        frame for frame in frames if package not in Path(frame.filename).parents
     ]
     where = f"{own[-1].filename}:{own[-1].lineno}: " if own else ""
     line = f"\n    {own[-1].line}" if own and own[-1].line else ""
@@ -115,5 +116,11 @@ def _explained(source: str, path: Path | None, error: BaseException) -> str:
     return f"{source} fails when it is imported.\n{where}{said}{line}"
 
 
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip())
+def _syntax_error(error: SyntaxError) -> str:
+    place = f"{error.filename}:{error.lineno}: " if error.filename else ""
+    said = f"{place}{type(error).__name__}: {error.msg}"
+    if not error.text or not error.offset:
+        return said
+    line = error.text.rstrip()
+    indent = len(line) - len(line.lstrip())
+    return f"{said}\n    {line.lstrip()}\n    {' ' * (error.offset - 1 - indent)}^"

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from .. import toolchain
 from ._screen import output, size, tilde
 
 
@@ -17,6 +16,8 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Where compiled code is kept and how large it is; --clear empties it."""
+    from .. import toolchain
+
     usage = toolchain.clear() if clear else toolchain.usage()
     if as_json:
         facts = {"directory": str(usage.directory), "builds": usage.entries, "bytes": usage.bytes, "cleared": clear}

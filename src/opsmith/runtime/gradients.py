@@ -186,7 +186,7 @@ class _Recorded(_SingleLevelFunction):
             returned = below(operator, keyset, operator.signature.unflatten(args, tensors))
         results = (returned,) if type(returned) is torch.Tensor else as_list(returned)
         ctx.save_for_backward(*_kept(operator, args, tensors, results))
-        ctx.call = operator, args, len(tensors)
+        ctx.call = operator, operator.signature.without_tensors(args), len(tensors)
         ctx.set_materialize_grads(False)
         _mark_discrete(ctx, results)
         return tuple(returned) if operator.signature.returns_list else returned
@@ -241,7 +241,7 @@ class _Written(_SingleLevelFunction):
     ) -> Any:
         values = operator.signature.unflatten(args, tensors)
         returned = below(operator, keyset, values)
-        ctx.call = operator, args
+        ctx.call = operator, operator.signature.without_tensors(args)
         written = operator.written_gradient
         assert written is not None
         if written.setup_context is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group
 from rich.table import Table
@@ -16,7 +16,7 @@ from .finding import Line, Probe, Status
 _MARKS: dict[Status, str] = {"ok": "✓", "missing": "○", "broken": "✗"}
 
 
-def print_report(probes: Sequence[Probe], lines: Iterable[Line]) -> list[Line]:
+def print_report(probes: Sequence[Probe], lines: Iterator[Line]) -> list[Line]:
     """Prints each line as it becomes known; a spinner names the one that is waited for."""
     output.print(Text.assemble((f"opsmith {__version__}", "bold"), ("  doctor", "dim")))
     output.print()
@@ -33,11 +33,12 @@ def print_report(probes: Sequence[Probe], lines: Iterable[Line]) -> list[Line]:
     return shown
 
 
-def _waited_for(probes: Sequence[Probe], lines: Iterable[Line]) -> Iterator[Line]:
-    remaining = iter(lines)
+def _waited_for(probes: Sequence[Probe], lines: Iterator[Line]) -> Iterator[Line]:
     for probe in probes:
         with output.status(Text(f"{probe.title} ...", "dim"), spinner_style="dim"):
-            line = next(remaining)
+            line = next(lines, None)
+        if line is None:
+            return
         yield line
 
 

@@ -8,7 +8,7 @@ import torch
 
 from .... import __version__
 from .... import runtime as tiers
-from ....op import Op
+from ....op import op as declare
 from ..finding import Finding
 
 
@@ -17,7 +17,7 @@ def cube(x: torch.Tensor) -> torch.Tensor:
 
 
 def runtime() -> Finding:
-    op = Op("opsmith_doctor::cube", cube)
+    op = declare("opsmith_doctor::cube")(cube)
     x = torch.tensor([1.0, 2.0], requires_grad=True)
     op(x).sum().backward()
     native = op.default.forward.attachment.tier == "native"

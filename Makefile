@@ -1,0 +1,135 @@
+# Every command of the repository. `make` alone lists them; each does the set-up it needs.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+STAMPS := $(VENV)/.stamps
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --quiet --quiet
+NATIVE := $(wildcard src/opsmith/runtime/native/*)
+bold := $(if $(MAKE_TERMOUT),\033[1m)
+plain := $(if $(MAKE_TERMOUT),\033[0m)
+say := @printf '$(bold)%s$(plain)\n'
+
+.PHONY: help
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  $(bold)%-8s$(plain) %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# --- Set-up ---------------------------------------------------------------------------------------------------
+
+.PHONY: setup
+setup: $(STAMPS)/runtime ## Virtual environment, pinned packages, opsmith itself (editable), its C++ runtime built
+	@:
+
+$(STAMPS)/venv:
+	@missing="$$($(MAKE) -s missing)"; \
+	if [[ -n "$$missing" ]]; then \
+	  printf 'Missing from this system. Install it by `make system`, which runs:\n  %s\n' "$(call apt,$$missing)" >&2; \
+	fi; \
+	[[ " $$missing " != *" python3-venv "* ]]
+	$(say) 'virtual environment'
+	@python3 -m venv $(VENV)
+	@mkdir -p $(STAMPS) && touch $@
+
+# torch first and alone: see requirements/torch.txt.
+$(STAMPS)/torch: requirements/torch.txt | $(STAMPS)/venv
+	$(say) 'torch (the largest download)'
+	@$(PIP) install -r $< -c requirements/dev.txt
+	@touch $@
+
+$(STAMPS)/packages: requirements/dev.txt $(STAMPS)/torch
+	$(say) 'tools'
+	@$(PIP) install -r $<
+	@touch $@
+
+$(STAMPS)/editable: pyproject.toml $(STAMPS)/packages
+	$(say) 'opsmith'
+	@$(PIP) install --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(STAMPS)/runtime: $(NATIVE) $(STAMPS)/editable
+	$(say) 'C++ runtime'
+	@$(PY) -m opsmith.runtime.build
+	@touch $@
+
+apt = $(if $(filter 0,$(shell id -u)),,sudo )apt-get install -y --no-install-recommends $(1)
+
+.PHONY: missing
+missing: # The system's packages that are not there, on one line.
+	@echo $$( \
+	  command -v "$${CXX:-g++}" > /dev/null || echo g++; \
+	  python3 -c 'import ensurepip, venv' 2> /dev/null || echo python3-venv; \
+	  python3 -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' \
+	    2> /dev/null || echo python3-dev)
+
+.PHONY: system
+system: ## Installs what is missing from the system (apt-get)
+	@missing="$$($(MAKE) -s missing)"; \
+	if [[ -z "$$missing" ]]; then echo 'Nothing is missing.'; exit; fi; \
+	$(if $(filter 0,$(shell id -u)),,sudo )apt-get update -qq; \
+	$(call apt,$$missing)
+
+# --- Daily work -----------------------------------------------------------------------------------------------
+
+step = $(say) '$(1)'; SECONDS=0; $(2); echo "$(1): $$SECONDS s"
+
+.PHONY: test
+test: setup ## ruff, mypy and every test that needs no GPU
+	$(call step,ruff,$(VENV)/bin/ruff check --quiet src tests)
+	$(call step,mypy,$(VENV)/bin/mypy --no-error-summary)
+	$(call step,pytest,$(VENV)/bin/pytest -n 2 --quiet --durations=10)
+
+.PHONY: demo
+demo: setup ## What opsmith does, in a minute
+	@$(VENV)/bin/opsmith demo
+
+.PHONY: bench
+bench: setup ## The cost of a call on the CPU, against aten
+	@$(PY) benchmarks/overhead.py
+
+# --- Elsewhere ------------------------------------------------------------------------------------------------
+
+PYTHON ?= python3
+OUT ?= build/gpu
+
+.PHONY: gpu
+gpu: export PYTHONPATH := src
+gpu: export OUT := $(OUT)
+gpu: ## GPU tests and benchmarks by the python3 on PATH, installing nothing; JSON goes to $OUT (build/gpu)
+	@mkdir -p "$(OUT)"
+	@$(PYTHON) -m opsmith.cli doctor --json > "$(OUT)/doctor.json"
+	@$(PYTHON) -m pytest tests -m gpu -p no:cacheprovider
+	@if [[ -f benchmarks/run_gpu.py ]]; then $(PYTHON) benchmarks/run_gpu.py; fi
+
+OLDEST_TORCH := 2.11.0
+OLDEST := build/compat/torch-$(OLDEST_TORCH)
+CXX ?= g++
+
+.PHONY: compat
+compat: build/compat/runtime-$(OLDEST_TORCH).so ## Compiles the C++ runtime against the oldest torch opsmith takes
+
+build/compat/runtime-$(OLDEST_TORCH).so: $(NATIVE) $(OLDEST)/.unpacked
+	$(say) 'C++ runtime against torch $(OLDEST_TORCH)'
+	@$(CXX) -std=c++20 -O2 -fPIC -fvisibility=hidden -shared src/opsmith/runtime/native/runtime.cpp -o $@ \
+	  -isystem $(OLDEST)/torch/include -isystem $(OLDEST)/torch/include/torch/csrc/api/include \
+	  -L$(OLDEST)/torch/lib -Wl,--no-undefined -ltorch_cpu -lc10
+
+# Headers and the two libraries that the linker looks symbols up in; the rest of the wheel is not needed.
+$(OLDEST)/.unpacked: | setup
+	$(say) 'torch $(OLDEST_TORCH): headers'
+	@mkdir -p $(OLDEST)
+	@$(PIP) download --no-deps --dest $(OLDEST)/wheel torch==$(OLDEST_TORCH)
+	@$(PY) -c 'import glob, zipfile; \
+	  wheel = zipfile.ZipFile(glob.glob("$(OLDEST)/wheel/*.whl")[0]); \
+	  wanted = ("torch/include/", "torch/lib/libtorch_cpu.so", "torch/lib/libc10.so"); \
+	  wheel.extractall("$(OLDEST)", [name for name in wheel.namelist() if name.startswith(wanted)])'
+	@rm -r $(OLDEST)/wheel
+	@touch $@
+
+.PHONY: clean
+clean: ## Removes everything made here: environment, builds, caches of tools
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	find src tests -name __pycache__ -prune -exec rm -rf {} +
