@@ -6,6 +6,7 @@ import argparse
 import json
 import platform
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -18,16 +19,19 @@ from rich.table import Table
 
 import opsmith
 from opsmith import Op, runtime
-from opsmith.bench import time_together
+from opsmith.bench import Timing, time_together
+
+
+PYTHON_BAR = 6.0
 
 
 def square(x: torch.Tensor) -> torch.Tensor:
     return x * x
 
 
-def declare(name: str, tier: str, autocast: str = "keep") -> Op:
+def declare(name: str, tier: str) -> Op:
     with runtime.forced(tier):
-        op = opsmith.op(name, autocast=autocast)(square)
+        op = opsmith.op(name)(square)
     op.register_kernel("cpu", native_kernels.library().square_forward)
     op.register_backward("cpu", native_kernels.library().square_backward_kernel, saves=("x",))
     return op
@@ -36,55 +40,44 @@ def declare(name: str, tier: str, autocast: str = "keep") -> Op:
 def measure(rounds: int) -> list[dict[str, object]]:
     torch.set_num_threads(1)
     native, python = declare("overhead::native", "native"), declare("overhead::python", "python")
-    lower = declare("overhead::lower", "native", autocast="lower")
-    x = torch.randn(64)
-    leaf = torch.randn(64, requires_grad=True)
-    half = torch.randn(64, dtype=torch.bfloat16)
-    grad = torch.randn(64)
-    for op in (native, python, lower):
+    functions = {"aten": torch.square, "native": native, "python": python}
+    x, leaf, grad = torch.randn(64), torch.randn(64, requires_grad=True), torch.randn(64)
+    for op in (native, python):
         op.prepare(leaf)
 
-    def both(function: object) -> object:
-        return lambda: torch.autograd.grad(function(leaf), leaf, grad)  # type: ignore[operator]
+    def called(value: torch.Tensor) -> dict[str, Callable[[], object]]:
+        return {name: lambda f=function: f(value) for name, function in functions.items()}  # type: ignore[misc]
 
-    def under_autocast(function: object) -> object:
-        def body() -> None:
-            function(x)  # type: ignore[operator]
+    def forward_and_backward() -> dict[str, Callable[[], object]]:
+        return {
+            name: lambda f=function: torch.autograd.grad(f(leaf), leaf, grad)  # type: ignore[misc]
+            for name, function in functions.items()
+        }
 
-        return body
-
-    cases = {
-        "without grad": ({"aten": lambda: torch.square(x), "native": lambda: native(x), "python": lambda: python(x)}, 1.8),
-        "with grad": (
-            {"aten": lambda: torch.square(leaf), "native": lambda: native(leaf), "python": lambda: python(leaf)}, 1.7,
-        ),
-        "forward+backward": ({"aten": both(torch.square), "native": both(native), "python": both(python)}, 1.1),
-    }  # fmt: skip
-    rows = []
-    for case, (callables, bar) in cases.items():
-        rows += rows_of(case, time_together(callables, rounds=rounds), bar)  # type: ignore[arg-type]
+    rows = rows_of("without grad", time_together(called(x), rounds=rounds), 1.8)
+    rows += rows_of("with grad", time_together(called(leaf), rounds=rounds), 1.7)
+    rows += rows_of("forward+backward", time_together(forward_and_backward(), rounds=rounds), 1.1)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        callables = {"aten": lambda: torch.square(x), "native": lambda: native(x), "python": lambda: python(x)}
-        rows += rows_of("under autocast", time_together(callables, rounds=rounds), 2.0)
+        rows += rows_of("under autocast", time_together(called(x), rounds=rounds), 2.0)
     return rows
 
 
-def rows_of(case: str, timings: dict[str, object], bar: float) -> list[dict[str, object]]:
+def rows_of(case: str, timings: dict[str, Timing], bar: float | None) -> list[dict[str, object]]:
     aten = timings["aten"]
     rows = []
     for tier in ("native", "python"):
-        versus = timings[tier].versus(aten)  # type: ignore[attr-defined]
-        limit = bar if tier == "native" else 6.0 if case == "with grad" else None
+        versus = timings[tier].versus(aten)
+        limit = bar if tier == "native" else PYTHON_BAR if bar and case == "with grad" else None
         rows.append({
-            "case": case, "tier": tier, "aten_us": aten.median * 1e6, "us": timings[tier].median * 1e6,  # type: ignore[attr-defined]
+            "case": case, "tier": tier, "aten_us": aten.median * 1e6, "us": timings[tier].median * 1e6,
             "ratio": versus.ratio, "low": versus.low, "high": versus.high, "bar": limit,
             "met": None if limit is None else versus.ratio <= limit,
         })  # fmt: skip
     return rows
 
 
-def show(rows: list[dict[str, object]]) -> None:
-    table = Table(title="Call overhead, CPU, 64 elements, one thread")
+def show(rows: list[dict[str, object]], title: str) -> None:
+    table = Table(title=title)
     for column in ("case", "tier", "aten us", "us", "times aten (95 %)", "bar", ""):
         table.add_column(column, justify="left" if column in ("case", "tier") else "right")
     for row in rows:
@@ -102,7 +95,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     rows = measure(options.rounds)
-    show(rows)
+    show(rows, "Call overhead, CPU, 64 elements, one thread")
     if options.json:
         about = {"torch": torch.__version__, "python": platform.python_version(), "machine": platform.machine()}
         options.json.write_text(json.dumps({"benchmark": "overhead", "about": about, "rows": rows}, indent=1) + "\n")

@@ -16,11 +16,12 @@ from typing import Any
 
 import torch
 from torch._functorch.eager_transforms import enable_inplace_requires_grad
+from torch.autograd.graph import _engine_run_backward
 from torch.compiler import is_compiling
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .errors import RandomReferenceError, ReferenceResultError, UndeclaredMutationError, UnsavedInputError, described
-from .schema import Kind, Signature, flatten, unflatten
+from .schema import Argument, Kind, Signature, flatten, unflatten
 
 AUTOGRAD_KEYS = (
     torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradFunctionality)
@@ -28,6 +29,9 @@ AUTOGRAD_KEYS = (
     | torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradNestedTensor)
     | torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
 )
+
+
+SMALL = 1 << 20  # bytes of inputs that any reference can be run on without a thought for memory
 
 
 class Reference:
@@ -47,6 +51,10 @@ class Reference:
 
     def fake(self, *args: Any) -> Any:
         raise NotImplementedError
+
+    def expected(self, *args: Any) -> Any:
+        """Tensors like the results for these real arguments, found without the imports that fake tensors begin with."""
+        return self.fake(*on_meta(self.signature, args))
 
 
 class Plain(Reference):
@@ -112,6 +120,27 @@ class Plain(Reference):
             return None
         return self._packed([torch.empty(r.shape, dtype=r.dtype, device=r.device) for r in results])
 
+    def expected(self, *args: Any) -> Any:
+        # torch's shape rules are partly in Python, and the first use of one imports dynamo: more than a second. So the
+        # reference itself tells, unless it might not fit into memory.
+        tensors = [tensor for tensor in flatten(self.signature.arguments, args) if tensor is not None]
+        small = sum(tensor.nbytes for tensor in tensors) <= SMALL
+        if small or tensors[0].is_cuda:
+            states = _random_state(tensors)
+            copies = [tensor.clone() if argument.mutated else tensor for argument, tensor in self._named(args)]
+            try:
+                return self.run(*unflatten(self.signature.arguments, args, copies))
+            except torch.OutOfMemoryError:
+                torch.cuda.empty_cache()
+            finally:
+                _restore_random_state(tensors, states)
+        return self.fake(*on_meta(self.signature, args))
+
+    def _named(self, args: Sequence[Any]) -> list[tuple[Argument, Any]]:
+        """Each flattened tensor with its argument."""
+        pairs = zip(self.signature.arguments, args, strict=True)
+        return [(argument, tensor) for argument, value in pairs for tensor in flatten([argument], [value])]
+
     def results(self, returned: Any) -> list[torch.Tensor] | None:
         """What the function returned as a list, checked against its annotation; None for an in-place op."""
         kinds = self.signature.results
@@ -136,12 +165,7 @@ class Plain(Reference):
 
     def _frozen_inputs(self, args: Sequence[Any]) -> list[tuple[str, torch.Tensor]]:
         """The tensors that the function must leave as they are, each with its argument's name."""
-        frozen: list[tuple[str, torch.Tensor]] = []
-        for argument, value in zip(self.signature.arguments, args, strict=True):
-            if argument.is_tensor and not argument.mutated:
-                tensors = flatten([argument], [value])
-                frozen.extend((argument.name, tensor) for tensor in tensors if tensor is not None)
-        return frozen
+        return [(a.name, tensor) for a, tensor in self._named(args) if tensor is not None and not a.mutated]
 
 
 class Functional(Plain):
@@ -238,9 +262,10 @@ class Vjp(Reference):
         pairs = [(r, g) for r, g in zip(results, grads, strict=True) if g is not None and r.requires_grad]
         if not pairs or not wanted:
             return [torch.zeros_like(leaf, memory_format=torch.contiguous_format) for leaf in wanted]
-        found = torch.autograd.grad(
-            [result for result, _ in pairs], wanted, [grad.to(result.dtype) for result, grad in pairs],
-            create_graph=differentiable, allow_unused=True,
+        # torch.autograd.grad, less its checks of shapes, whose first use imports sympy: half a second.
+        found = _engine_run_backward(
+            tuple(result for result, _ in pairs), tuple(grad.to(result.dtype) for result, grad in pairs),
+            differentiable, differentiable, tuple(wanted), allow_unreachable=True, accumulate_grad=False,
         )  # fmt: skip
         settled = []
         for leaf, grad in zip(wanted, found, strict=True):
@@ -315,6 +340,10 @@ class Audit(TorchDispatchMode):
     """Watches a reference's first run: a write to an undeclared input raises before it happens, a draw of random numbers
     is noted, each with the author's own line."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # Telling dynamo to keep out would import it: a second and more, on an op's first call.
+
     def __init__(self, name: str, function: Callable[..., Any], inputs: list[tuple[str, torch.Tensor]]) -> None:
         super().__init__()
         self.random: str | None = None
@@ -387,12 +416,30 @@ def autograd_restored() -> Iterator[None]:
         yield
 
 
-def _random_state(tensors: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
-    states = [torch.default_generator.get_state()]
+def on_meta(signature: Signature, args: Sequence[Any]) -> list[Any]:
+    """The arguments with tensors that have shapes and strides, and no memory."""
+    metas = [
+        None if tensor is None else torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+        for tensor in signature.flatten(args)
+    ]
+    return signature.unflatten(args, metas)
+
+
+def _restore_random_state(tensors: Sequence[torch.Tensor | None], states: Sequence[torch.Tensor]) -> None:
+    for generator, state in zip(_generators(tensors), states, strict=True):
+        generator.set_state(state)
+
+
+def _generators(tensors: Sequence[torch.Tensor | None]) -> list[torch.Generator]:
+    generators = [torch.default_generator]
     if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
         indices = {tensor.device.index for tensor in tensors if tensor is not None and tensor.is_cuda}
-        states += [torch.cuda.default_generators[index].get_state() for index in sorted(indices)]
-    return states
+        generators += [torch.cuda.default_generators[index] for index in sorted(indices)]
+    return generators
+
+
+def _random_state(tensors: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
+    return [generator.get_state() for generator in _generators(tensors)]
 
 
 def _storage(tensor: torch.Tensor) -> int:

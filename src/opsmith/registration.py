@@ -15,10 +15,10 @@ import torch
 from . import runtime
 from .errors import NameTakenError, RedeclaredError
 from .kernels import Kernel
-from .reference import Reference, autograd_restored
+from .reference import Reference, autograd_restored, on_meta
 from .runtime import batching, execution
 from .runtime.gradients import WrittenGradient
-from .schema import Signature, flatten, split_name, unflatten
+from .schema import Signature, flatten, split_name
 
 
 class Operator:
@@ -107,22 +107,10 @@ class Operator:
         return self.written_fake(*positional, **keyword)
 
     def expected(self, args: Sequence[Any]) -> Any:
-        """What the operator returns for these real arguments, as tensors without data.
-
-        Meta tensors first: a FakeTensorMode's first use costs two seconds of imports, which no first call should pay."""
-        tensors = flatten(self.signature.arguments, args)
-        try:
-            metas = [
-                None if t is None else torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
-                for t in tensors
-            ]
-            return self.fake(*unflatten(self.signature.arguments, args, metas))
-        except (NotImplementedError, RuntimeError):
-            from torch._subclasses.fake_tensor import FakeTensorMode
-
-            with FakeTensorMode() as mode:
-                fakes = [None if tensor is None else mode.from_tensor(tensor) for tensor in tensors]
-                return self.fake(*unflatten(self.signature.arguments, args, fakes))
+        """Tensors like those the operator must return for these real arguments; those on meta stand for the call's device."""
+        if self.written_fake is not None:
+            return self.fake(*on_meta(self.signature, args))
+        return self.reference.expected(*args)
 
     def redispatch(self, keyset: torch._C.DispatchKeySet, args: Sequence[Any]) -> Any:
         positional, keyword = self.arranged(args)

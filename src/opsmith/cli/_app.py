@@ -15,6 +15,7 @@ from ._screen import guarded
 def create() -> typer.Typer:
     """The application with every verb there is."""
     app = typer.Typer(
+        name="opsmith",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,

@@ -38,7 +38,7 @@ def find(name: str, sources: Sequence[str] = ()) -> Op:
     if name in ops:
         return ops[name]
     # Someone who leaves the namespace out, or mistypes, is most often one of these away.
-    near = [known for known in ops if known.split("::")[1] == name] or difflib.get_close_matches(name, ops)
+    near = [known for known in ops if known.split("::")[1] == name] or difflib.get_close_matches(name, ops, n=1)
     hint = f"Did you mean {' or '.join(near)}?\n" if near else ""
     known = ", ".join(ops) or "none"
     raise RefusedError(

@@ -32,7 +32,9 @@ def execute(operator: Operator, args: Sequence[Any]) -> Any:
     taken = args
     if not contiguous and kernel.layout == "contiguous":
         taken = operator.signature.unflatten(args, [_contiguous(tensor) for tensor in tensors])
-    function = kernel.function if kernel.checked else functools.partial(checked_call, operator, kernel)
+    function = kernel.function
+    if not kernel.checked and not _capturing(device):
+        function = functools.partial(checked_call, operator, kernel)
     if _autocast_enabled():
         with torch._C._DisableAutocast():
             returned = function(*taken)
@@ -43,6 +45,11 @@ def execute(operator: Operator, args: Sequence[Any]) -> Any:
     if taken is not args and operator.signature.mutated:
         write_back(operator.signature.arguments, args, taken)
     return returned
+
+
+def _capturing(device: torch.device) -> bool:
+    """Whether a CUDA graph is being captured: what a check runs would become part of it. `prepare` checks ahead."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def _survey(tensors: Sequence[torch.Tensor | None]) -> tuple[torch.device | None, bool]:

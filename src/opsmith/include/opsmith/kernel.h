@@ -17,6 +17,11 @@
 
 namespace opsmith {
 
+// Throws where a call of torch's C shim has failed. (torch 2.11 and 2.13 each have a macro for this, under two names.)
+inline void check(AOTITorchError code, const char* what) {
+  STD_TORCH_CHECK(code == AOTI_TORCH_SUCCESS, what, " failed; torch's words are on stderr");
+}
+
 // A fresh contiguous tensor of the given sizes, with the dtype and device of `like`. torch::stable::empty_like finds its
 // operator by name on every call, which on a small tensor costs more than the kernel.
 inline torch::stable::Tensor empty(const torch::stable::Tensor& like, const int64_t* sizes, int64_t dimensions) {
@@ -29,12 +34,12 @@ inline torch::stable::Tensor empty(const torch::stable::Tensor& like, const int6
   int32_t dtype = 0;
   int32_t device_type = 0;
   int32_t device_index = 0;
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(like.get(), &dtype));
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device_type));
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(like.get(), &device_index));
+  check(aoti_torch_get_dtype(like.get(), &dtype), "aoti_torch_get_dtype");
+  check(aoti_torch_get_device_type(like.get(), &device_type), "aoti_torch_get_device_type");
+  check(aoti_torch_get_device_index(like.get(), &device_index), "aoti_torch_get_device_index");
   AtenTensorHandle handle = nullptr;
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(
-      dimensions, sizes, strides.data(), dtype, device_type, device_index, &handle));
+  check(aoti_torch_empty_strided(
+      dimensions, sizes, strides.data(), dtype, device_type, device_index, &handle), "aoti_torch_empty_strided");
   return torch::stable::Tensor(handle);
 }
 

@@ -1,0 +1,75 @@
+"""What a call costs on a GPU host beside aten's own: run by `make gpu`, prints a table, writes JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from overhead import rows_of, show
+from test_gpu import CUDA_SOURCE, square
+
+import opsmith
+from opsmith import runtime
+from opsmith.bench import time_together
+from opsmith.kernels import NativeLibrary
+from opsmith.kernels.native import INCLUDE_DIRECTORY
+from opsmith.toolchain import compile_with_nvcc
+
+
+def library() -> NativeLibrary:
+    with tempfile.TemporaryDirectory() as directory:
+        source = Path(directory) / "square.cu"
+        source.write_text(CUDA_SOURCE)
+        path = compile_with_nvcc(
+            "opsmith_cuda_square", source, arch="sm_90", output="shared", abi="stable",
+            include_dirs=[INCLUDE_DIRECTORY], extra_flags=["-DUSE_CUDA"],
+        )  # fmt: skip
+        return NativeLibrary(path)
+
+
+def measure(rounds: int) -> list[dict[str, object]]:
+    kernels = library()
+    ops = {}
+    for tier in ("native", "python"):
+        with runtime.forced(tier):
+            ops[tier] = opsmith.op(f"overhead_gpu::{tier}")(square)
+        ops[tier].register_kernel("cuda", kernels.square_forward)
+    x = torch.randn(64, device="cuda")
+    leaf = torch.randn(64, device="cuda", requires_grad=True)
+    for op in ops.values():
+        op.prepare(leaf)
+    rows = []
+    for case, value in (("without grad", x), ("with grad", leaf)):
+        callables = {"aten": lambda v=value: torch.square(v)} | {
+            tier: lambda v=value, op=op: op(v) for tier, op in ops.items()
+        }
+        timings = time_together(callables, rounds=rounds, synchronize=torch.cuda.synchronize)
+        rows += rows_of(case, timings, bar=None)  # type: ignore[arg-type]
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    rows = measure(options.rounds)
+    show(rows, f"Call overhead on the host of one {torch.cuda.get_device_name()}, 64 elements")
+    if options.json:
+        about = {
+            "gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "python": platform.python_version(),
+        }  # fmt: skip
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps({"benchmark": "overhead_gpu", "about": about, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

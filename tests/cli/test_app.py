@@ -1,0 +1,81 @@
+"""The application itself: its verbs, its version, what it imports and how it refuses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import opsmith
+
+from .conftest import PACKAGES, Invoke, Run, flat
+
+
+def test_help_names_every_verb(invoke: Invoke) -> None:
+    result = invoke("--help")
+    assert result.exit_code == 0
+    for verb in ("cache", "doctor", "list", "show"):
+        assert f" {verb} " in result.output
+
+
+def test_no_verb_at_all_shows_the_help(invoke: Invoke) -> None:
+    assert "Usage: opsmith" in invoke().output
+
+
+def test_version(invoke: Invoke) -> None:
+    result = invoke("--version")
+    assert (result.exit_code, result.output) == (0, f"opsmith {opsmith.__version__}\n")
+
+
+def test_a_mistyped_verb_is_answered_with_the_right_one(invoke: Invoke) -> None:
+    result = invoke("shwo")
+    assert result.exit_code == 2
+    assert "No such command 'shwo'. Did you mean 'show'?" in result.output
+
+
+def test_an_op_sized_mistake_of_ours_is_not_hidden(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages without a traceback are for what users can mend; a bug of opsmith's shows where it is."""
+    from opsmith.cli import _sources
+
+    def bug(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(_sources, "load", bug)
+    assert isinstance(invoke("list", "mish.py").exception, ZeroDivisionError)
+
+
+def _imported_by(*arguments: str) -> set[str]:
+    """The packages that a run of the command line has imported when it ends."""
+    code = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print('imported:', *sys.modules))\n"
+        f"sys.argv = ['opsmith', *{arguments!r}]\n"
+        "from opsmith.cli import main\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(PACKAGES)},
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.rpartition("imported:")[2].split())
+
+
+EAGER = "opsmith/__init__.py imports torch as soon as it is imported itself"
+
+
+@pytest.mark.xfail(reason=EAGER)
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("doctor", "--help"), ("cache",)])
+def test_verbs_that_need_no_torch_do_not_import_it(arguments: tuple[str, ...]) -> None:
+    assert "torch" not in _imported_by(*arguments)
+
+
+def test_a_terminal_that_cannot_show_a_character_is_no_reason_to_fail(run: Run) -> None:
+    done = run("--help", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert "Turns a kernel into a complete PyTorch operator." in flat(done.stdout)

@@ -1,0 +1,173 @@
+"""`opsmith list` and `opsmith show` on ops of the user's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import opsmith
+from opsmith.cli.show import python_calls
+from opsmith.kernels import Kernel, NativeFunction
+
+from .conftest import Invoke, Run, flat
+
+OPS = Path(__file__).parent / "ops_to_show.py"
+
+
+def test_list_shows_name_schema_what_is_written_and_the_tier(invoke: Invoke) -> None:
+    result = invoke("list", OPS)
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    row = next(number for number, line in enumerate(lines) if line.startswith("cli_tests::mish "))
+    assert "cpu forward, samples" in lines[row]
+    assert lines[row].rstrip().endswith(("C++", "Python"))
+    assert lines[row + 1].startswith("(Tensor x) -> Tensor")
+    assert "the reference alone" in next(line for line in lines if line.startswith("cli_tests::optional_bias"))
+    assert "in place" in next(line for line in lines if line.startswith("cli_tests::scale_"))
+
+
+def test_a_file_given_twice_is_imported_once(invoke: Invoke) -> None:
+    result = invoke("list", OPS, OPS)
+    assert result.exit_code == 0, result.output
+
+
+def test_a_module_is_found_in_the_current_directory(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_own_ops.py").write_text(
+        "import torch, opsmith\n"
+        "@opsmith.op('cli_tests::from_a_module')\n"
+        "def double(x: torch.Tensor) -> torch.Tensor:\n"
+        "    return x * 2\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    result = invoke("list", "my_own_ops")
+    assert "cli_tests::from_a_module" in result.output, result.output
+
+
+def test_a_file_may_bear_the_name_of_a_module_that_is_there_already(invoke: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text(
+        "import torch, opsmith\n"
+        "@opsmith.op('cli_tests::from_json')\n"
+        "def double(x: torch.Tensor) -> torch.Tensor:\n"
+        "    return x * 2\n"
+    )
+    assert "cli_tests::from_json" in invoke("list", tmp_path / "json.py").output
+    import json
+
+    assert json.loads("[1]") == [1]
+
+
+def test_show_tells_an_op_part_by_part(invoke: Invoke) -> None:
+    result = invoke("show", "cli_tests::mish", "--from", OPS)
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("cli_tests::mish(Tensor x) -> Tensor\n")
+    parts = {line[:15].strip(): line[17:].split() for line in result.output.splitlines() if len(line) > 17}
+    assert parts["reference"][:3] == ["written", "mish", "(ops_to_show.py:13)"]
+    assert parts["cpu forward"][0] == "written" and "mish_on_cpu" in parts["cpu forward"]
+    assert parts["cuda forward"][:3] == ["derived", "the", "reference"]
+    assert parts["vmap"][0] == "derived"
+    assert parts["cost"][0] == "absent"
+    assert "runtime" in result.output
+    assert "Python runs in" in result.output
+
+
+def test_statuses_have_their_colours_in_a_terminal(run: Run) -> None:
+    done = run("show", "cli_tests::mish", "--from", str(OPS), FORCE_COLOR="1", COLUMNS="100", TERM="xterm-256color")
+    assert done.returncode == 0, done.stderr
+    assert "\x1b[32mwritten" in done.stdout
+    assert "\x1b[34mderived" in done.stdout
+    assert "\x1b[2mabsent" in done.stdout
+
+
+def test_show_says_which_calls_go_through_python(tier: str, fresh) -> None:  # type: ignore[no-untyped-def]
+    @opsmith.op(fresh("halve"))
+    def halve(x: torch.Tensor) -> torch.Tensor:
+        return x / 2
+
+    halve.register_kernel("cuda", lambda x: x / 2)
+    # Told from its description alone: nothing here calls it.
+    halve.default.forward.kernels["cpu"] = Kernel("default", "cpu", halve.reference, native=NativeFunction("a.so", "f"))
+    calls = python_calls(halve)
+    if tier == "python":
+        assert calls == ["every call: the C++ runtime does not serve it"]
+        return
+    assert calls == [
+        "forward on cuda: the kernel is launched from Python",
+        "backward on cpu: the reference and its vjp is Python calling torch's operators",
+        "backward on cuda: the reference and its vjp is Python calling torch's operators",
+    ]
+
+
+# --- What users get wrong --------------------------------------------------------------------------------------
+
+
+def test_an_unknown_op_is_answered_with_the_nearest_and_the_way_to_ones_own(invoke: Invoke) -> None:
+    result = invoke("show", "mish", "--from", OPS)
+    assert result.exit_code == 2
+    assert "error: no op is named 'mish'. Did you mean cli_tests::mish?" in result.output
+    assert "opsmith show mish --from FILE.py" in result.output
+    assert "Did you mean cli_tests::scale_?" in invoke("show", "cli_tests::scal_", "--from", OPS).output
+
+
+MISTAKES = {
+    "no such file": ("nowhere/mish.py", None, "nowhere/mish.py: there is no such file."),
+    "not Python": ("kernel.cu", "int x;", "is no Python file (.py)"),
+    "no such module": ("no_such_module_here", None, "there is no module 'no_such_module_here' here"),
+    "no name at all": ("a b", None, "'a b' is neither a module's name (mylib.ops) nor a Python file"),
+    "syntax": ("syntax.py", "x = 1\ndef f(:\n", "syntax.py:2: SyntaxError: invalid syntax\n    def f(:\n          ^"),
+    "null bytes": ("null.py", "\0", "SyntaxError: source code string cannot contain null bytes"),
+    "an exception": (
+        "raises.py",
+        "def f():\n    return nowhere\nf()\n",
+        "raises.py:2: NameError: name 'nowhere' is not defined\n    return nowhere",
+    ),
+    "a missing import": (
+        "imports.py",
+        "import no_such_package\n",
+        "imports.py:1: ModuleNotFoundError: No module named",
+    ),
+    "a script": ("script.py", "import sys\nsys.exit(3)\n", 'under:  if __name__ == "__main__":'),
+    "a bad reference": (
+        "reference.py",
+        "import opsmith\n\n@opsmith.op('cli_tests::bad')\ndef bad(x):\n    return x\n",
+        "reference.py:3: cli_tests::bad: the reference bad (reference.py:3) cannot become an operator",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_source_that_cannot_be_used_is_told_with_its_line_and_without_a_traceback(
+    mistake: str, invoke: Invoke, tmp_path: Path
+) -> None:
+    source, text, message = MISTAKES[mistake]
+    if text is not None:
+        path = tmp_path / source
+        path.write_text(text)
+        source = str(path)
+    result = invoke("list", source)
+    assert result.exit_code == 2, result.output
+    assert message in result.output
+    assert result.output.startswith("error: ")
+    assert "Traceback" not in result.output
+
+
+def test_a_directory_is_no_source(invoke: Invoke, tmp_path: Path) -> None:
+    result = invoke("list", f"{tmp_path}/")
+    assert result.exit_code == 2
+    assert "is a directory. Give the file that declares the ops" in flat(result.output)
+
+
+def test_a_real_process_ends_with_status_2_and_one_message(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "mistake.py"
+    path.write_text("1 / 0\n")
+    done = run("list", str(path))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == [
+        f"error: {path} fails when it is imported.",
+        f"{path}:1: ZeroDivisionError: division by zero",
+        "    1 / 0",
+    ]
