@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import OpsmithError, RuntimeTierError
-from . import native, twin
+from ..toolchain import find_cxx
+from . import failure, native, twin
 
 if TYPE_CHECKING:
     from ..registration import Operator
@@ -61,7 +62,13 @@ def reason() -> str:
         return f"{VARIABLE}={asked}"
     if _library() is not None:
         return "built for this torch"
-    return "the C++ runtime was not built when this process started; it is built in the background for the next one"
+    try:
+        find_cxx()
+    except OpsmithError as error:
+        return str(error).splitlines()[0]
+    if words := failure.today():
+        return f"its build failed: {words}"
+    return "it was not built when this process started, and is built in the background for the next one"
 
 
 @functools.cache
@@ -93,8 +100,11 @@ def _asked() -> str | None:
 
 def _build_in_background() -> None:
     """Starts the build as a process of its own, which outlives this one. It takes the cache's lock, so that many
-    processes starting at once build once."""
-    with contextlib.suppress(OSError):
+    processes starting at once build once; where it failed today it is not tried again."""
+    with contextlib.suppress(OSError, OpsmithError):
+        find_cxx()
+        if failure.today():
+            return
         subprocess.Popen(
             [sys.executable, "-m", "opsmith.runtime.build", "--background"],
             stdin=subprocess.DEVNULL,

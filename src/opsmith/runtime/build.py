@@ -9,7 +9,7 @@ import sys
 os.environ.setdefault("OPSMITH_RUNTIME", "python")
 
 from ..errors import OpsmithError
-from . import native
+from . import failure, native
 
 
 def main(arguments: list[str]) -> int:
@@ -20,9 +20,11 @@ def main(arguments: list[str]) -> int:
     try:
         path = native.build()
     except OpsmithError as error:
+        failure.note(str(error))
         if not background:
             print(f"opsmith's C++ runtime is not built, so calls will go through Python:\n{error}", file=sys.stderr)
         return 0
+    failure.forget()
     if not background:
         print(f"opsmith's C++ runtime is ready ({path.stat().st_size // 1024} KiB)")
     return 0
