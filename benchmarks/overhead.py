@@ -21,7 +21,6 @@ import opsmith
 from opsmith import Op, runtime
 from opsmith.bench import Timing, time_together
 
-
 PYTHON_BAR = 6.0
 
 

@@ -68,7 +68,9 @@ def main() -> None:
             "gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "python": platform.python_version(),
         }  # fmt: skip
         options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps({"benchmark": "overhead_gpu", "about": about, "rows": rows}, indent=1) + "\n")
+        options.json.write_text(
+            json.dumps({"benchmark": "overhead_gpu", "about": about, "rows": rows}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -27,7 +27,9 @@ def scaled(x: Tensor, bias: Tensor, scale: float = 1.0, *, flag: bool = False) -
 # --- declaring ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["mish", "my lib::mish", "lib::", "::mish", "lib::1mish", "a::b::c", "lib::mish.out", 7])
+@pytest.mark.parametrize(
+    "name", ["mish", "my lib::mish", "lib::", "::mish", "lib::1mish", "a::b::c", "lib::mish.out", 7]
+)
 def test_ill_formed_name(name: Any) -> None:
     with pytest.raises(errors.InvalidNameError, match=r"is not an operator name. Write 'namespace::name'"):
         opsmith.op(name)(square)
@@ -99,7 +101,7 @@ def _union(x: Tensor, y: "int | str") -> Tensor:  # noqa: UP037
     return x
 
 
-def _unreadable(x: "Tensr") -> Tensor:  # type: ignore[name-defined]  # noqa: F821
+def _unreadable(x: Tensr) -> Tensor:  # type: ignore[name-defined]  # noqa: F821
     return x
 
 
@@ -137,7 +139,10 @@ def test_a_policy_that_is_none(fresh: Fresh) -> None:
     ("register", "complaint"),
     [
         (lambda op: op.register_kernel("gpu", square), r"device='gpu' is not one of cpu, cuda"),
-        (lambda op: op.register_kernel("cpu", square, layout="rows"), r"layout='rows' is not one of contiguous, strided"),
+        (
+            lambda op: op.register_kernel("cpu", square, layout="rows"),
+            r"layout='rows' is not one of contiguous, strided",
+        ),
         (lambda op: op.register_autocast("cpu", "bfloat16"), r"register_autocast takes a torch.dtype, not str"),
         (lambda op: op.register_kernel("cpu", 3.0), r"a kernel is a function .*, not float"),
         (lambda op: op.register_kernel("cpu", square, name="my kernel"), r"name='my kernel' is not a name"),
@@ -204,7 +209,9 @@ class TestReferences:
         op = opsmith.op(fresh("noisy"))(noisy)
         x = torch.randn(100, requires_grad=True)
         result = op(x)
-        with pytest.raises(errors.RandomReferenceError, match=r"draws random numbers \(aten::.* at test_bad_input.py:\d+\)"):
+        with pytest.raises(
+            errors.RandomReferenceError, match=r"draws random numbers \(aten::.* at test_bad_input.py:\d+\)"
+        ):
             result.sum().backward()
 
     def test_that_draws_random_numbers_on_a_later_call(self, fresh: Fresh) -> None:
@@ -222,7 +229,9 @@ class TestReferences:
             return x, x  # type: ignore[return-value]
 
         op = opsmith.op(fresh("liar"))(liar)
-        with pytest.raises(errors.ReferenceResultError, match=r"annotated to return one Tensor but returned tuple of Tensor"):
+        with pytest.raises(
+            errors.ReferenceResultError, match=r"annotated to return one Tensor but returned tuple of Tensor"
+        ):
             op(torch.randn(3))
 
     def test_that_raises_says_its_own_words(self, fresh: Fresh) -> None:
@@ -262,7 +271,7 @@ class TestCalls:
             return a @ b
 
         op = opsmith.op(fresh("matmul"))(matmul)
-        with pytest.raises(RuntimeError, match="same dtype|expected"):
+        with pytest.raises(RuntimeError, match=r"same dtype|expected"):
             op(torch.ones(2, 2), torch.ones(2, 2, dtype=torch.int32))
 
     def test_shapes_the_reference_does_not_take(self, fresh: Fresh) -> None:
@@ -273,7 +282,9 @@ class TestCalls:
     def test_tensors_on_two_devices(self, fresh: Fresh) -> None:
         op = opsmith.op(fresh("mixed"))(scaled)
         op.register_kernel("cpu", lambda x, bias, scale, *, flag: x * scale + bias)
-        with pytest.raises((errors.DeviceMixError, RuntimeError), match=r"x on cpu, bias on meta|Unhandled FakeTensor|meta"):
+        with pytest.raises(
+            (errors.DeviceMixError, RuntimeError), match=r"x on cpu, bias on meta|Unhandled FakeTensor|meta"
+        ):
             op(torch.ones(3), torch.ones(3, device="meta"))
 
     def test_in_place_through_torch_ops_on_a_tensor_that_needs_a_gradient(self, fresh: Fresh) -> None:
@@ -305,7 +316,7 @@ def test_an_op_that_is_not_there() -> None:
 
 
 def test_samples_that_are_not_there(fresh: Fresh) -> None:
-    with pytest.raises(errors.SamplesMissingError, match="@op.register_samples"):
+    with pytest.raises(errors.SamplesMissingError, match=r"@op.register_samples"):
         opsmith.op(fresh("samples"))(square).samples_for("cpu")
 
 

@@ -73,7 +73,9 @@ def test_call_overhead() -> None:
     """The bars of benchmarks/overhead.py, with half as much again for a machine that is busy running tests."""
     if runtime.tier() != "native":
         pytest.skip(f"the C++ runtime is not built: {runtime.reason()}; run `make setup`")
-    script = "import sys, json; sys.path.insert(0, 'benchmarks'); import overhead; print(json.dumps(overhead.measure(12)))"
+    script = (
+        "import sys, json; sys.path.insert(0, 'benchmarks'); import overhead; print(json.dumps(overhead.measure(12)))"
+    )
     rows: list[dict[str, float]] = measured(script)  # type: ignore[assignment]
     for row in rows:
         if row["bar"] is not None:

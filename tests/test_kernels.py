@@ -230,7 +230,9 @@ def test_a_backward_kernel_saves_what_it_names_and_nothing_else(fresh: Fresh) ->
     x = torch.randn(5, dtype=torch.float64, requires_grad=True)
     weight = torch.rand(5, dtype=torch.float64).add(0.5).requires_grad_()
     saved: list[int] = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.untyped_storage().nbytes()) or t, lambda t: t):
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: saved.append(t.untyped_storage().nbytes()) or t, lambda t: t
+    ):
         result = op(x, weight)
     assert sorted(saved) == [0, 40, 40], "x is kept as a shape without memory"
     torch.autograd.grad(result, x, torch.ones_like(result))
@@ -394,7 +396,9 @@ def test_register_autocast_casts_in_the_region_only(fresh: Fresh) -> None:
     torch.testing.assert_close(x.grad, 2 * x.detach(), rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize(("policy", "expected"), [("keep", None), ("lower", torch.bfloat16), ("float32", torch.float32)])
+@pytest.mark.parametrize(
+    ("policy", "expected"), [("keep", None), ("lower", torch.bfloat16), ("float32", torch.float32)]
+)
 @pytest.mark.parametrize("kernel", [False, True])
 def test_autocast_policies(fresh: Fresh, policy: str, expected: torch.dtype | None, kernel: bool) -> None:
     def times(x: Tensor, w: Tensor, index: Tensor) -> Tensor:
@@ -447,9 +451,13 @@ def test_several_kernels_are_chosen_by_using(fresh: Fresh) -> None:
         op(x)
     assert calls == ["first", "first backward", "second", "second backward"]
     assert set(op.kernels["cpu"]) == {"first", "second"}
-    with pytest.raises(errors.UnknownKernelError, match=r"has no kernel 'third'; it has 'default', 'reference', 'first'"):
-        with op.using("third"):
-            pass
+    with (
+        pytest.raises(
+            errors.UnknownKernelError, match=r"has no kernel 'third'; it has 'default', 'reference', 'first'"
+        ),
+        op.using("third"),
+    ):
+        pass
 
 
 def test_using_holds_under_compile(fresh: Fresh) -> None:

@@ -41,7 +41,9 @@ class TestMeaning:
         step=st.integers(1, 3),
         offset=st.integers(0, 2),
     )
-    def test_results_are_contiguous_whatever_the_input(self, shape: list[int], seed: int, step: int, offset: int) -> None:
+    def test_results_are_contiguous_whatever_the_input(
+        self, shape: list[int], seed: int, step: int, offset: int
+    ) -> None:
         with opsmith.runtime.forced("native" if opsmith.runtime.tier() == "native" else "python"):
             op = opsmith.get("opsmith_tests::module_level")
         generator = torch.Generator().manual_seed(seed)
@@ -263,7 +265,9 @@ class TestIdentity:
         second = opsmith.op(name)(other)
         assert opsmith.get(name) is second
         torch.testing.assert_close(second(torch.ones(2)), torch.full((2,), 4.0))
-        torch.testing.assert_close(getattr(torch.ops.opsmith_tests, second.__name__, second)(torch.ones(2)), second(torch.ones(2)))
+        torch.testing.assert_close(
+            getattr(torch.ops.opsmith_tests, second.__name__, second)(torch.ones(2)), second(torch.ones(2))
+        )
         with pytest.raises(RuntimeError, match="was declared again after this graph was recorded"):
             recorded.sum().backward()
         x.grad = None

@@ -39,9 +39,7 @@ DEFAULT = "default"
 registry: dict[str, Op] = {}
 
 
-def op(
-    name: str, *, mutates_args: Sequence[str] = (), autocast: str = "keep"
-) -> Callable[[Callable[..., Any]], Op]:
+def op(name: str, *, mutates_args: Sequence[str] = (), autocast: str = "keep") -> Callable[[Callable[..., Any]], Op]:
     """Makes a complete operator of a plain PyTorch function.
 
     >>> @opsmith.op("mylib::mish")
@@ -81,7 +79,8 @@ class _Chosen(threading.local):
 
 
 class Op:
-    """A complete PyTorch operator. Call it as the function it was made of; torch sees it as torch.ops.<namespace>.<name>."""
+    """A complete PyTorch operator. Call it as the function it was made of; torch sees it as
+    torch.ops.<namespace>.<name>."""
 
     def __init__(
         self, name: str, function: Callable[..., Any], mutates_args: Sequence[str], autocast_policy: str
@@ -166,7 +165,9 @@ class Op:
                 hint = ""
                 if argument.kind is Kind.TENSOR and isinstance(given[argument.name], (int, float, bool)):
                     hint = f"; pass torch.tensor({given[argument.name]!r}), or annotate it as a number in the reference"
-                return ArgumentError(self.name, schema, f"argument {argument.name!r} takes {argument.type}, not {told}{hint}")
+                return ArgumentError(
+                    self.name, schema, f"argument {argument.name!r} takes {argument.type}, not {told}{hint}"
+                )
         values = [given.get(argument.name, argument.default) for argument in arguments]
         try:
             execution.check_one_device(self.name, arguments, values)
@@ -246,7 +247,8 @@ class Op:
         layout: str = "contiguous",
         name: str | None = None,
     ) -> Any:
-        """A kernel for 'cpu' or 'cuda': a function of the op's arguments that returns the op's results, or a C++ function.
+        """A kernel for 'cpu' or 'cuda': a function of the op's arguments that returns the op's results, or a C++
+        function.
 
         Tensors arrive contiguous unless layout='strided'. A Python kernel may return NotImplemented for arguments it
         does not take: then the reference runs. Several kernels for one device are kept by name; the first is the
@@ -291,7 +293,9 @@ class Op:
     ) -> None:
         """The gradient written in torch's operators, as torch.library.register_autograd takes it."""
         if self.default.backward.kernels:
-            raise RegistrationError(self.name, "its gradient is written by register_backward already; use one of the two")
+            raise RegistrationError(
+                self.name, "its gradient is written by register_backward already; use one of the two"
+            )
         self._write(lambda variant: variant.differentiable.set_gradient(backward, setup_context))
 
     def register_fake(self, fn: Function) -> Function:
@@ -305,7 +309,8 @@ class Op:
         return fn
 
     def register_autocast(self, device_type: str, cast_inputs: torch.dtype) -> None:
-        """In an autocast region of that device, floating inputs are cast to a dtype, as in torch.library.register_autocast."""
+        """In an autocast region of that device, floating inputs are cast to a dtype, as in
+        torch.library.register_autocast."""
         self._check_device(device_type)
         if not isinstance(cast_inputs, torch.dtype):
             raise RegistrationError(self.name, f"register_autocast takes a torch.dtype, not {_told(cast_inputs)}")

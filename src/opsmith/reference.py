@@ -1,9 +1,9 @@
 """What a reference gives an operator: results, shape rule and pullback, all from one plain PyTorch function.
 
-A reference runs in three positions. `run` is a kernel: below autograd, on plain tensors, its results settled (contiguous,
-aliasing nothing). `composite` stands in for the operator on the Autograd key: torch's own operators record it there, at
-whatever level of whatever transform the dispatcher has come to. `transformed` is called as a user's function is, inside a
-torch.func transform.
+A reference runs in three positions. `run` is a kernel: below autograd, on plain tensors, its results settled
+(contiguous, aliasing nothing). `composite` stands in for the operator on the Autograd key: torch's own operators record
+it there, at whatever level of whatever transform the dispatcher has come to. `transformed` is called as a user's
+function is, inside a torch.func transform.
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ class Vjp(Reference):
         wanted: list[torch.Tensor] = [tensors[index] for index in chosen]  # type: ignore[misc]
         if not defined or not wanted:
             return [torch.zeros_like(tensor) for tensor in wanted]
-        results, pull = torch.func.vjp(forward, *wanted)
+        results, pull = torch.func.vjp(forward, *wanted)[:2]
         found = pull(tuple(grad.to(result.dtype) for grad, result in zip(defined, results, strict=True)))
         return [grad.contiguous() for grad in found]
 
@@ -337,15 +337,15 @@ class Vjp(Reference):
 
 
 class Audit(TorchDispatchMode):
-    """Watches a reference's first run: a write to an undeclared input raises before it happens, a draw of random numbers
-    is noted, each with the author's own line."""
+    """Watches a reference's first run: a write to an undeclared input raises before it happens, a draw of random
+    numbers is noted, each with the author's own line."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # Telling dynamo to keep out would import it: a second and more, on an op's first call.
 
     def __init__(self, name: str, function: Callable[..., Any], inputs: list[tuple[str, torch.Tensor]]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.random: str | None = None
         self._name = name
         self._function = function
@@ -419,7 +419,9 @@ def autograd_restored() -> Iterator[None]:
 def on_meta(signature: Signature, args: Sequence[Any]) -> list[Any]:
     """The arguments with tensors that have shapes and strides, and no memory."""
     metas = [
-        None if tensor is None else torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+        None
+        if tensor is None
+        else torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
         for tensor in signature.flatten(args)
     ]
     return signature.unflatten(args, metas)

@@ -1,8 +1,8 @@
 """Operator: one name in torch's dispatcher, with every part torch can ask for, each replaceable.
 
 An Op (op.py) is a handful of these: the operator itself, its backward, its out= form, for an in-place op its functional
-form. Parts are registered once and look up what they do when called, so that a part written later replaces a derived one
-without touching the dispatcher again.
+form. Parts are registered once and look up what they do when called, so that a part written later replaces a derived
+one without touching the dispatcher again.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Operator:
         refusal: Callable[[str], Exception] | None = None,
         inert: frozenset[str] = frozenset(),
     ) -> None:
-        """`refusal` makes the error for where a gradient would have to be recorded; `inert` names arguments that are not
-        variables of the derivative (results that a backward takes so as not to compute them again)."""
+        """`refusal` makes the error for where a gradient would have to be recorded; `inert` names arguments that are
+        not variables of the derivative (results that a backward takes so as not to compute them again)."""
         self.name = name
         self.reference = reference
         self.signature: Signature = reference.signature
@@ -107,7 +107,8 @@ class Operator:
         return self.written_fake(*positional, **keyword)
 
     def expected(self, args: Sequence[Any]) -> Any:
-        """Tensors like those the operator must return for these real arguments; those on meta stand for the call's device."""
+        """Tensors like those the operator must return for these real arguments; those on meta stand for the call's
+        device."""
         if self.written_fake is not None:
             return self.fake(*on_meta(self.signature, args))
         return self.reference.expected(*args)

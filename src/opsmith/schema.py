@@ -79,8 +79,8 @@ class Signature:
     mutated: tuple[Argument, ...] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Asked on every call of the Python tier, so worked out once. The positions are None where a list makes them depend
-        # on the call.
+        # Asked on every call of the Python tier, so worked out once. The positions are None where a list makes them
+        # depend on the call.
         lists = any(argument.kind in (Kind.TENSOR_LIST, Kind.OPTIONAL_TENSOR_LIST) for argument in self.arguments)
         positions = tuple(index for index, argument in enumerate(self.arguments) if argument.is_tensor)
         object.__setattr__(self, "tensor_positions", None if lists else positions)
@@ -141,7 +141,7 @@ class Signature:
             return tuple(args)
         filled = list(args)
         for argument in self.arguments[len(args) :]:
-            filled.append(kwargs[argument.name] if argument.name in kwargs else argument.default)
+            filled.append(kwargs.get(argument.name, argument.default))
         return tuple(filled)
 
     def positional(self) -> Signature:
@@ -261,7 +261,9 @@ def infer(function: Callable[..., Any], name: str, mutates_args: Sequence[str] =
             "mutated tensor)"
         )  # fmt: skip
     if not mutates_args and not results:
-        raise SignatureError(name, function, "it returns nothing and mutates nothing: name what it changes in mutates_args")
+        raise SignatureError(
+            name, function, "it returns nothing and mutates nothing: name what it changes in mutates_args"
+        )
     return Signature(tuple(arguments), results)
 
 

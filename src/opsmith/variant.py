@@ -3,8 +3,8 @@
     a functional op    name            its backward   name_backward      its out= form  name_out
     an in-place op     name            the functional form it differentiates through  name_functional, name_backward
 
-The op itself is a variant; each kernel with a name of its own is another, so that a choice made by `using` is part of the
-recorded, compiled or exported graph and holds for its backward.
+The op itself is a variant; each kernel with a name of its own is another, so that a choice made by `using` is part of
+the recorded, compiled or exported graph and holds for its backward.
 """
 
 from __future__ import annotations
@@ -137,7 +137,9 @@ class Variant:
         saves: Sequence[str] | None,
     ) -> None:
         if self.differentiable.written_gradient is not None:
-            raise RegistrationError(self.name, "its gradient is written by register_autograd already; use one of the two")
+            raise RegistrationError(
+                self.name, "its gradient is written by register_autograd already; use one of the two"
+            )
         forward = self.differentiable.signature
         names = _saved_names(self.name, fn, forward, saves)
         if self.backward.backward is None:
@@ -154,7 +156,8 @@ class Variant:
 
 
 class Needs:
-    """Which tensors want a gradient: `needs.x`, `needs[0]`, iteration. A list argument gives a tuple, one flag a tensor."""
+    """Which tensors want a gradient: `needs.x`, `needs[0]`, iteration. A list argument gives a tuple, one flag a
+    tensor."""
 
     def __init__(self, names: Sequence[str], flags: Sequence[Any]) -> None:
         self._flags = dict(zip(names, flags, strict=True))
@@ -207,7 +210,8 @@ def _saved_names(
     if saves is None:
         if isinstance(fn, NativeFunction):
             raise RegistrationError(
-                op_name, 'a C++ backward does not tell what it takes: give saves=("x", ...), names of arguments and results'
+                op_name,
+                'a C++ backward does not tell what it takes: give saves=("x", ...), names of arguments and results',
             )
         parameters = list(inspect.signature(fn).parameters.values())
         keyword = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]

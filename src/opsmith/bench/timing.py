@@ -1,8 +1,8 @@
 """Callables timed fairly: in one process, in turns, each round in another order, with what the spread allows to say.
 
 A round calls each callable often enough to last `round_seconds`; rounds go in turns so that a slow spell of the machine
-meets all alike; the order within a round is drawn anew. A ratio is taken within each round, and its median is given with a
-95 % interval from resampling the rounds.
+meets all alike; the order within a round is drawn anew. A ratio is taken within each round, and its median is given
+with a 95 % interval from resampling the rounds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """An op against its reference on one sample: results and gradients, within what rounding explains.
 
-The truth is the reference in float64. What is allowed is measured, not chosen: twice the error the reference itself makes
-in the sample's dtype (for half types: the reference in float32, rounded once), and four units in the last place of the
-largest value.
+The truth is the reference in float64. What is allowed is measured, not chosen: twice the error the reference itself
+makes in the sample's dtype (for half types: the reference in float32, rounded once), and four units in the last place
+of the largest value.
 """
 
 from __future__ import annotations
@@ -66,9 +66,7 @@ def _evaluate(
 ) -> list[tuple[str, torch.Tensor | None]]:
     """Named results and gradients of a call, with floating inputs cast to `dtype` where one is given."""
     arguments = op.signature.arguments
-    tensors = [
-        None if tensor is None else _leaf(tensor, dtype, gradients) for tensor in flatten(arguments, args)
-    ]
+    tensors = [None if tensor is None else _leaf(tensor, dtype, gradients) for tensor in flatten(arguments, args)]
     values = unflatten(arguments, args, tensors)
     if dtype is not None:
         values = [dtype if isinstance(v, torch.dtype) and v.is_floating_point else v for v in values]
@@ -112,7 +110,9 @@ def _judged(
     own = _largest((rounded - exact)[finite])
     allowed = 2 * own + 4 * torch.finfo(mine.dtype).eps * _largest(exact[finite])
     ok = specials and error <= allowed
-    message = "" if ok else f"off by {error:.3g}, {allowed:.3g} is allowed" if specials else "inf or NaN in other places"
+    message = (
+        "" if ok else f"off by {error:.3g}, {allowed:.3g} is allowed" if specials else "inf or NaN in other places"
+    )
     return Comparison(what, ok, error, allowed, message)
 
 

@@ -16,8 +16,8 @@ __all__ = ["Kernel", "NativeFunction", "NativeLibrary", "NativeOperator"]
 class Kernel:
     """One acceleration of an operator on one device. `function` takes the operator's arguments in schema order.
 
-    A C++ kernel has `native`, the private `operator` it is entered through, and `positions`, the arguments it takes where
-    it does not take all. A backward kernel has `saves`, the names of what it needs of the forward."""
+    A C++ kernel has `native`, the private `operator` it is entered through, and `positions`, the arguments it takes
+    where it does not take all. A backward kernel has `saves`, the names of what it needs of the forward."""
 
     name: str
     device: str

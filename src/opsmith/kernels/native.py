@@ -38,7 +38,8 @@ class NativeFunction:
             function = getattr(library, self.symbol)
         except AttributeError:
             raise RegistrationError(
-                str(self), f"the library exports no function {self.symbol!r}; export it with OPSMITH_EXPORT({self.symbol}, ...)"
+                str(self),
+                f"the library exports no function {self.symbol!r}; export it with OPSMITH_EXPORT({self.symbol}, ...)",
             ) from None
         address = ctypes.cast(function, ctypes.c_void_p).value
         assert address is not None

@@ -42,7 +42,10 @@ def cast_where_enabled(operator: Operator, args: Sequence[Any]) -> Sequence[Any]
 
 def scalar_type(dtype: torch.dtype) -> int:
     """The number C++ knows a dtype by."""
-    return int(torch._C.parse_schema(f"opsmith::probe(ScalarType dtype={str(dtype)[6:]}) -> ()").arguments[0].default_value)
+    number: Any = (
+        torch._C.parse_schema(f"opsmith::probe(ScalarType dtype={str(dtype)[6:]}) -> ()").arguments[0].default_value
+    )
+    return int(number)
 
 
 def _eligible(tensor: torch.Tensor, device: str) -> bool:

@@ -20,15 +20,19 @@ if TYPE_CHECKING:
 
 _AUTOCAST_KEYS = functools.reduce(
     operator.or_,
-    (torch._C.DispatchKeySet(key) for name, key in torch._C.DispatchKey.__members__.items() if name.startswith("Autocast")),
+    (
+        torch._C.DispatchKeySet(key)
+        for name, key in torch._C.DispatchKey.__members__.items()
+        if name.startswith("Autocast")
+    ),
 )
 _VMAP_MODE = torch._C.DispatchKeySet(torch._C.DispatchKey.FuncTorchVmapMode)
 
 
 def _outside_of_layers() -> Any:
-    """The dispatcher as a user's function finds it, so that transforms can be entered anew. While it processes one layer
-    it holds nearly every key back, ZeroTensor and Conjugate among them, without which tangents are read from no memory;
-    only what it says of autocast is the user's own."""
+    """The dispatcher as a user's function finds it, so that transforms can be entered anew. While it processes one
+    layer it holds nearly every key back, ZeroTensor and Conjugate among them, without which tangents are read from no
+    memory; only what it says of autocast is the user's own."""
     include = torch._C._dispatch_tls_local_include_set() - _VMAP_MODE
     exclude = torch._C._dispatch_tls_local_exclude_set() & _AUTOCAST_KEYS
     return torch._C._ForceDispatchKeyGuard(include, exclude)

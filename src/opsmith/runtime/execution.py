@@ -159,5 +159,3 @@ def _places(arguments: Sequence[Argument], args: Sequence[Any]) -> dict[str, str
         elif argument.is_tensor and value is not None:
             places.update({f"{argument.name}[{i}]": str(t.device) for i, t in enumerate(value) if t is not None})
     return places
-
-

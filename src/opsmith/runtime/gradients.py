@@ -1,8 +1,8 @@
 """Gradient recording in Python: what an operator does on the Autograd key. The twin of native/gradients.h.
 
-Four cases, in this order: an input carries a tangent (the reference runs in the open, and torch's operators carry it on);
-nothing needs a gradient (straight down); the operator has no backward operator of its own (the reference in the open
-again); else a node is recorded that keeps what the backward operator takes and calls it.
+Four cases, in this order: an input carries a tangent (the reference runs in the open, and torch's operators carry it
+on); nothing needs a gradient (straight down); the operator has no backward operator of its own (the reference in the
+open again); else a node is recorded that keeps what the backward operator takes and calls it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from .execution import as_list, execute
 if TYPE_CHECKING:
     from ..registration import Operator
 
+_Function: Any = _SingleLevelFunction  # torch does not declare its `apply`
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._len_torch_function_stack
 _grad_enabled = torch.is_grad_enabled
@@ -55,7 +56,8 @@ def kernel(operator: Operator, keyset: torch._C.DispatchKeySet, args: tuple[Any,
             for name, tensor in zip(_owners(operator, args), tensors, strict=True)
         ]
     if torch._C._are_functorch_transforms_active():
-        # The dispatcher has brought the call to one level of the transform already: this function is of that level alone.
+        # The dispatcher has brought the call to one level of the transform already: this function is of that level
+        # alone.
         with enable_single_level_autograd_function():
             results = recorded.apply(operator, keyset, args, *tensors)
     else:
@@ -64,8 +66,8 @@ def kernel(operator: Operator, keyset: torch._C.DispatchKeySet, args: tuple[Any,
 
 
 def direct(operator: Operator) -> Callable[..., Any]:
-    """The operator called without the dispatcher, where the dispatcher would only lead back here: plain tensors on a device
-    with a checked kernel, and no mode, transform or tangent about. Anything else takes the common road."""
+    """The operator called without the dispatcher, where the dispatcher would only lead back here: plain tensors on a
+    device with a checked kernel, and no mode, transform or tangent about. Anything else takes the common road."""
     call, signature = operator.call, operator.signature
     expected = [_EXACT.get(argument.type, ()) for argument in signature.arguments]
     positions = signature.tensor_positions
@@ -158,28 +160,26 @@ def _owners(operator: Operator, args: Sequence[Any]) -> list[str]:
     ]
 
 
-class _Unsaved(_SingleLevelFunction):
+class _Unsaved(_Function):
     """Keeps an input's shape and place in the graph, and not its memory. A second gradient, which would need it, comes
     upon it and is refused; without the place in the graph it would silently miss a term."""
 
     @staticmethod
-    def forward(ctx: Any, operator: str, argument: str, tensor: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+    def forward(ctx: Any, operator: str, argument: str, tensor: torch.Tensor) -> torch.Tensor:
         ctx.names = operator, argument
         return placeholder(tensor)
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
         operator, argument = ctx.names
         raise UnsavedInputError(operator, [argument])
 
 
-class _Recorded(_SingleLevelFunction):
+class _Recorded(_Function):
     """One recorded call: (operator, keyset, args) pass through, the flattened tensors are what autograd sees."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any, operator: Operator, keyset: Any, args: Sequence[Any], *tensors: torch.Tensor | None
-    ) -> Any:
+    def forward(ctx: Any, operator: Operator, keyset: Any, args: Sequence[Any], *tensors: torch.Tensor | None) -> Any:
         if keyset is None:
             returned = execute(operator, args)
         else:
@@ -231,14 +231,12 @@ class WrittenGradient(NamedTuple):
     setup_context: Callable[..., Any] | None
 
 
-class _Written(_SingleLevelFunction):
-    """A call whose gradient the author wrote in torch's operators. torch.library's own class for this does not work under
-    torch.func; this one does, and calls the author's functions in the same way."""
+class _Written(_Function):
+    """A call whose gradient the author wrote in torch's operators. torch.library's own class for this does not work
+    under torch.func; this one does, and calls the author's functions in the same way."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any, operator: Operator, keyset: Any, args: Sequence[Any], *tensors: torch.Tensor | None
-    ) -> Any:
+    def forward(ctx: Any, operator: Operator, keyset: Any, args: Sequence[Any], *tensors: torch.Tensor | None) -> Any:
         values = operator.signature.unflatten(args, tensors)
         returned = below(operator, keyset, values)
         ctx.call = operator, operator.signature.without_tensors(args)

@@ -68,7 +68,7 @@ class Library:
     def call(self, name: str, *arguments: Any) -> Any:
         encoded = [argument.encode() if isinstance(argument, str) else argument for argument in arguments]
         result = getattr(self._functions, f"opsmith_{name}")(*encoded)
-        if result is None and name == "attach" or result is False:
+        if (result is None and name == "attach") or result is False:
             message = self._functions.opsmith_last_error().decode()
             raise RegistrationError(f"opsmith_{name}", f"the C++ runtime refused: {message}")
         return result

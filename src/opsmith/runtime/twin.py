@@ -11,6 +11,7 @@ from . import autocast, gradients
 if TYPE_CHECKING:
     from ..registration import Operator
 
+
 class Attachment:
     tier = "python"
 

@@ -17,7 +17,7 @@ from .finding import Finding, Line, Probe
 
 PACKAGES = Path(__file__).parents[3]
 """The directory opsmith is imported from."""
-_AT_ONCE = 4
+_AT_ONCE = 8
 _POLL_SECONDS = 0.02
 _GRACE_SECONDS = 2.0
 
