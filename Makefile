@@ -24,12 +24,17 @@ help: ## This list
 setup: $(STAMPS)/runtime ## Virtual environment, pinned packages, opsmith itself (editable), its C++ runtime built
 	@:
 
+# What the system lacks, and the line that mends it.
+missing = $(strip $(shell \
+  command -v "$${CXX:-g++}" > /dev/null || echo g++; \
+  python3 -c 'import ensurepip, venv' 2> /dev/null || echo python3-venv; \
+  python3 -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2> /dev/null || echo python3-dev))
+sudo = $(if $(filter 0,$(shell id -u)),,sudo )
+apt = $(sudo)apt-get install -y --no-install-recommends $(missing)
+
 $(STAMPS)/venv:
-	@missing="$$($(MAKE) -s missing)"; \
-	if [[ -n "$$missing" ]]; then \
-	  printf 'Missing from this system. Install it by `make system`, which runs:\n  %s\n' "$(call apt,$$missing)" >&2; \
-	fi; \
-	[[ " $$missing " != *" python3-venv "* ]]
+	@$(if $(missing),printf 'Missing from this system; `make system` installs it:\n  %s\n' '$(apt)' >&2)
+	@$(if $(filter python3-venv,$(missing)),exit 1)
 	$(say) 'virtual environment'
 	@python3 -m venv $(VENV)
 	@mkdir -p $(STAMPS) && touch $@
@@ -55,22 +60,13 @@ $(STAMPS)/runtime: $(NATIVE) $(STAMPS)/editable
 	@$(PY) -m opsmith.runtime.build
 	@touch $@
 
-apt = $(if $(filter 0,$(shell id -u)),,sudo )apt-get install -y --no-install-recommends $(1)
-
 .PHONY: missing
-missing: # The system's packages that are not there, on one line.
-	@echo $$( \
-	  command -v "$${CXX:-g++}" > /dev/null || echo g++; \
-	  python3 -c 'import ensurepip, venv' 2> /dev/null || echo python3-venv; \
-	  python3 -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' \
-	    2> /dev/null || echo python3-dev)
+missing: # for .ci/run
+	@echo $(missing)
 
 .PHONY: system
 system: ## Installs what is missing from the system (apt-get)
-	@missing="$$($(MAKE) -s missing)"; \
-	if [[ -z "$$missing" ]]; then echo 'Nothing is missing.'; exit; fi; \
-	$(if $(filter 0,$(shell id -u)),,sudo )apt-get update -qq; \
-	$(call apt,$$missing)
+	@$(if $(missing),$(sudo)apt-get update -qq && $(apt),echo 'Nothing is missing.')
 
 # --- Daily work -----------------------------------------------------------------------------------------------
 
@@ -106,7 +102,6 @@ gpu: ## GPU tests and benchmarks by the python3 on PATH, installing nothing; JSO
 
 OLDEST_TORCH := 2.11.0
 OLDEST := build/compat/torch-$(OLDEST_TORCH)
-CXX ?= g++
 
 .PHONY: compat
 compat: build/compat/runtime-$(OLDEST_TORCH).so ## Compiles the C++ runtime against the oldest torch opsmith takes

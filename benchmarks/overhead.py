@@ -1,4 +1,4 @@
-"""What a call costs on the CPU beside aten's own unary op, on 64 elements. `make bench` runs it; rows go to results/."""
+"""What a call costs on the CPU beside aten's own unary op, on 64 elements. `make bench` runs it."""
 
 from __future__ import annotations
 

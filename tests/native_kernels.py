@@ -1,4 +1,4 @@
-"""C++ kernels that several tests and the overhead benchmark register: square, its backward, and a few that misbehave."""
+"""C++ kernels that tests and the overhead benchmark register: square, its backward, and a few that misbehave."""
 
 from __future__ import annotations
 

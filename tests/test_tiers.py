@@ -1,4 +1,4 @@
-"""Which tier a process runs, and that it always runs: with no compiler, a broken one, a build under way, a bad setting."""
+"""Which tier a process runs, and that it always runs: with no compiler, a broken one, or a build under way."""
 
 from __future__ import annotations
 

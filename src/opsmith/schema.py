@@ -238,7 +238,7 @@ def split_name(name: object) -> tuple[str, str]:
 def infer(function: Callable[..., Any], name: str, mutates_args: Sequence[str] = ()) -> Signature:
     """The signature that a reference's annotations declare."""
     try:
-        hints = typing.get_type_hints(function)
+        hints = typing.get_type_hints(function, localns=_closed_over(function))
     except Exception as error:
         raise SignatureError(name, function, f"its annotations cannot be read: {error}") from error
     if isinstance(mutates_args, str):
@@ -265,6 +265,12 @@ def infer(function: Callable[..., Any], name: str, mutates_args: Sequence[str] =
             name, function, "it returns nothing and mutates nothing: name what it changes in mutates_args"
         )
     return Signature(tuple(arguments), results)
+
+
+def _closed_over(function: Callable[..., Any]) -> dict[str, Any]:
+    """What a function sees of the functions around it: annotations may name it, as `torch` imported in a function."""
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    return {name: cell.cell_contents for name, cell in cells.items() if cell != types.CellType()}
 
 
 def _argument(

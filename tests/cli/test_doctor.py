@@ -33,7 +33,7 @@ def segfaults(): ctypes.string_at(0)
 def exits(): print("its last words"); os._exit(3)
 def answers_nonsense(): return 42
 def chatters(): print("{"); os.write(1, b"noise" * 100_000); return well()
-def dies_after_answering(): import atexit; atexit.register(os.abort); return well()
+def hangs_at_its_end(): import atexit; atexit.register(time.sleep, 600); return well()
 def ignores_sigterm(): signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)
 def waits_for_a_compiler():
     from opsmith.toolchain.process import run
@@ -174,7 +174,7 @@ def test_another_operating_system_is_told_to_be_out_of_scope(invoke: Invoke, mon
 # --- Probes that go wrong --------------------------------------------------------------------------------------
 
 ENDINGS = {
-    "raises": "ValueError: what it says",
+    "raises": "ValueError: what it says and more",
     "segfaults": "was ended by SIGSEGV",
     "exits": "ended with status 3: its last words",
     "answers_nonsense": "ended with status 1: TypeError: asdict() should be called on dataclass instances",
@@ -182,7 +182,7 @@ ENDINGS = {
 
 
 def test_a_probe_that_fails_in_any_way_is_a_broken_line_and_the_others_are_asked(patient: Callable[..., Probe]) -> None:
-    lines = list(examine([*map(patient, ENDINGS), patient("chatters"), patient("dies_after_answering")]))
+    lines = list(examine([*map(patient, ENDINGS), patient("chatters"), patient("hangs_at_its_end", 8)]))
     for line, (name, ending) in zip(lines, ENDINGS.items(), strict=False):
         assert (line.probe, line.status, line.found) == (name, "broken", ending)
         assert line.fix == "reinstall it"

@@ -7,7 +7,7 @@ from pathlib import Path
 from opsmith.toolchain.diagnostics import Diagnostic, parse
 
 AUTHOR = Path("/home/author/mylib")
-WORKDIR = Path("/cache/work/0123.abcd")
+WORKDIR = Path("/cache/build/0123.abcd")
 
 
 def errors(log: str) -> list[Diagnostic]:

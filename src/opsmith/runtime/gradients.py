@@ -24,7 +24,6 @@ from .execution import as_list, execute
 if TYPE_CHECKING:
     from ..registration import Operator
 
-_Function: Any = _SingleLevelFunction  # torch does not declare its `apply`
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._len_torch_function_stack
 _grad_enabled = torch.is_grad_enabled
@@ -94,7 +93,8 @@ def direct(operator: Operator) -> Callable[..., Any]:
         if _grad_enabled():
             for position in positions:
                 if args[position].requires_grad:
-                    return _Recorded.apply(operator, None, args, *[args[each] for each in positions])
+                    tensors = [args[each] for each in positions]
+                    return _Recorded.apply(operator, None, args, *tensors)  # type: ignore[attr-defined]
         return execute(operator, args)
 
     return function
@@ -139,9 +139,10 @@ def _kept(
         kept_results = [result if name in names else None for name, result in zip(result_names, results, strict=True)]
     if torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active():
         return [*tensors, *kept_results]
+    unsaved: Any = _Unsaved
     with torch.enable_grad():
         kept_inputs = [
-            tensor if tensor is None or name in names else _Unsaved.apply(operator.name, name, tensor)
+            tensor if tensor is None or name in names else unsaved.apply(operator.name, name, tensor)
             for name, tensor in zip(_owners(operator, args), tensors, strict=True)
         ]
     return [*kept_inputs, *kept_results]
@@ -160,7 +161,7 @@ def _owners(operator: Operator, args: Sequence[Any]) -> list[str]:
     ]
 
 
-class _Unsaved(_Function):
+class _Unsaved(_SingleLevelFunction):
     """Keeps an input's shape and place in the graph, and not its memory. A second gradient, which would need it, comes
     upon it and is refused; without the place in the graph it would silently miss a term."""
 
@@ -175,7 +176,7 @@ class _Unsaved(_Function):
         raise UnsavedInputError(operator, [argument])
 
 
-class _Recorded(_Function):
+class _Recorded(_SingleLevelFunction):
     """One recorded call: (operator, keyset, args) pass through, the flattened tensors are what autograd sees."""
 
     @staticmethod
@@ -231,7 +232,7 @@ class WrittenGradient(NamedTuple):
     setup_context: Callable[..., Any] | None
 
 
-class _Written(_Function):
+class _Written(_SingleLevelFunction):
     """A call whose gradient the author wrote in torch's operators. torch.library's own class for this does not work
     under torch.func; this one does, and calls the author's functions in the same way."""
 

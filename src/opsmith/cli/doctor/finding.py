@@ -24,6 +24,8 @@ _MISSING = (
     PythonHeadersNotFoundError,
 )
 
+_LONGEST = 300
+
 
 @dataclass(frozen=True)
 class Probe:
@@ -51,11 +53,12 @@ class Finding:
 
     @classmethod
     def of_error(cls, error: Exception, fix: str | None = None) -> Finding:
-        """The first line of an error tells what happened; opsmith's own give the remedy from the second on."""
-        first_line = (str(error).strip().splitlines() or ["without a word"])[0].rstrip(".")
+        """An error as a finding. Of opsmith's own, the first line tells what happened, and the rest the remedy."""
         if isinstance(error, OpsmithError):
-            return cls("missing" if isinstance(error, _MISSING) else "broken", first_line, fix=fix)
-        return cls("broken", f"{type(error).__name__}: {first_line}", fix=fix)
+            status: Status = "missing" if isinstance(error, _MISSING) else "broken"
+            return cls(status, str(error).splitlines()[0].rstrip("."), fix=fix)
+        words = " ".join(f"{type(error).__name__}: {error}".split())
+        return cls("broken", words if len(words) <= _LONGEST else f"{words[:_LONGEST]} ...", fix=fix)
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ PROBES = (
         "triton",
         "Triton",
         "triton:triton",
-        fix="pip install triton",
+        fix="pip install --upgrade triton",
         without="everything but kernels written in Triton",
     ),
     _probe(

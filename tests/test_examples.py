@@ -1,0 +1,24 @@
+"""Every example runs, and says what it should."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("[0-9]*.py"))
+SAID = {
+    "01_op_from_a_reference": ["compiled        True", "ok    transposed: gradient of x", "vmap             derived"],
+    "02_your_own_backward": ["ok    4x16: gradient of x", "bytes saved for backward: 256", "[0.0, 1.0, 0.0]"],
+}
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example(path: Path) -> None:
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "WRONG" not in done.stdout
+    for words in SAID[path.stem]:
+        assert words in done.stdout
