@@ -214,6 +214,16 @@ def test_compile_fullgraph(op: Op, dynamic: bool) -> None:
                 same(torch.zeros_like(leaf) if one is None else one, torch.zeros_like(leaf) if other is None else other)
 
 
+@pytest.mark.parametrize("name", ["scale_bias_relu", "moments"])
+def test_compiled_by_inductor(name: str, fresh: Callable[[str], str]) -> None:
+    op = declare(name, fresh(name))
+    function, leaves = differentiable(op, op.samples_for("cpu", torch.float64)[0])
+    compiled = torch.compile(lambda *values: [r * 2 for r in function(*values)], fullgraph=True)
+    mine, theirs = compiled(*leaves), [r * 2 for r in reference_of(op, function)(*leaves)]
+    same(mine, theirs)
+    same(*[torch.autograd.grad(sum(r.sum() for r in results), leaves) for results in (mine, theirs)])
+
+
 def test_export(functional: Op) -> None:
     sample = functional.samples_for("cpu", torch.float32)[0]
     # torch.export takes tensors and containers of them as inputs; everything else is part of the model.

@@ -207,8 +207,7 @@ class Op:
 
     @contextmanager
     def using(self, kernel: str) -> Iterator[Op]:
-        """Inside, this thread's calls of the op run the kernel of that name, backward included; 'reference' runs none.
-        """
+        """Inside, this thread's calls run the kernel of that name, backward included; 'reference' runs none."""
         if kernel not in self.variants and kernel != DEFAULT:
             self._variant(kernel)
         before = self._chosen.kernel
@@ -305,8 +304,7 @@ class Op:
         return fn
 
     def register_vmap(self, fn: Function) -> Function:
-        """The batching rule as torch.library.register_vmap takes it: fn(info, in_dims, *args) -> (results, out_dims).
-        """
+        """The batching rule, as torch.library.register_vmap takes it: fn(info, in_dims, *args) -> results, out_dims."""
         self._write(lambda variant: setattr(variant.forward, "written_vmap", fn))
         return fn
 

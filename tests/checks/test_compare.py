@@ -1,0 +1,91 @@
+"""compare finds what is wrong and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import opsmith
+from opsmith import Op, Sample
+from opsmith.checks import compare_samples
+
+Fresh = Callable[[str], str]
+
+
+def softsign(x: Tensor, scale: float = 1.0) -> Tensor:
+    return x / (1 + x.abs()) * scale
+
+
+def declared(fresh: Fresh, kernel: Callable[..., Any] | None, backward: Callable[..., Any] | None = None) -> Op:
+    op = opsmith.op(fresh("softsign"))(softsign)
+
+    @op.register_samples
+    def _(device: Any, dtype: torch.dtype) -> Iterator[Sample]:
+        yield Sample(args=(torch.randn(40, 3, device=device, dtype=dtype), 2.0), name="sample")
+
+    if kernel is not None:
+        op.register_kernel("cpu", kernel)
+    if backward is not None:
+        op.register_backward("cpu", backward)
+    return op
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_a_sound_kernel_passes(fresh: Fresh, dtype: torch.dtype) -> None:
+    op = declared(fresh, lambda x, scale: (x.float() / (1 + x.float().abs()) * scale).to(x.dtype) if x.dtype in
+                  (torch.float16, torch.bfloat16) else scale * (x / (x.abs() + 1)))  # fmt: skip
+    assert all(compare_samples(op, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        lambda x, scale: x / (1 + x.abs()) * scale * (1 + 1e-5),
+        lambda x, scale: (x / (1 + x.abs()) * scale).half().to(x.dtype),
+        lambda x, scale: x / (1 + x.abs()),
+        lambda x, scale: torch.where(x > 2, torch.nan, x / (1 + x.abs()) * scale),
+    ],
+    ids=["slightly off", "rounded to half", "forgets the scale", "NaN somewhere"],
+)
+def test_wrong_values_are_found(fresh: Fresh, kernel: Callable[..., Any], dtype: torch.dtype) -> None:
+    found = compare_samples(declared(fresh, kernel), dtype=dtype)
+    wrong = [each for each in found if not each]
+    assert [each.what for each in wrong] == ["sample: result"]
+    assert "allowed" in wrong[0].message or "NaN" in wrong[0].message
+
+
+@pytest.mark.parametrize(
+    "backward",
+    [
+        lambda grads, x, scale, *, needs: grads[0] * scale / (1 + x.abs()),
+        lambda grads, x, scale, *, needs: None,
+        lambda grads, x, scale, *, needs: grads[0] / (1 + x.abs()) ** 2,
+    ],
+    ids=["power forgotten", "zero", "forgets the scale"],
+)
+def test_wrong_gradients_are_found(fresh: Fresh, backward: Callable[..., Any]) -> None:
+    found = compare_samples(declared(fresh, None, backward), dtype=torch.float64)
+    assert [bool(each) for each in found] == [True, False]
+    assert found[1].what == "sample: gradient of x"
+
+
+def test_a_right_gradient_passes(fresh: Fresh) -> None:
+    op = declared(fresh, None, lambda grads, x, scale, *, needs: grads[0] * scale / (1 + x.abs()) ** 2)
+    assert all(compare_samples(op, dtype=torch.float64))
+    assert all(compare_samples(op, dtype=torch.float32))
+
+
+def test_integer_results_must_be_equal(fresh: Fresh) -> None:
+    def rounded(x: Tensor) -> Tensor:
+        return (x * 3).round().long()
+
+    op = opsmith.op(fresh("rounded"))(rounded)
+    op.register_samples(lambda device, dtype: iter([Sample(args=(torch.linspace(-1, 1, 9, dtype=dtype),))]))
+    assert all(compare_samples(op))
+    op.register_kernel("cpu", lambda x: (x * 3).floor().long())
+    assert [each.message for each in compare_samples(op)] == ["values differ", "one side has no gradient"]
