@@ -39,7 +39,7 @@ DEFAULT = "default"
 registry: dict[str, Op] = {}
 
 
-def op(name: str, *, mutates_args: Sequence[str] = (), autocast: str = "keep") -> Callable[[Callable[..., Any]], Op]:
+def op(name: str, mutates_args: Sequence[str] = (), autocast: str = "keep") -> Callable[[Callable[..., Any]], Op]:
     """Makes a complete operator of a plain PyTorch function.
 
     >>> @opsmith.op("mylib::mish")
@@ -243,7 +243,6 @@ class Op:
         self,
         device: str,
         fn: Callable[..., Any] | NativeFunction | None = None,
-        *,
         layout: str = "contiguous",
         name: str | None = None,
     ) -> Any:
@@ -269,7 +268,6 @@ class Op:
         self,
         device: str,
         fn: Callable[..., Any] | NativeFunction | None = None,
-        *,
         layout: str = "contiguous",
         name: str | None = None,
         saves: Sequence[str] | None = None,
