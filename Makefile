@@ -74,7 +74,7 @@ step = $(say) '$(1)'; SECONDS=0; $(2); echo "$(1): $$SECONDS s"
 
 .PHONY: test
 test: setup ## ruff, mypy and every test that needs no GPU
-	$(call step,ruff,$(VENV)/bin/ruff check --quiet src tests)
+	$(call step,ruff,$(VENV)/bin/ruff check --quiet)
 	$(call step,mypy,$(VENV)/bin/mypy --no-error-summary)
 	$(call step,pytest,$(VENV)/bin/pytest -n 2 --quiet --durations=10)
 

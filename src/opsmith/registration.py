@@ -15,10 +15,12 @@ import torch
 from . import runtime
 from .errors import NameTakenError, RedeclaredError
 from .kernels import Kernel
-from .reference import Reference, autograd_restored, on_meta
+from .pullback import autograd_restored
+from .reference import Reference
 from .runtime import batching, execution
 from .runtime.gradients import WrittenGradient
 from .schema import Signature, flatten, split_name
+from .tensors import on_meta
 
 
 class Operator:

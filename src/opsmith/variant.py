@@ -17,7 +17,8 @@ import torch
 
 from .errors import InPlaceGradientError, KernelResultError, OutGradientError, RegistrationError, described
 from .kernels import Kernel, NativeFunction
-from .reference import Functional, Out, Plain, Reference, Vjp
+from .pullback import Vjp
+from .reference import Functional, Out, Plain, Reference
 from .registration import Operator
 from .schema import Argument, Kind, Signature, flatten
 

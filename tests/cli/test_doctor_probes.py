@@ -293,8 +293,19 @@ def test_a_probe_that_needs_torch_where_there_is_none_points_at_torchs_line(monk
     assert ask("nvcc") == Finding("broken", "needs torch", fix="see PyTorch's line")
 
 
-def test_the_runtime_is_told_with_its_tier_and_the_reason() -> None:
-    finding = ask("runtime")
-    tier = {"native": "C++", "python": "Python"}[runtime.tier()]
-    assert finding.found == f"{opsmith.__version__} on the {tier} tier ({runtime.reason()})"
-    assert finding.status == ("missing" if tier == "Python" and "OPSMITH_RUNTIME" not in os.environ else "ok")
+@pytest.mark.parametrize("tier", ["native", "python"])
+def test_the_runtime_is_told_with_its_tier_and_the_reason(tier: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if tier == "native" and runtime.tier() != "native":
+        pytest.skip(f"the C++ runtime is not built: {runtime.reason()}; run `make setup`")
+    monkeypatch.delenv("OPSMITH_RUNTIME", raising=False)
+    with runtime.forced(tier):
+        finding = ask("runtime")
+    shown, status = {"native": ("C++", "ok"), "python": ("Python", "missing")}[tier]
+    assert finding.found == f"{opsmith.__version__} on the {shown} tier ({runtime.reason()})"
+    assert finding.status == status
+
+
+def test_the_python_runtime_is_well_where_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPSMITH_RUNTIME", "python")
+    with runtime.forced("python"):
+        assert ask("runtime").status == "ok"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -46,28 +46,25 @@ def command(
 
 
 def python_calls(op: Op) -> list[str]:
-    """The calls of the op that go through Python, and why each does; a call named by none is C++ throughout."""
-    found = list(_python_calls(op))
-    return found or ["no call"]
-
-
-def _python_calls(op: Op) -> Iterator[str]:
+    """The calls of the op that go through Python, and why; one that is not named is C++ throughout."""
     default = op.default
     if default.forward.attachment.tier != "native":
-        yield "every call: the C++ runtime does not serve it"
-        return
-    for device in ("cpu", "cuda"):
-        if why := _why_python(default.forward.kernels.get(device), "the reference"):
-            yield f"forward on {device}: {why}"
+        return ["every call (the C++ runtime does not serve this process)"]
+    calls = _by_reason("forward", default.forward.kernels, "the reference")
     if default.differentiable.written_gradient is not None:
-        yield "backward: register_autograd's functions are Python"
-        return
+        calls.append("backward (register_autograd)")
+    else:
+        calls += _by_reason("backward", default.backward.kernels, "the reference and its vjp")
+    return calls or ["no call"]
+
+
+def _by_reason(call: str, kernels: Mapping[str, Kernel], derived: str) -> list[str]:
+    """['forward on cpu and cuda (the reference)']: the devices on which a call goes through Python, and why."""
+    devices: dict[str, list[str]] = {}
     for device in ("cpu", "cuda"):
-        if why := _why_python(default.backward.kernels.get(device), "the reference and its vjp"):
-            yield f"backward on {device}: {why}"
-
-
-def _why_python(kernel: Kernel | None, derived: str) -> str | None:
-    if kernel is None:
-        return f"{derived} is Python calling torch's operators"
-    return None if kernel.native is not None else "the kernel is launched from Python"
+        kernel = kernels.get(device)
+        if kernel is None:
+            devices.setdefault(derived, []).append(device)
+        elif kernel.native is None:
+            devices.setdefault("a kernel launched from Python", []).append(device)
+    return [f"{call} on {' and '.join(where)} ({reason})" for reason, where in devices.items()]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import DeviceMixError, KernelResultError, UndeclaredMutationError
-from ..reference import is_placeholder
 from ..schema import Argument, Kind, flatten
+from ..tensors import is_placeholder
 
 if TYPE_CHECKING:
     from ..kernels import Kernel

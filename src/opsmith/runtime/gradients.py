@@ -17,8 +17,8 @@ from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
 from ..errors import UnsavedInputError
-from ..reference import placeholder
 from ..schema import Kind, flatten, unflatten
+from ..tensors import placeholder
 from .execution import as_list, execute
 
 if TYPE_CHECKING:
