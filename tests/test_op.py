@@ -258,6 +258,9 @@ class TestIdentity:
         first = opsmith.op(name)(square)
         x = torch.randn(3, requires_grad=True)
         recorded = first(x)
+        overload = first.default.forward.overload
+        compiled = torch.compile(lambda v: first(v) + 1, backend="aot_eager", fullgraph=True)
+        compiled(x)
 
         def other(x: Tensor, shift: float = 1.0) -> Tensor:
             return x * 3 + shift
@@ -268,8 +271,11 @@ class TestIdentity:
         torch.testing.assert_close(
             getattr(torch.ops.opsmith_tests, second.__name__, second)(torch.ones(2)), second(torch.ones(2))
         )
-        with pytest.raises(RuntimeError, match="was declared again after this graph was recorded"):
+        with pytest.raises(RuntimeError, match=r"has been declared again since"):
             recorded.sum().backward()
+        for stale in (first, overload, compiled):
+            with pytest.raises(RuntimeError, match=r"has been declared again since"):
+                stale(x)
         x.grad = None
         second(x).sum().backward()
         torch.testing.assert_close(x.grad, torch.full((3,), 3.0))

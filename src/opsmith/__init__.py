@@ -1,8 +1,56 @@
-"""opsmith turns a kernel into a complete PyTorch operator."""
+"""opsmith turns a kernel into a complete PyTorch operator.
 
-from .errors import OpsmithError, OpsmithWarning
-from .op import Op, get, op
-from .samples import Cost, Sample
+What is public is imported when it is first used, not before: `opsmith --help` need not wait for torch, `opsmith doctor`
+answers where torch is broken, and `opsmith.ops` costs those who use it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .errors import OpsmithError, OpsmithWarning
+    from .op import Op, get, op
+    from .samples import Cost, Sample
 
 __version__ = "0.1.0"
 __all__ = ["Cost", "Op", "OpsmithError", "OpsmithWarning", "Sample", "get", "op"]
+
+_HOMES = {
+    "Cost": "samples",
+    "Op": "op",
+    "OpsmithError": "errors",
+    "OpsmithWarning": "errors",
+    "Sample": "samples",
+    "get": "op",
+    "op": "op",
+}
+
+
+class _Package(ModuleType):
+    """This module, with names that are looked up in their homes."""
+
+    def __getattr__(self, name: str) -> Any:
+        if home := _HOMES.get(name):
+            value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+            setattr(self, name, value)
+            return value
+        if not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}"):
+            return importlib.import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Importing the module opsmith.op binds it here as `op`, which is to be the function.
+        if _HOMES.get(name) == name and isinstance(value, ModuleType):
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *__all__})
+
+
+sys.modules[__name__].__class__ = _Package

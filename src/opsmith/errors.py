@@ -172,10 +172,13 @@ class OutGradientError(OpsmithError, RuntimeError):
 
 
 class RedeclaredError(OpsmithError, RuntimeError):
-    """A gradient was asked of a graph recorded before the op was declared again."""
+    """Something made before the op was declared again was used: the old Op, a graph it recorded, a compiled function."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"{name} was declared again after this graph was recorded. Run the forward pass once more.")
+        super().__init__(
+            f"{name} has been declared again since. Use the Op of the new declaration; a graph recorded before needs "
+            "its forward pass once more, and a function compiled before needs compiling."
+        )
 
 
 class RuntimeTierError(OpsmithError, ValueError):

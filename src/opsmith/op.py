@@ -124,6 +124,7 @@ class Op:
     def _close(self) -> None:
         for variant in (self.default, *self.variants.values()):
             variant.close()
+        self._direct, self._fast = False, self.default.forward.call  # which refuses now
         registry.pop(self.name, None)
 
     # --- calling ----------------------------------------------------------------------------------------------

@@ -87,10 +87,17 @@ class Operator:
         self.attachment = runtime.attach(self)
 
     def close(self) -> None:
-        """Takes the operator out of the dispatcher. Graphs that still hold it raise RedeclaredError."""
+        """Takes the operator out of the dispatcher. Whoever still holds it, a graph or a compiled function, is told so:
+        torch would follow its handle into memory that is now another operator's."""
         self.closed = True
+        self.call = self._refuse
+        self.overload._op = self._refuse
+        self.overload.redispatch = self._refuse  # type: ignore[method-assign]
         self.attachment.close()
         self.library._destroy()
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+        raise RedeclaredError(self.name)
 
     # --- forward ----------------------------------------------------------------------------------------------
 

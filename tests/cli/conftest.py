@@ -53,18 +53,6 @@ def run() -> Run:
     return run
 
 
-@pytest.fixture
-def write(tmp_path: Path) -> Callable[[str, str], Path]:
-    """write('mish.py', text) -> the path of a file of this test's own."""
-
-    def write(name: str, text: str) -> Path:
-        path = tmp_path / name
-        path.write_text(text)
-        return path
-
-    return write
-
-
 def flat(text: str) -> str:
     """The words, whatever the width they were wrapped to."""
     return " ".join(text.split())

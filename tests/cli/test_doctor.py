@@ -94,7 +94,6 @@ def test_doctor_proves_this_machine_and_answers_for_every_probe(run: Run) -> Non
         assert status[probe] == "ok", next(line for line in lines if line["probe"] == probe)
 
 
-@pytest.mark.xfail(reason="opsmith/__init__.py imports torch as soon as it is imported itself")
 def test_doctor_answers_where_torch_is_broken(run: Run, tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.13: cannot open shared object file')\n")
     done = run("doctor", "--json", "--require", "torch", PYTHONPATH=f"{tmp_path}{os.pathsep}{PACKAGES}")
@@ -208,10 +207,10 @@ def test_a_probe_that_hangs_is_ended_and_told_with_the_compiler_it_waits_for(
 ) -> None:
     started = time.monotonic()
     # Long enough for a process to import opsmith before it hangs.
-    lines = list(examine([patient("waits_for_a_compiler", 15), patient("ignores_sigterm", 15)]))
-    assert 15 < time.monotonic() - started < 25
+    lines = list(examine([patient("waits_for_a_compiler", 5), patient("ignores_sigterm", 5)]))
+    assert 5 < time.monotonic() - started < 15
     for line in lines:
-        assert (line.status, line.found) == ("broken", "did not answer within 15 s, and was ended")
+        assert (line.status, line.found) == ("broken", "did not answer within 5 s, and was ended")
     assert is_gone(pids / "compiler")
     assert is_gone(pids / "probe")
 

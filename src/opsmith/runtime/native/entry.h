@@ -13,11 +13,12 @@ class EntryKernel final : public c10::OperatorKernel {
 
   void operator()(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack* stack) {
     const Kernel* kernel = record_->kernels[device_].get();
-    if (kernel == nullptr || !takes(*kernel, *stack)) {
+    const Survey found = kernel == nullptr ? Survey{} : survey(*kernel, *stack);
+    if (!found.taken) {
       record_->twin.callBoxed(stack);
       return;
     }
-    if (kernel->contiguous && !all_contiguous_) make_contiguous(*kernel, *stack);
+    if (!found.contiguous) make_contiguous(*kernel, *stack);
     if (!kernel->positions.empty()) select(*kernel, *stack);
     // What a kernel calls of torch runs in the dtypes it was written for, also inside an autocast region.
     c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
@@ -25,19 +26,22 @@ class EntryKernel final : public c10::OperatorKernel {
   }
 
  private:
-  bool takes(const Kernel& kernel, const torch::jit::Stack& stack) {
-    bool taken = true;
-    bool contiguous = true;
+  struct Survey {
+    bool taken = false;      // whether the kernel can be entered from here
+    bool contiguous = true;  // whether its tensors are as it wants them
+  };
+
+  Survey survey(const Kernel& kernel, const torch::jit::Stack& stack) const {
+    Survey found{/*taken=*/true};
     std::optional<c10::Device> device;
     for_each_tensor(*record_, stack, [&](size_t position, const at::Tensor& tensor) {
       if (!device.has_value()) device = tensor.device();
-      taken &= *device == tensor.device();
+      found.taken &= *device == tensor.device();
       if (!kernel.contiguous || tensor.is_contiguous()) return;
-      contiguous = false;
-      taken &= !record_->arguments[position].mutated;
+      found.contiguous = false;
+      found.taken &= !record_->arguments[position].mutated;
     });
-    all_contiguous_ = contiguous;
-    return taken;
+    return found;
   }
 
   void make_contiguous(const Kernel& kernel, torch::jit::Stack& stack) {
@@ -59,7 +63,6 @@ class EntryKernel final : public c10::OperatorKernel {
 
   std::shared_ptr<Record> record_;
   size_t device_;
-  static inline thread_local bool all_contiguous_ = true;
 };
 
 }  // namespace opsmith

@@ -49,7 +49,7 @@ struct RecordedCall final : Node {
     std::lock_guard<std::mutex> lock(mutex_);
     const c10::OperatorHandle* backward = record->backward.get();
     TORCH_CHECK(!record->closed && backward != nullptr, record->name,
-                " was declared again after this graph was recorded. Run the forward pass once more.");
+                " has been declared again since this graph was recorded. Run the forward pass once more.");
 
     variable_list found(inputs.size());
     c10::List<bool> needs;
