@@ -172,7 +172,7 @@ class OutGradientError(OpsmithError, RuntimeError):
 
 
 class RedeclaredError(OpsmithError, RuntimeError):
-    """Something made before the op was declared again was used: the old Op, a graph it recorded, a compiled function."""
+    """Something made before the op was declared again was used: the old Op, its graph, a compiled function."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
