@@ -74,9 +74,10 @@ step = $(say) '$(1)'; SECONDS=0; $(2); echo "$(1): $$SECONDS s"
 
 .PHONY: test
 test: setup ## ruff, mypy and every test that needs no GPU
-	$(call step,ruff,$(VENV)/bin/ruff check --quiet)
+	$(call step,ruff,$(VENV)/bin/ruff check --quiet && $(VENV)/bin/ruff format --check --quiet)
 	$(call step,mypy,$(VENV)/bin/mypy --no-error-summary)
-	$(call step,pytest,$(VENV)/bin/pytest -n 2 --quiet --durations=10)
+	$(call step,pytest,$(VENV)/bin/pytest -n 2 --quiet --durations=10 -m 'not timing')
+	$(call step,pytest of times,$(VENV)/bin/pytest --quiet -m timing)
 
 .PHONY: demo
 demo: setup ## What opsmith does, in a minute
@@ -98,7 +99,7 @@ gpu: ## GPU tests and benchmarks by the python3 on PATH, installing nothing; JSO
 	@mkdir -p "$(OUT)"
 	@$(PYTHON) -m opsmith.cli doctor --json > "$(OUT)/doctor.json"
 	@$(PYTHON) -m pytest tests -m gpu -p no:cacheprovider
-	@if [[ -f benchmarks/run_gpu.py ]]; then $(PYTHON) benchmarks/run_gpu.py; fi
+	@$(PYTHON) benchmarks/run_gpu.py --json "$(OUT)/overhead_gpu.json"
 
 OLDEST_TORCH := 2.11.0
 OLDEST := build/compat/torch-$(OLDEST_TORCH)
@@ -111,6 +112,10 @@ build/compat/runtime-$(OLDEST_TORCH).so: $(NATIVE) $(OLDEST)/.unpacked
 	@$(CXX) -std=c++20 -O2 -fPIC -fvisibility=hidden -shared src/opsmith/runtime/native/runtime.cpp -o $@ \
 	  -isystem $(OLDEST)/torch/include -isystem $(OLDEST)/torch/include/torch/csrc/api/include \
 	  -L$(OLDEST)/torch/lib -Wl,--no-undefined -ltorch_cpu -lc10
+	@$(PY) -c 'import sys; sys.path.insert(0, "tests"); import native_kernels; print(native_kernels.SOURCE)' \
+	  > build/compat/kernels.cpp
+	@$(CXX) -std=c++20 -fPIC -fsyntax-only -DTORCH_TARGET_VERSION=0x020b000000000000 build/compat/kernels.cpp \
+	  -Isrc/opsmith/include -isystem $(OLDEST)/torch/include
 
 # Headers and the two libraries that the linker looks symbols up in; the rest of the wheel is not needed.
 $(OLDEST)/.unpacked: | setup

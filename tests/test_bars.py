@@ -12,6 +12,7 @@ import pytest
 
 from opsmith import runtime
 
+pytestmark = pytest.mark.timing
 ROOT = Path(__file__).parents[1]
 
 IMPORT = """

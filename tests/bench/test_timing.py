@@ -8,6 +8,8 @@ import pytest
 
 from opsmith.bench import Timing, time_together
 
+pytestmark = pytest.mark.timing
+
 
 def work(amount: int) -> int:
     """Something that takes `amount` times as long as work(1), however busy the machine."""

@@ -84,7 +84,7 @@ def _calibrate(function: Callable[[], object], seconds: float, wait: Callable[[]
     """How many calls last about `seconds`; warms up on the way."""
     repeats = 1
     while True:
-        taken = _round(function, repeats, wait) * repeats
+        taken = min(_round(function, repeats, wait) for _ in range(3)) * repeats  # the least disturbed of three
         if taken >= seconds / 2:
             return max(1, round(repeats * seconds / taken))
         repeats *= 4
