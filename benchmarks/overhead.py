@@ -88,6 +88,12 @@ def show(rows: list[dict[str, object]], title: str) -> None:
     Console().print(table)
 
 
+def write(path: Path, benchmark: str, rows: list[dict[str, object]], about: dict[str, str]) -> None:
+    versions = {"torch": torch.__version__, "python": platform.python_version(), "opsmith": opsmith.__version__}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"benchmark": benchmark, "about": {**about, **versions}, "rows": rows}, indent=1) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=60)
@@ -96,8 +102,7 @@ def main() -> None:
     rows = measure(options.rounds)
     show(rows, "Call overhead, CPU, 64 elements, one thread")
     if options.json:
-        about = {"torch": torch.__version__, "python": platform.python_version(), "machine": platform.machine()}
-        options.json.write_text(json.dumps({"benchmark": "overhead", "about": about, "rows": rows}, indent=1) + "\n")
+        write(options.json, "overhead", rows, {"machine": platform.machine()})
 
 
 if __name__ == "__main__":

@@ -3,40 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import sys
-import tempfile
 from pathlib import Path
 
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from overhead import rows_of, show
-from test_gpu import CUDA_SOURCE, square
+import native_kernels
+from overhead import rows_of, show, square, write
 
 import opsmith
 from opsmith import runtime
 from opsmith.bench import time_together
-from opsmith.kernels import NativeLibrary
-from opsmith.kernels.native import INCLUDE_DIRECTORY
-from opsmith.toolchain import compile_with_nvcc
-
-
-def library() -> NativeLibrary:
-    with tempfile.TemporaryDirectory() as directory:
-        source = Path(directory) / "square.cu"
-        source.write_text(CUDA_SOURCE)
-        path = compile_with_nvcc(
-            "opsmith_cuda_square", source, arch="sm_90", output="shared", abi="stable",
-            include_dirs=[INCLUDE_DIRECTORY], extra_flags=["-DUSE_CUDA"],
-        )  # fmt: skip
-        return NativeLibrary(path)
 
 
 def measure(rounds: int) -> list[dict[str, object]]:
-    kernels = library()
+    kernels = native_kernels.cuda_library()
     ops = {}
     for tier in ("native", "python"):
         with runtime.forced(tier):
@@ -64,13 +47,7 @@ def main() -> None:
     rows = measure(options.rounds)
     show(rows, f"Call overhead on the host of one {torch.cuda.get_device_name()}, 64 elements")
     if options.json:
-        about = {
-            "gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "python": platform.python_version(),
-        }  # fmt: skip
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(
-            json.dumps({"benchmark": "overhead_gpu", "about": about, "rows": rows}, indent=1) + "\n"
-        )
+        write(options.json, "overhead_gpu", rows, {"gpu": torch.cuda.get_device_name()})
 
 
 if __name__ == "__main__":

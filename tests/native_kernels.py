@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import functools
+import tempfile
+from pathlib import Path
 
 from opsmith.kernels import NativeLibrary
+from opsmith.kernels.native import INCLUDE_DIRECTORY
+from opsmith.toolchain import compile_with_nvcc
 
 SOURCE = r"""
 #include <opsmith/kernel.h>
@@ -87,6 +91,53 @@ OPSMITH_EXPORT(raises_kernel, raises)
 """
 
 
+CUDA_SOURCE = r"""
+#include <opsmith/kernel.h>
+#include <cuda_runtime.h>
+
+using torch::stable::Tensor;
+
+__global__ void square_kernel(const float* x, float* out, int64_t count) {
+  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < count; i += int64_t{gridDim.x} * blockDim.x) {
+    out[i] = x[i] * x[i];
+  }
+}
+
+Tensor square(Tensor x) {
+  STD_TORCH_CHECK(x.scalar_type() == torch::headeronly::ScalarType::Float, "square takes float32");
+  Tensor out = opsmith::empty_like(x);
+  if (x.numel() == 0) return out;
+  void* stream = nullptr;
+  opsmith::check(aoti_torch_get_current_cuda_stream(x.get_device_index(), &stream), "the current stream");
+  square_kernel<<<1024, 256, 0, static_cast<cudaStream_t>(stream)>>>(
+      static_cast<const float*>(x.data_ptr()), static_cast<float*>(out.data_ptr()), x.numel());
+  const cudaError_t status = cudaGetLastError();
+  STD_TORCH_CHECK(status == cudaSuccess, cudaGetErrorString(status));
+  return out;
+}
+
+OPSMITH_EXPORT(square_forward, square)
+"""
+
+
 @functools.cache
 def library() -> NativeLibrary:
     return NativeLibrary.build("opsmith_test_kernels", SOURCE)
+
+
+@functools.cache
+def cuda_library() -> NativeLibrary:
+    """CUDA_SOURCE compiled by nvcc for Hopper; works without a GPU."""
+    with tempfile.TemporaryDirectory() as directory:
+        source = Path(directory) / "square.cu"
+        source.write_text(CUDA_SOURCE)
+        path = compile_with_nvcc(
+            "opsmith_cuda_square",
+            source,
+            arch="sm_90",
+            output="shared",
+            abi="stable",
+            include_dirs=[INCLUDE_DIRECTORY],
+            extra_flags=["-DUSE_CUDA"],
+        )
+    return NativeLibrary(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import native_kernels
 import pytest
 import torch
 from torch import Tensor
@@ -13,61 +14,19 @@ from zoo import ZOO, declare
 import opsmith
 from opsmith import Op, errors
 from opsmith.checks import compare_samples
-from opsmith.kernels import NativeLibrary
-from opsmith.kernels.native import INCLUDE_DIRECTORY
-from opsmith.toolchain import compile_with_nvcc
 
 Fresh = Callable[[str], str]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("tier")]
-
-CUDA_SOURCE = r"""
-#include <opsmith/kernel.h>
-#include <cuda_runtime.h>
-
-using torch::stable::Tensor;
-
-__global__ void square_kernel(const float* x, float* out, int64_t count) {
-  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < count; i += int64_t{gridDim.x} * blockDim.x) {
-    out[i] = x[i] * x[i];
-  }
-}
-
-Tensor square(Tensor x) {
-  STD_TORCH_CHECK(x.scalar_type() == torch::headeronly::ScalarType::Float, "square takes float32");
-  Tensor out = opsmith::empty_like(x);
-  if (x.numel() == 0) return out;
-  void* stream = nullptr;
-  opsmith::check(aoti_torch_get_current_cuda_stream(x.get_device_index(), &stream), "the current stream");
-  square_kernel<<<1024, 256, 0, static_cast<cudaStream_t>(stream)>>>(
-      static_cast<const float*>(x.data_ptr()), static_cast<float*>(out.data_ptr()), x.numel());
-  const cudaError_t status = cudaGetLastError();
-  STD_TORCH_CHECK(status == cudaSuccess, cudaGetErrorString(status));
-  return out;
-}
-
-OPSMITH_EXPORT(square_forward, square)
-"""
 
 
 def square(x: Tensor) -> Tensor:
     return x * x
 
 
-@pytest.fixture(scope="session")
-def cuda_library(tmp_path_factory: pytest.TempPathFactory) -> NativeLibrary:
-    source = tmp_path_factory.mktemp("cuda") / "square.cu"
-    source.write_text(CUDA_SOURCE)
-    path = compile_with_nvcc(
-        "opsmith_cuda_square", source, arch="sm_90", output="shared", abi="stable",
-        include_dirs=[INCLUDE_DIRECTORY], extra_flags=["-DUSE_CUDA"],
-    )  # fmt: skip
-    return NativeLibrary(path)
-
-
 @pytest.fixture
-def native_square(fresh: Fresh, cuda_library: NativeLibrary) -> Op:
+def native_square(fresh: Fresh) -> Op:
     op = opsmith.op(fresh("cuda_square"))(square)
-    op.register_kernel("cuda", cuda_library.square_forward)
+    op.register_kernel("cuda", native_kernels.cuda_library().square_forward)
     return op
 
 
@@ -125,10 +84,10 @@ def test_work_goes_to_the_current_stream(native_square: Op) -> None:
 
 
 @pytest.mark.parametrize("with_kernel", [False, True])
-def test_captured_in_a_graph(fresh: Fresh, cuda_library: NativeLibrary, with_kernel: bool) -> None:
+def test_captured_in_a_graph(fresh: Fresh, with_kernel: bool) -> None:
     op = opsmith.op(fresh("captured"))(square)
     if with_kernel:
-        op.register_kernel("cuda", cuda_library.square_forward)
+        op.register_kernel("cuda", native_kernels.cuda_library().square_forward)
     x = torch.randn(100, device="cuda")
     op.prepare(x)
     graph = torch.cuda.CUDAGraph()
@@ -193,3 +152,20 @@ def test_training_lowers_the_loss(fresh: Fresh) -> None:
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.7 * losses[0]
+
+
+def test_a_backward_kernel_saves_what_it_names_and_nothing_else(fresh: Fresh) -> None:
+    op = opsmith.op(fresh("exp"))(_exp)
+    op.register_backward("cuda", lambda grads, output, *, needs: grads[0] * output)
+    x = torch.randn(1 << 20, device="cuda", requires_grad=True)
+    before = torch.cuda.memory_allocated()
+    result = op(x)
+    assert torch.cuda.memory_allocated() - before == x.nbytes, "the result, and nothing of x"
+    (gradient,) = torch.autograd.grad(result.sum(), x, create_graph=True)
+    torch.testing.assert_close(gradient.detach(), x.detach().exp())
+    with pytest.raises(RuntimeError, match="does not name x among its parameters"):
+        gradient.sum().backward()
+
+
+def _exp(x: Tensor) -> Tensor:
+    return torch.exp(x)

@@ -87,7 +87,10 @@ def _backward(backward: Operator, device: str) -> Part:
 def _second_gradient(op: Op) -> Part:
     if op.default.differentiable.written_gradient is not None:
         return Part("second gradient", "derived", "torch's operators in the written gradient")
-    return Part("second gradient", "derived", "the vjp of the reference's vjp")
+    tensors = {argument.name for argument in op.default.differentiable.signature.tensors}
+    unsaved = sorted({name for k in op.default.backward.kernels.values() for name in tensors - set(k.saves or tensors)})
+    needs = f"; outside torch.func only if the backward also names {', '.join(unsaved)}" if unsaved else ""
+    return Part("second gradient", "derived", f"the vjp of the reference's vjp{needs}")
 
 
 def _either(name: str, written: object, derived: str) -> Part:
