@@ -234,6 +234,13 @@ class TestReferences:
         ):
             op(torch.randn(3))
 
+    def test_that_returns_a_sparse_tensor(self, fresh: Fresh) -> None:
+        op = opsmith.op(fresh("sparse"))(square)
+        with pytest.raises(
+            errors.ReferenceResultError, match=r"strided tensors, as every op does, but returned sparse_coo"
+        ):
+            op(torch.eye(3).to_sparse())
+
     def test_that_raises_says_its_own_words(self, fresh: Fresh) -> None:
         def picky(x: Tensor) -> Tensor:
             raise ValueError("only on Sundays")

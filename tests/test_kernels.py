@@ -15,6 +15,9 @@ from torch import Tensor
 import opsmith
 from opsmith import Op, Sample, errors
 from opsmith.checks import compare_samples
+from opsmith.kernels import NativeLibrary
+from opsmith.kernels.native import INCLUDE_DIRECTORY
+from opsmith.toolchain import compile_shared_library
 
 Fresh = Callable[[str], str]
 pytestmark = pytest.mark.usefixtures("tier")
@@ -112,11 +115,21 @@ def test_a_cpp_kernel_in_place(fresh: Fresh) -> None:
     assert torch.autograd.gradcheck(lambda value: op(value.clone()), (leaf,))
 
 
-def test_a_kernel_that_raises_says_its_own_words(fresh: Fresh) -> None:
+@pytest.mark.parametrize("flags", [(), ("-static-libstdc++", "-static-libgcc")], ids=["shared", "static"])
+def test_a_kernel_that_raises_says_its_own_words(fresh: Fresh, flags: tuple[str, ...]) -> None:
+    """Also where the compiler links its own C++ runtime, across which an exception would kill the process."""
+    path = compile_shared_library(
+        "opsmith_raising",
+        text=native_kernels.SOURCE,
+        abi="stable",
+        include_dirs=[INCLUDE_DIRECTORY],
+        extra_ldflags=flags,
+    )
     op = opsmith.op(fresh("raises"))(square)
-    op.register_kernel("cpu", native_kernels.library().raises_kernel)
-    with pytest.raises(RuntimeError, match="the kernel's own words"):
-        op(torch.randn(3))
+    op.register_kernel("cpu", NativeLibrary(path).raises_kernel)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="the kernel's own words"):
+            op(torch.randn(3))
 
 
 def test_unknown_symbol_is_refused(fresh: Fresh) -> None:

@@ -136,7 +136,7 @@ class Plain(Reference):
             return None
         if kinds == (Kind.TENSOR,):
             if isinstance(returned, torch.Tensor):
-                return [returned]
+                return self._strided([returned])
             raise ReferenceResultError(self.name, self.function, "one Tensor", told(returned))
         listed = list(returned) if isinstance(returned, (tuple, list)) else None
         expected = "a list of Tensors" if self.signature.returns_list else f"{len(kinds)} Tensors"
@@ -144,7 +144,14 @@ class Plain(Reference):
             raise ReferenceResultError(self.name, self.function, expected, told(returned))
         if not self.signature.returns_list and len(listed) != len(kinds):
             raise ReferenceResultError(self.name, self.function, expected, f"{len(listed)}")
-        return listed
+        return self._strided(listed)
+
+    def _strided(self, results: list[torch.Tensor]) -> list[torch.Tensor]:
+        for result in results:
+            if result.layout is not torch.strided:
+                layout = str(result.layout).removeprefix("torch.")
+                raise ReferenceResultError(self.name, self.function, "strided tensors, as every op does,", layout)
+        return results
 
     def _packed(self, results: list[torch.Tensor]) -> Any:
         if self.signature.returns_list:

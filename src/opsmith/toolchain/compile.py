@@ -18,11 +18,13 @@ from .headers import included_files
 from .invoke import invoke
 
 CXX_STANDARD = "c++20"  # torch 2.13's own choice for extensions
-_CXX_FLAGS = ("-O3", "-fPIC", "-fvisibility=hidden", f"-std={CXX_STANDARD}", "-shared")
+# Some compilers link a C++ runtime of their own into each library. Its symbols stay inside: mixed with those of the
+# runtime that torch uses, even printing a number fails.
+_CXX_FLAGS = ("-O3", "-fPIC", "-fvisibility=hidden", f"-std={CXX_STANDARD}", "-shared", "-Wl,--exclude-libs,ALL")
 _NVCC_FLAGS = {
     "cubin": ("-cubin",),
     "object": ("-c", "-Xcompiler=-fPIC,-fvisibility=hidden"),
-    "shared": ("-shared", "-Xcompiler=-fPIC,-fvisibility=hidden"),
+    "shared": ("-shared", "-Xcompiler=-fPIC,-fvisibility=hidden", "-Xlinker=--exclude-libs=ALL"),
 }
 _NVCC_SUFFIXES = {"cubin": ".cubin", "object": ".o", "shared": ".so"}
 _COMPILED = {".o", ".a"}

@@ -13,6 +13,8 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include <exception>
+#include <string>
 #include <vector>
 
 namespace opsmith {
@@ -38,13 +40,30 @@ inline torch::stable::Tensor empty(const torch::stable::Tensor& like, const int6
   check(aoti_torch_get_device_type(like.get(), &device_type), "aoti_torch_get_device_type");
   check(aoti_torch_get_device_index(like.get(), &device_index), "aoti_torch_get_device_index");
   AtenTensorHandle handle = nullptr;
-  check(aoti_torch_empty_strided(
-      dimensions, sizes, strides.data(), dtype, device_type, device_index, &handle), "aoti_torch_empty_strided");
+  check(
+      aoti_torch_empty_strided(dimensions, sizes, strides.data(), dtype, device_type, device_index, &handle),
+      "aoti_torch_empty_strided");
   return torch::stable::Tensor(handle);
 }
 
 inline torch::stable::Tensor empty_like(const torch::stable::Tensor& like) {
   return empty(like, like.sizes().data(), like.dim());
+}
+
+// Runs a boxed kernel. What it throws ends here and is raised by torch, inside torch's own library: a C++ exception that
+// crosses from one copy of the C++ runtime into another (a compiler that links its own statically) kills the process.
+template <typename Boxed>
+void guarded(const char* name, Boxed&& boxed) {
+  std::string words;
+  try {
+    boxed();
+    return;
+  } catch (const std::exception& error) {
+    words = error.what();
+  } catch (...) {
+    words = "an exception that is no std::exception";
+  }
+  aoti_torch_check(false, name, __FILE__, __LINE__, words.c_str());
 }
 
 }  // namespace opsmith
@@ -54,5 +73,5 @@ inline torch::stable::Tensor empty_like(const torch::stable::Tensor& like) {
 #define OPSMITH_EXPORT(name, function)                                                                         \
   extern "C" __attribute__((visibility("default"))) void name(                                                 \
       StableIValue* stack, uint64_t inputs, uint64_t outputs) {                                                \
-    TORCH_BOX(&function)(stack, inputs, outputs);                                                              \
+    opsmith::guarded(#name, [&] { TORCH_BOX(&function)(stack, inputs, outputs); });                            \
   }
