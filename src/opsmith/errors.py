@@ -104,6 +104,16 @@ class ArgumentError(OpsmithError, TypeError):
         super().__init__(f"{name}: {what}.\n  Its signature is {schema}")
 
 
+class SharedMemoryError(OpsmithError, ValueError):
+    """Two arguments of an in-place op share memory that it changes."""
+
+    def __init__(self, name: str, first: str, second: str) -> None:
+        super().__init__(
+            f"{name}: {first} and {second} share memory, which the op changes: what it gives would depend on the order "
+            f"of its steps. Give it a copy: {second} = {second}.clone()."
+        )
+
+
 class DeviceMixError(OpsmithError, ValueError):
     """Tensors of one call are on different devices."""
 
@@ -172,12 +182,13 @@ class OutGradientError(OpsmithError, RuntimeError):
 
 
 class RedeclaredError(OpsmithError, RuntimeError):
-    """Something made before the op was declared again was used: the old Op, its graph, a compiled function."""
+    """Something made before the op, or its backward kernel, was declared again was used: the old Op, its graph, a
+    compiled function."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"{name} has been declared again since. Use the Op of the new declaration; a graph recorded before needs "
-            "its forward pass once more, and a function compiled before needs compiling."
+            f"{name}, or its backward kernel, has been declared again since. Use the Op of the new declaration; a "
+            "graph recorded before needs its forward pass once more, and a function compiled before needs compiling."
         )
 
 

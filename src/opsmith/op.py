@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ from .registration import exists
 from .runtime import autocast, execution
 from .samples import Cost, Sample
 from .schema import Kind, Signature, fits, infer, split_name
-from .variant import Variant
+from .variant import Registered, Variant
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -35,6 +36,7 @@ DEVICES = ("cpu", "cuda")
 LAYOUTS = ("contiguous", "strided")
 AUTOCAST_POLICIES = ("keep", "lower", "float32")
 DEFAULT = "default"
+REFERENCE = "reference"
 
 registry: dict[str, Op] = {}
 
@@ -102,12 +104,15 @@ class Op:
         self.samples: Callable[..., Iterator[Sample]] | None = None
         self.cost: Callable[..., Cost] | None = None
         self._chosen = _Chosen()
+        self._lock = threading.RLock()
+        self._kernels: dict[tuple[str, str, str], Registered] = {}
         self._written: list[Callable[[Variant], None]] = []
         self._replace_former()
         self._plain = Plain(function, self.signature, name)
         self.default = Variant(name, self._plain, autocast_policy)
-        # Where a call is nothing but the operator on positional arguments, it goes to torch with no detour.
-        self._direct = not self.default.inplace
+        # A call goes to torch with no detour where it is nothing but the operator on positional arguments. An in-place
+        # op always has one, any op while some thread is inside `using`.
+        self._detours = int(self.default.inplace)
         self._fast = self.default.forward.attachment.call
         registry[name] = self
 
@@ -124,26 +129,29 @@ class Op:
     def _close(self) -> None:
         for variant in (self.default, *self.variants.values()):
             variant.close()
-        self._direct, self._fast = False, self.default.forward.call  # which refuses now
+        self._detours, self._fast = self._detours + 1, self.default.forward.call  # which refuses now
         registry.pop(self.name, None)
 
     # --- calling ----------------------------------------------------------------------------------------------
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         try:
-            if kwargs or not self._direct or is_compiling():
+            if kwargs or self._detours or is_compiling():
                 return self.variant_in_use()(args, kwargs)
             return self._fast(*args)
-        except (RuntimeError, TypeError) as error:
+        except (RuntimeError, TypeError, AttributeError) as error:
             explained = self._explain(error, args, kwargs)
             if explained is None:
                 raise
             raise explained from error
 
     def _explain(self, error: Exception, args: Sequence[Any], kwargs: dict[str, Any]) -> OpsmithError | None:
-        """Why the dispatcher cannot have taken these arguments, or None if they fit the schema."""
+        """Why these arguments cannot have been taken, or None if that is not what went wrong."""
         if isinstance(error, OpsmithError):
             return None
+        binding = any(word in str(error) for word in ("Declaration: ", "Schema: "))  # of the dispatcher's own errors
+        if isinstance(error, RuntimeError) and not binding:
+            return self._device_mix(args, kwargs)
         schema = self.schema
         arguments = self.signature.arguments
         positional = [argument for argument in arguments if not argument.keyword_only]
@@ -169,12 +177,24 @@ class Op:
                 return ArgumentError(
                     self.name, schema, f"argument {argument.name!r} takes {argument.type}, not {told}{hint}"
                 )
-        values = [given.get(argument.name, argument.default) for argument in arguments]
+        return self._device_mix(args, kwargs)
+
+    def _device_mix(self, args: Sequence[Any], kwargs: dict[str, Any]) -> OpsmithError | None:
         try:
-            execution.check_one_device(self.name, arguments, values)
+            execution.check_one_device(self.name, self.signature.arguments, self.signature.bind_call(args, kwargs))
         except OpsmithError as mixed:
             return mixed
+        except (TypeError, AttributeError):
+            return None
         return None
+
+    def _bound(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """Every argument in order, for a road that does not lead through the dispatcher."""
+        try:
+            return self.signature.bind_call(args, kwargs)
+        except TypeError as error:
+            explained = self._explain(error, args, kwargs)
+            raise explained or error from None
 
     @property
     def schema(self) -> str:
@@ -183,11 +203,11 @@ class Op:
     @property
     def kernels(self) -> dict[str, dict[str, Kernel]]:
         """{device: {name: kernel}}."""
-        found: dict[str, dict[str, Kernel]] = {device: {} for device in DEVICES}
+        found: dict[str, dict[str, Kernel]] = {}
         for variant in (self.default, *self.variants.values()):
             for device, kernel in variant.forward.kernels.items():
-                found[device].setdefault(kernel.name, kernel)
-        return {device: kernels for device, kernels in found.items() if kernels}
+                found.setdefault(device, {}).setdefault(kernel.name, kernel)
+        return found
 
     @property
     def inline(self) -> Callable[..., Any]:
@@ -195,7 +215,7 @@ class Op:
         return self._inline
 
     def _inline(self, *args: Any, **kwargs: Any) -> Any:
-        values = self.signature.bind(args, kwargs)
+        values = self._bound(args, kwargs)
         return self.inline_like_call(autocast.cast_where_enabled(self.default.forward, values))
 
     def inline_like_call(self, args: Sequence[Any]) -> Any:
@@ -212,24 +232,33 @@ class Op:
         if kernel not in self.variants and kernel != DEFAULT:
             self._variant(kernel)
         before = self._chosen.kernel
-        self._chosen.kernel = None if kernel == DEFAULT and kernel not in self.variants else kernel
+        self._chosen.kernel = None if kernel == DEFAULT else kernel
+        self._detour(1)
         try:
             yield self
         finally:
+            self._detour(-1)
             self._chosen.kernel = before
+
+    def _detour(self, change: int) -> None:
+        with self._lock:
+            self._detours += change
 
     def prepare(self, *args: Any, **kwargs: Any) -> Op:
         """Compiles and checks everything a call with these arguments needs, gradient included, by running it once on
         copies: before a CUDA graph is captured, before a server takes requests."""
-        values = self.signature.bind(args, kwargs)
-        copies = [
-            value.detach().clone().requires_grad_(value.requires_grad) if isinstance(value, torch.Tensor) else value
-            for value in values
-        ]
+        values = self._bound(args, kwargs)
+        tensors = self.signature.flatten(values)
+        copies = [None if t is None else t.detach().clone().requires_grad_(t.requires_grad) for t in tensors]
+        variant = self.variant_in_use()
+        if variant.inplace:
+            with torch.no_grad():
+                scratch = [None if t is None else t.detach().clone() for t in tensors]
+                variant.forward.call_arranged(self.signature.unflatten(values, scratch))
         with torch.enable_grad():
-            results = execution.as_list(self.variant_in_use().differentiable.call_arranged(copies))
-            targets = [result for result in results if result.requires_grad]
-            leaves = [value for value in copies if isinstance(value, torch.Tensor) and value.requires_grad]
+            returned = variant.differentiable.call_arranged(self.signature.unflatten(values, copies))
+            targets = [result for result in execution.as_list(returned) if result.requires_grad]
+            leaves = [tensor for tensor in copies if tensor is not None and tensor.requires_grad]
             if targets and leaves:
                 torch.autograd.grad(targets, leaves, [torch.ones_like(r) for r in targets], allow_unused=True)
         return self
@@ -251,8 +280,8 @@ class Op:
         function.
 
         Tensors arrive contiguous unless layout='strided'. A Python kernel may return NotImplemented for arguments it
-        does not take: then the reference runs. Several kernels for one device are kept by name; the first is the
-        default and `using` picks another. Without fn, a decorator."""
+        does not take: then the reference runs. Several kernels for one device are kept by name, and `using` picks one;
+        the default is the one without a name, else the first. Without fn, a decorator."""
         self._check_device(device)
         if layout not in LAYOUTS:
             raise RegistrationError(self.name, f"layout={layout!r} is not one of {', '.join(LAYOUTS)}")
@@ -261,8 +290,7 @@ class Op:
             return self._decorator(lambda f: self.register_kernel(device, f, layout=layout, name=name))
         if not callable(fn) and not isinstance(fn, NativeFunction):
             raise RegistrationError(self.name, f"a kernel is a function of the op's arguments, not {_told(fn)}")
-        for variant in self._variants_for(device, name):
-            variant.set_kernel(device, fn, layout, name or DEFAULT)
+        self._register(Registered("forward", device, fn, layout, name or DEFAULT))
         return fn
 
     def register_backward(
@@ -283,15 +311,19 @@ class Op:
         self._check_kernel_name(name)
         if fn is None:
             return self._decorator(lambda f: self.register_backward(device, f, layout=layout, name=name, saves=saves))
-        for variant in self._variants_for(device, name):
-            variant.set_backward_kernel(device, fn, layout, name or DEFAULT, saves)
+        self._register(Registered("backward", device, fn, layout, name or DEFAULT, saves))
         return fn
 
     def register_autograd(
         self, backward: Callable[..., Any], /, *, setup_context: Callable[..., Any] | None = None
     ) -> None:
         """The gradient written in torch's operators, as torch.library.register_autograd takes it."""
-        if self.default.backward.kernels:
+        if any(argument.is_tensor and argument.keyword_only for argument in self.signature.arguments):
+            raise RegistrationError(
+                self.name, "register_autograd knows no gradient for a keyword-only tensor; make it positional, or "
+                "write the gradient with register_backward"
+            )  # fmt: skip
+        if any(direction == "backward" for direction, _, _ in self._kernels):
             raise RegistrationError(
                 self.name, "its gradient is written by register_backward already; use one of the two"
             )
@@ -331,14 +363,15 @@ class Op:
         return list(self.samples(device, dtype))
 
     def _check_device(self, device: str) -> None:
+        self.default.forward.check_open()
         if device not in DEVICES:
             raise RegistrationError(self.name, f"device={device!r} is not one of {', '.join(DEVICES)}")
 
     def _check_kernel_name(self, name: str | None) -> None:
-        if name is not None and (not name.isidentifier() or name in (DEFAULT, "reference")):
+        if name is not None and (not name.isidentifier() or name in (DEFAULT, REFERENCE)):
             raise RegistrationError(
                 self.name, f"name={name!r} is not a name for a kernel: letters, digits and underscores, and neither "
-                f"{DEFAULT!r} nor 'reference'"
+                f"{DEFAULT!r} nor {REFERENCE!r}"
             )  # fmt: skip
 
     def _decorator(self, register: Callable[[Any], Any]) -> Callable[[Function], Function]:
@@ -350,31 +383,54 @@ class Op:
 
     def _write(self, part: Callable[[Variant], None]) -> None:
         """Gives a written part to every variant, also to those that a kernel registered later brings."""
-        for variant in (self.default, *self.variants.values()):
-            part(variant)
-        self._written.append(part)
+        self.default.forward.check_open()
+        with self._lock:
+            for variant in (self.default, *self.variants.values()):
+                part(variant)
+            self._written.append(part)
 
-    def _variants_for(self, device: str, name: str | None) -> list[Variant]:
-        """Where a kernel goes: to the op itself if it is the device's first or bears its default's name, and, if it has
-        a name, to the variant that `using` picks by it."""
-        default = self.default.forward.kernels.get(device)
-        chosen: list[Variant] = []
-        if default is None or default.name == (name or DEFAULT):
-            chosen.append(self.default)
-        if name is not None:
-            chosen.append(self._variant(name, create=True))
-        return chosen or [self.default]
+    def _register(self, given: Registered) -> None:
+        """Puts a kernel where it is asked for: in the variant of its name, in the op itself if it is the default, and
+        in the variants of other names that have none of their own for that device."""
+        with self._lock:
+            if given.name != DEFAULT:
+                self._variant(given.name, create=True)
+            default_before = self._default_for(given.direction, given.device)
+            self._kernels[given.direction, given.device, given.name] = given
+            try:
+                if self._default_for(given.direction, given.device) is given:
+                    self.default.set(given)
+                for name, variant in self.variants.items():
+                    if self._kernel_for(name, given.direction, given.device) is given:
+                        variant.set(given)
+            except Exception:
+                if default_before is not given:
+                    del self._kernels[given.direction, given.device, given.name]
+                raise
+
+    def _default_for(self, direction: str, device: str) -> Registered | None:
+        unnamed = self._kernels.get((direction, device, DEFAULT))
+        named = (each for each in self._kernels.values() if (each.direction, each.device) == (direction, device))
+        return unnamed or next(named, None)
+
+    def _kernel_for(self, name: str, direction: str, device: str) -> Registered | None:
+        """What `using(name)` runs: the kernel of that name, else the default."""
+        if name == REFERENCE:
+            return None
+        return self._kernels.get((direction, device, name)) or self._default_for(direction, device)
 
     def _variant(self, name: str, create: bool = False) -> Variant:
-        if name not in self.variants:
-            if not create and name != "reference":
-                known = [DEFAULT, "reference", *self.variants]
-                raise UnknownKernelError(self.name, name, known)
-            self.variants[name] = Variant(f"{self.name}__{name}", self._plain, self.autocast)
-            for part in self._written:
-                part(self.variants[name])
-            self._direct = False
-        return self.variants[name]
+        with self._lock:
+            if name not in self.variants:
+                if not create and name != REFERENCE:
+                    raise UnknownKernelError(self.name, name, [DEFAULT, REFERENCE, *self.variants])
+                self.variants[name] = Variant(f"{self.name}__{name}", self._plain, self.autocast)
+                for part in self._written:
+                    part(self.variants[name])
+                for direction, device in itertools.product(("forward", "backward"), DEVICES):
+                    if given := self._kernel_for(name, direction, device):
+                        self.variants[name].set(given)
+            return self.variants[name]
 
     # --- identity ---------------------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ import torch
 from torch._functorch.eager_transforms import enable_inplace_requires_grad
 from torch.autograd.graph import _engine_run_backward
 
-from .errors import RandomReferenceError, UnsavedInputError, described
-from .purity import RandomState
+from .errors import RandomReferenceError, UnsavedInputError
+from .purity import Audit, RandomState
 from .reference import Plain, Reference
 from .schema import flatten, unflatten
 from .tensors import is_placeholder, settle
@@ -44,18 +44,17 @@ class Vjp(Reference):
 
     def run(self, *args: Any) -> Any:
         grads, inputs, needs = self.split(args)
-        with autograd_restored(), torch.enable_grad(), self._no_random_numbers(inputs):
-            return self._pullback(grads, inputs, needs, differentiable=False)
+        with torch.inference_mode(False), autograd_restored(), torch.enable_grad():
+            return self._without_random_numbers(inputs, lambda: self._pullback(grads, inputs, needs, False))
 
     def composite(self, *args: Any) -> Any:
         grads, inputs, needs = self.split(args)
-        with torch.enable_grad(), enable_inplace_requires_grad(True), self._no_random_numbers(inputs):
-            return self._pullback(grads, inputs, needs, differentiable=True)
+        with torch.enable_grad(), enable_inplace_requires_grad(True):
+            return self._without_random_numbers(inputs, lambda: self._pullback(grads, inputs, needs, True))
 
     def transformed(self, *args: Any) -> Any:
         grads, inputs, needs = self.split(args)
-        with self._no_random_numbers(inputs):
-            return self._transformed_pullback(grads, inputs, needs)
+        return self._without_random_numbers(inputs, lambda: self._transformed_pullback(grads, inputs, needs))
 
     def fake(self, *args: Any) -> Any:
         _, inputs, needs = self.split(args)
@@ -67,7 +66,7 @@ class Vjp(Reference):
         ]
 
     def _pullback(
-        self, grads: list[torch.Tensor | None], inputs: Sequence[Any], needs: list[bool], *, differentiable: bool
+        self, grads: list[torch.Tensor | None], inputs: Sequence[Any], needs: list[bool], differentiable: bool
     ) -> list[torch.Tensor]:
         arguments = self.of.signature.arguments
         tensors = self._available(inputs)
@@ -134,8 +133,13 @@ class Vjp(Reference):
             )
         return tensors
 
-    @contextlib.contextmanager
-    def _no_random_numbers(self, inputs: Sequence[Any]) -> Iterator[None]:
+    def _without_random_numbers(
+        self, inputs: Sequence[Any], pull: Callable[[], list[torch.Tensor]]
+    ) -> list[torch.Tensor]:
+        """What `pull` returns, refused if the reference draws random numbers: what it drew then is not to be had again.
+
+        Generators that have moved only raise the suspicion, for another thread may have drawn from them; a second run
+        that watches the reference settles it."""
         plain: Reference = self
         while isinstance(plain, Vjp):
             plain = plain.of
@@ -143,17 +147,22 @@ class Vjp(Reference):
         if plain.audit is not None and plain.audit.random is not None:
             raise RandomReferenceError(plain.name, plain.audit.random)
         if torch._C._len_torch_dispatch_stack():  # A tracer holds no real generator state to look at.
-            yield
-            return
+            return pull()
         state = RandomState(flatten(self.of.signature.arguments, inputs))
-        yield
+        found = pull()
         if state.has_changed():
-            raise RandomReferenceError(plain.name, described(plain.function))
+            with Audit(plain.name, plain.function, []) as audit:
+                pull()
+            if audit.random is not None:
+                raise RandomReferenceError(plain.name, audit.random)
+        return found
 
 
 def _leaf(tensor: torch.Tensor, needed: bool, differentiable: bool) -> torch.Tensor:
     """What stands for an input while its gradient is taken. A tensor given twice must be two leaves; one whose gradient
     will be differentiated in turn must keep its history and its tangent: a view has both."""
+    if tensor.is_inference() and not torch.is_inference_mode_enabled():
+        tensor = tensor.clone()  # which autograd may keep
     leaf = tensor.view_as(tensor) if differentiable else tensor.detach()
     return leaf.requires_grad_() if needed and not leaf.requires_grad else leaf
 

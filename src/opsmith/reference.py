@@ -17,7 +17,7 @@ from torch.compiler import is_compiling
 from .errors import ReferenceResultError, UndeclaredMutationError, described
 from .purity import Audit, RandomState
 from .schema import Argument, Kind, Signature, flatten, unflatten
-from .tensors import on_meta, settle, told, version_of
+from .tensors import contiguous_clone, on_meta, settle, told, version_of
 
 SMALL = 1 << 20  # bytes of inputs that any reference can be run on without a thought for memory
 
@@ -122,7 +122,10 @@ class Plain(Reference):
                 torch.cuda.empty_cache()
             finally:
                 state.restore()
-        return self.fake(*on_meta(self.signature, args))
+        try:
+            return self.fake(*on_meta(self.signature, args))
+        except Exception:  # A reference that looks at values, which meta tensors do not have.
+            return self.run(*args)
 
     def _named(self, args: Sequence[Any]) -> list[tuple[Argument, Any]]:
         """Each flattened tensor with its argument."""
@@ -170,7 +173,7 @@ class Functional(Plain):
         mutated = [index for index, argument in enumerate(inplace.signature.arguments) if argument.mutated]
 
         def function(*args: Any) -> Any:
-            copied = [value.clone() if index in mutated else value for index, value in enumerate(args)]
+            copied = [contiguous_clone(value) if index in mutated else value for index, value in enumerate(args)]
             inplace(*copied)
             changed = tuple(copied[index] for index in mutated)
             return changed[0] if len(changed) == 1 else changed

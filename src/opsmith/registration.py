@@ -7,6 +7,7 @@ one without touching the dispatcher again.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -119,7 +120,9 @@ class Operator:
         """Tensors like those the operator must return for these real arguments; those on meta stand for the call's
         device."""
         if self.written_fake is not None:
-            return self.fake(*on_meta(self.signature, args))
+            # A fake that asks torch.library for a context, as one of a size that depends on values does, has none here.
+            with contextlib.suppress(Exception):
+                return self.fake(*on_meta(self.signature, args))
         return self.reference.expected(*args)
 
     def redispatch(self, keyset: torch._C.DispatchKeySet, args: Sequence[Any]) -> Any:
@@ -154,8 +157,7 @@ class Operator:
     def call_backward(
         self, grads: list[Any], inputs: Sequence[Any], results: list[Any], needs: list[bool]
     ) -> list[torch.Tensor]:
-        if self.closed:
-            raise RedeclaredError(self.name)
+        self.check_open()
         assert self.backward is not None
         if self.signature.returns_list:
             return self.backward.overload(grads, *inputs, results, needs)  # type: ignore[no-any-return]
@@ -163,7 +165,12 @@ class Operator:
 
     # --- parts written by the author --------------------------------------------------------------------------
 
+    def check_open(self) -> None:
+        if self.closed:
+            raise RedeclaredError(self.name)
+
     def set_kernel(self, kernel: Kernel) -> None:
+        self.check_open()
         self.kernels[kernel.device] = kernel
         self.attachment.update()
 

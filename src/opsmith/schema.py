@@ -132,9 +132,6 @@ class Signature:
         count = len(self.results)
         return ("output",) if count == 1 else tuple(f"output_{index}" for index in range(count))
 
-    def position(self, name: str) -> int:
-        return next(index for index, argument in enumerate(self.arguments) if argument.name == name)
-
     def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Every argument in order, with the defaults the dispatcher left out filled in."""
         if len(args) == len(self.arguments):
@@ -143,6 +140,16 @@ class Signature:
         for argument in self.arguments[len(args) :]:
             filled.append(kwargs.get(argument.name, argument.default))
         return tuple(filled)
+
+    def bind_call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """The same for a call that has not come through the dispatcher. TypeError where it does not fit."""
+        names = [argument.name for argument in self.arguments]
+        positional = sum(not argument.keyword_only for argument in self.arguments)
+        unknown, twice = set(kwargs) - set(names), set(kwargs) & set(names[: len(args)])
+        missing = [a.name for a in self.arguments[len(args) :] if a.name not in kwargs and not a.has_default]
+        if len(args) > positional or unknown or twice or missing:
+            raise TypeError("the arguments do not fit the signature")
+        return self.bind(args, kwargs)
 
     def positional(self) -> Signature:
         """The same with every argument positional and required: how a kernel is called."""
@@ -249,6 +256,8 @@ def infer(function: Callable[..., Any], name: str, mutates_args: Sequence[str] =
         arguments.append(_argument(name, function, parameter, hints, parameter.name in mutates_args))
     for unknown in sorted(set(mutates_args) - {argument.name for argument in arguments}):
         raise SignatureError(name, function, f"mutates_args names {unknown!r}, which is not one of its parameters")
+    if any(argument.name == "out" for argument in arguments):
+        raise SignatureError(name, function, "a parameter cannot be called 'out', for `op(..., out=)` is the op's own")
     if not any(argument.is_tensor for argument in arguments):
         raise SignatureError(name, function, "it takes no tensor: an operator needs at least one")
 

@@ -23,6 +23,21 @@ def settle(results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> l
     return settled
 
 
+def contiguous_clone(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def overlap(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether two tensors share an element. Two strided views that interleave count as apart."""
+    if first.numel() == 0 or second.numel() == 0 or storage_of(first) != storage_of(second):
+        return False
+    if first.data_ptr() == second.data_ptr():
+        return True
+    if not (first.is_contiguous() and second.is_contiguous()):
+        return False
+    return first.data_ptr() < second.data_ptr() + second.nbytes and second.data_ptr() < first.data_ptr() + first.nbytes
+
+
 def is_placeholder(tensor: torch.Tensor | None) -> bool:
     """Whether a tensor has a shape and no memory: what stands for an input that a backward kernel did not ask for."""
     if tensor is None or type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided:
@@ -33,7 +48,8 @@ def is_placeholder(tensor: torch.Tensor | None) -> bool:
 
 
 def placeholder(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of the same shape, dtype and device that holds no memory; computing with it raises."""
+    """A tensor of the same shape, dtype and device that holds no memory. Nothing may compute with it: it is handed to
+    the backward operator alone, whose reference refuses it by is_placeholder."""
     empty = torch.empty_strided(tensor.shape, (0,) * tensor.ndim, dtype=tensor.dtype, device=tensor.device)
     empty.untyped_storage().resize_(0)
     return empty

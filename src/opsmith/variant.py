@@ -11,16 +11,38 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.compiler import is_compiling
 
-from .errors import InPlaceGradientError, KernelResultError, OutGradientError, RegistrationError, described
+from .errors import (
+    InPlaceGradientError,
+    KernelResultError,
+    OutGradientError,
+    RegistrationError,
+    SharedMemoryError,
+    described,
+)
 from .kernels import Kernel, NativeFunction
 from .pullback import Vjp
 from .reference import Functional, Out, Plain, Reference
 from .registration import Operator
 from .schema import Argument, Kind, Signature, flatten
+from .tensors import contiguous_clone, overlap
+
+
+@dataclass(frozen=True, eq=False)
+class Registered:
+    """A kernel as its author gave it."""
+
+    direction: str  # "forward" or "backward"
+    device: str
+    function: Callable[..., Any] | NativeFunction
+    layout: str
+    name: str
+    saves: Sequence[str] | None = None
 
 
 class Variant:
@@ -76,9 +98,11 @@ class Variant:
 
     def _call_inplace(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         signature = self.forward.signature
-        values = signature.bind(args, kwargs)
+        values = signature.bind_call(args, kwargs)
         mutated = [value for argument, value in zip(signature.arguments, values, strict=True) if argument.mutated]
         tensors = flatten(signature.arguments, values)
+        if len(tensors) > 1 and not is_compiling():
+            _refuse_overlap(self.name, signature, values)
         if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
             assert self.functional is not None
             copies = [
@@ -109,9 +133,15 @@ class Variant:
     # --- kernels ----------------------------------------------------------------------------------------------
 
     def set_autocast(self, device: str, policy: str | torch.dtype) -> None:
-        self.forward.set_autocast(device, policy)
-        if self.functional is not None:
-            self.functional.set_autocast(device, policy)
+        for operator in (self.forward, self.functional, self.out):
+            if operator is not None:
+                operator.set_autocast(device, policy)
+
+    def set(self, given: Registered) -> None:
+        if given.direction == "forward":
+            self.set_kernel(given.device, given.function, given.layout, given.name)
+        else:
+            self.set_backward_kernel(given.device, given.function, given.layout, given.name, given.saves)
 
     def set_kernel(self, device: str, fn: Callable[..., Any] | NativeFunction, layout: str, name: str) -> None:
         kernel = _kernel(name, device, fn, layout, self.forward.signature)
@@ -120,7 +150,7 @@ class Variant:
             mutated = [i for i, argument in enumerate(self.forward.signature.arguments) if argument.mutated]
 
             def function(*args: Any) -> Any:
-                copied = [value.clone() if index in mutated else value for index, value in enumerate(args)]
+                copied = [contiguous_clone(v) if index in mutated else v for index, v in enumerate(args)]
                 if kernel.function(*copied) is NotImplemented:
                     return NotImplemented
                 changed = tuple(copied[index] for index in mutated)
@@ -154,6 +184,17 @@ class Variant:
         kernel.saves = names
         self.backward.set_kernel(kernel)
         self.differentiable.backward_replaced()
+
+
+def _refuse_overlap(name: str, signature: Signature, values: Sequence[Any]) -> None:
+    """An op that changes a tensor must not be given it, or its memory, a second time: what the other argument holds
+    would then depend on how far the op has come, and on whether a gradient is recorded."""
+    tensors = [(a, t) for a, v in zip(signature.arguments, values, strict=True) for t in flatten([a], [v])]
+    for index, (argument, tensor) in enumerate(tensors):
+        for other, second in tensors[:index]:
+            if (argument.mutated or other.mutated) and tensor is not None and second is not None:
+                if overlap(tensor, second):
+                    raise SharedMemoryError(name, other.name, argument.name)
 
 
 class Needs:
@@ -197,7 +238,7 @@ def _kernel(
         return fn(*args[:positional], **dict(zip(keywords, args[positional:], strict=True)))
 
     function.__wrapped__ = fn  # type: ignore[attr-defined]
-    function.__name__ = fn.__name__
+    function.__name__ = getattr(fn, "__name__", repr(fn))
     return Kernel(name, device, function, layout)
 
 
@@ -219,7 +260,7 @@ def _saved_names(
         if not parameters or parameters[0].name != "grads" or keyword != ["needs"]:
             raise RegistrationError(
                 op_name, f"a backward kernel is `def _(grads, ..., *, needs)`, but {described(fn)} is "
-                f"`def {fn.__name__}{inspect.signature(fn)}`"
+                f"`def {getattr(fn, '__name__', fn)}{inspect.signature(fn)}`"
             )  # fmt: skip
         saves = [p.name for p in parameters[1:] if p.kind is not p.KEYWORD_ONLY]
     for name in saves:
@@ -257,7 +298,7 @@ def _python_backward(
         return _needed(tensors, values, grouped, entries)
 
     function.__wrapped__ = fn  # type: ignore[attr-defined]
-    function.__name__ = fn.__name__
+    function.__name__ = getattr(fn, "__name__", repr(fn))
     return function
 
 
@@ -272,13 +313,24 @@ def _native_backward(
 ) -> Kernel:
     grads = 1 if forward.returns_list else len(forward.results)
     positions = [*range(grads), *_positions(forward, names), len(backward.arguments) - 1]
-    taken = Signature(tuple(backward.arguments[position] for position in positions), backward.results)
+    first_result = grads + len(forward.arguments)
+    arguments = [backward.arguments[position] for position in positions]
+    arguments = [
+        _kept_result(a) if first_result <= p < positions[-1] else a for p, a in zip(positions, arguments, strict=True)
+    ]
+    taken = Signature(tuple(arguments), backward.results)
     operator = fn.as_operator(taken.schema)
 
     def function(*args: Any) -> Any:
         return operator.call(*[args[position] for position in positions])
 
     return Kernel(name, device, function, layout, native=fn, operator=operator, positions=tuple(positions))
+
+
+def _kept_result(argument: Argument) -> Argument:
+    """A result that a kernel names is always there."""
+    bare = argument.type.replace("?", "")
+    return replace(argument, type=bare, kind=Kind(bare))
 
 
 def _positions(forward: Signature, names: Sequence[str]) -> list[int]:

@@ -25,11 +25,14 @@ def cast(operator: Operator, device: str, args: Sequence[Any]) -> Sequence[Any]:
         return args
     target = torch.get_autocast_dtype(device) if policy == "lower" else torch.float32 if policy == "float32" else policy
     assert isinstance(target, torch.dtype)
-    tensors = [
-        tensor.to(target) if tensor is not None and _eligible(tensor, device) else tensor
-        for tensor in flatten(operator.signature.arguments, args)
-    ]
-    return unflatten(operator.signature.arguments, args, tensors)
+    cast_args: list[Any] = []
+    for argument, value in zip(operator.signature.arguments, args, strict=True):
+        if argument.is_tensor and not argument.mutated:  # what is written is the tensor itself, not a copy of it
+            tensors = flatten([argument], [value])
+            tensors = [t.to(target) if t is not None and _eligible(t, device) else t for t in tensors]
+            (value,) = unflatten([argument], [value], tensors)
+        cast_args.append(value)
+    return cast_args
 
 
 def cast_where_enabled(operator: Operator, args: Sequence[Any]) -> Sequence[Any]:

@@ -1,4 +1,4 @@
-"""How an operator runs on a device: its kernel where there is one, else its reference. The Python twin of entry.cpp."""
+"""How an operator runs on a device: its kernel where there is one, else its reference. The twin of native/entry.h."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def execute(operator: Operator, args: Sequence[Any]) -> Any:
     device, contiguous = _survey(tensors)
     if device is None:
         device = check_one_device(operator.name, operator.signature.arguments, args)
-    kernel = operator.kernels.get(device.type)
+    kernel = operator.kernels.get(device.type) if device is not None else None
     if kernel is None:
         return operator.reference.run(*args)
     taken = args
     if not contiguous and kernel.layout == "contiguous":
         taken = operator.signature.unflatten(args, [_contiguous(tensor) for tensor in tensors])
     function = kernel.function
-    if not kernel.checked and not _capturing(device):
+    if not kernel.checked and device is not None and not _capturing(device):
         function = functools.partial(checked_call, operator, kernel)
     if _autocast_enabled():
         with torch._C._DisableAutocast():
@@ -73,15 +73,15 @@ def _contiguous(tensor: torch.Tensor | None) -> torch.Tensor | None:
     return tensor.contiguous()
 
 
-def check_one_device(name: str, arguments: Sequence[Argument], args: Sequence[Any]) -> torch.device:
-    """The device all tensors are on. A 0-dim CPU tensor may accompany tensors of another device, as in torch."""
+def check_one_device(name: str, arguments: Sequence[Argument], args: Sequence[Any]) -> torch.device | None:
+    """The device all tensors are on; None where no tensor is given. A 0-dim CPU tensor may accompany tensors of another
+    device, as in torch."""
     device: torch.device | None = None
     for tensor in flatten(arguments, args):
         if tensor is None:
             continue
         if device is None or (device.type == "cpu" and tensor.device.type != "cpu"):
             device = tensor.device
-    assert device is not None
     for tensor in flatten(arguments, args):
         if tensor is not None and tensor.device != device and not (tensor.ndim == 0 and tensor.device.type == "cpu"):
             raise DeviceMixError(name, _places(arguments, args))
@@ -138,11 +138,16 @@ def check_results(operator: Operator, kernel: Kernel, args: Sequence[Any], retur
             if mine != theirs:
                 told = (tuple(mine), tuple(theirs)) if aspect == "shape" else (mine, theirs)
                 raise wrong(f"{name} has {aspect} {told[0]}, the reference's {told[1]}")
-        if result.numel() and result.stride() != model.stride():
+        if result.numel() and _strides(result) != _strides(model):
             raise wrong(f"{name} has strides {result.stride()}, the reference's {model.stride()}")
         if result.untyped_storage()._cdata in memory:
             raise wrong(f"{name} shares memory with an input or another result")
         memory.add(result.untyped_storage()._cdata)
+
+
+def _strides(tensor: torch.Tensor) -> list[int]:
+    """The strides that matter: those of dimensions with more than one element."""
+    return [stride for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1]
 
 
 def as_list(returned: Any) -> list[Any]:

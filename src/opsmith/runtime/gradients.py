@@ -1,8 +1,9 @@
 """Gradient recording in Python: what an operator does on the Autograd key. The twin of native/gradients.h.
 
-Four cases, in this order: an input carries a tangent (the reference runs in the open, and torch's operators carry it
-on); nothing needs a gradient (straight down); the operator has no backward operator of its own (the reference in the
-open again); else a node is recorded that keeps what the backward operator takes and calls it.
+Five cases, in this order: an input carries a tangent (the reference runs in the open, and torch's operators carry it
+on); nothing needs a gradient (straight down); the author wrote the gradient in torch's operators (theirs is recorded);
+the operator has no backward operator of its own (the reference in the open again); else a node is recorded that keeps
+what the backward operator takes and calls it.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
-from ..errors import UnsavedInputError
+from ..errors import KernelResultError, RedeclaredError, UnsavedInputError
 from ..schema import Kind, flatten, unflatten
-from ..tensors import placeholder
+from ..tensors import is_placeholder, placeholder
 from .execution import as_list, execute
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._len_torch_function_stack
 _grad_enabled = torch.is_grad_enabled
+_unpack_dual = torch._VF._unpack_dual
 _transforms_active = torch._C._are_functorch_transforms_active
 
 # The Python types that stand for a schema type with no conversion left for the dispatcher to do.
@@ -42,7 +44,7 @@ _PLAIN_DEVICES = (torch._C.DispatchKey.CPU, torch._C.DispatchKey.CUDA)
 
 def kernel(operator: Operator, keyset: torch._C.DispatchKeySet, args: tuple[Any, ...]) -> Any:
     tensors = operator.signature.flatten(args)
-    if forward_ad._current_level >= 0 and has_tangent(tensors):
+    if has_tangent(tensors):
         return operator.open(*args)
     if not (torch.is_grad_enabled() and any([t is not None and t.requires_grad for t in tensors])):  # noqa: C419
         return below(operator, keyset, args)
@@ -90,11 +92,15 @@ def direct(operator: Operator) -> Callable[..., Any]:
         kernel = operator.kernels.get(args[first].device.type)
         if kernel is None or not kernel.checked or operator.written_gradient is not None:
             return call(*args)
-        if _grad_enabled():
-            for position in positions:
-                if args[position].requires_grad:
-                    tensors = [args[each] for each in positions]
-                    return _Recorded.apply(operator, None, args, *tensors)  # type: ignore[attr-defined]
+        needs_grad = False
+        for position in positions:
+            tensor = args[position]
+            if tensor.is_conj() or tensor.is_neg():  # lazily: the dispatcher does what is put off before a kernel reads
+                return call(*args)
+            needs_grad = needs_grad or tensor.requires_grad
+        if needs_grad and _grad_enabled():
+            tensors = [args[each] for each in positions]
+            return _Recorded.apply(operator, None, args, *tensors)  # type: ignore[attr-defined]
         return execute(operator, args)
 
     return function
@@ -117,20 +123,27 @@ def bump_versions(operator: Operator, keyset: torch._C.DispatchKeySet, args: Seq
 
 
 def has_tangent(tensors: Sequence[torch.Tensor | None]) -> bool:
-    return any(t is not None and forward_ad.unpack_dual(t, level=0).tangent is not None for t in tensors)
+    # forward_ad's own count of levels is not kept by what dynamo compiles, but then a mode or a transform is about.
+    if forward_ad._current_level < 0 and not (_dispatch_modes() or _transforms_active()):
+        return False
+    strided = (tensor for tensor in tensors if tensor is not None and tensor.layout is torch.strided)
+    return any(_unpack_dual(tensor, level=0)[1] is not None for tensor in strided)
 
 
 def _kept(
     operator: Operator, args: Sequence[Any], tensors: Sequence[torch.Tensor | None], results: Sequence[torch.Tensor]
-) -> Sequence[torch.Tensor | None]:
-    """What the backward operator will be given: every input and no result, or what the device's backward kernel names
-    and shapes for the rest. Under a transform or a tracer every input is kept, for there the derived parts of the
-    backward may be asked too."""
+) -> tuple[tuple[str, ...] | None, Sequence[torch.Tensor | None], Sequence[torch.Tensor | None]]:
+    """What a call keeps for its backward: (what the device's backward kernel names, or None; inputs; results).
+
+    That is every input and no result where the backward is derived, else what the kernel names, and of the other inputs
+    a shape. Under a transform or a tracer every input is kept, for there the derived parts of the backward may be
+    asked too."""
     if operator.keeps_every_input:
-        return tensors
-    names = operator.saved_names(next(tensor.device.type for tensor in tensors if tensor is not None))
+        return None, tensors, ()
+    device = next(tensor.device.type for tensor in tensors if tensor is not None)
+    names = operator.saved_names(device)
     if names is None:
-        return tensors
+        return None, tensors, ()
     kept_results: list[torch.Tensor | None]
     if operator.signature.returns_list:
         kept_results = [*results] if "outputs" in names else [None] * len(results)
@@ -138,14 +151,14 @@ def _kept(
         result_names = operator.signature.result_names
         kept_results = [result if name in names else None for name, result in zip(result_names, results, strict=True)]
     if torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active():
-        return [*tensors, *kept_results]
+        return names, tensors, kept_results
     unsaved: Any = _Unsaved
     with torch.enable_grad():
         kept_inputs = [
             tensor if tensor is None or name in names else unsaved.apply(operator.name, name, tensor)
             for name, tensor in zip(_owners(operator, args), tensors, strict=True)
         ]
-    return [*kept_inputs, *kept_results]
+    return names, kept_inputs, kept_results
 
 
 def _owners(operator: Operator, args: Sequence[Any]) -> list[str]:
@@ -184,25 +197,57 @@ class _Recorded(_SingleLevelFunction):
         if keyset is None:
             returned = execute(operator, args)
         else:
-            returned = below(operator, keyset, operator.signature.unflatten(args, tensors))
+            returned = _at_lower_levels(operator, keyset, operator.signature.unflatten(args, tensors))
         results = (returned,) if type(returned) is torch.Tensor else as_list(returned)
-        ctx.save_for_backward(*_kept(operator, args, tensors, results))
-        ctx.call = operator, operator.signature.without_tensors(args), len(tensors)
+        names, inputs, kept_results = _kept(operator, args, tensors, results)
+        # A shape without memory is no saved tensor: a hook that packs those would read it.
+        shapes = {} if names is None else {i: t for i, t in enumerate(inputs) if is_placeholder(t)}
+        saved = [None if index in shapes else tensor for index, tensor in enumerate(inputs)] if shapes else inputs
+        ctx.save_for_backward(*saved, *kept_results)
+        present = None if all(tensor is not None for tensor in tensors) else [t is not None for t in tensors]
+        ctx.call = operator, operator.signature.without_tensors(args), len(tensors), names, shapes, present
         ctx.set_materialize_grads(False)
         _mark_discrete(ctx, results)
         return tuple(returned) if operator.signature.returns_list else returned
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[Any, ...]:
-        operator, args, count = ctx.call
-        needs = _asked_for(ctx)
+        operator, args, count, names, shapes, present = ctx.call
+        needs = _asked_for(ctx, present)
         if not any(needs) or all(grad is None for grad in grads):
             return (None,) * (3 + len(needs))
         saved = ctx.saved_tensors
-        inputs = operator.signature.unflatten(args, saved[:count])
+        tensors = [shapes.get(index, tensor) for index, tensor in enumerate(saved[:count])]
+        if names is not None:
+            _check_same_kernel(operator, tensors, names)
         results = list(saved[count:]) or [None] * len(grads)
-        found = iter(operator.call_backward(list(grads), inputs, results, needs))
-        return (None, None, None, *[next(found) if needed else None for needed in needs])
+        inputs = operator.signature.unflatten(args, tensors)
+        found = operator.call_backward(list(grads), inputs, results, needs)
+        check_count(operator.name, len(found), sum(needs))
+        left = iter(found)
+        return (None, None, None, *[next(left) if needed else None for needed in needs])
+
+
+def _at_lower_levels(operator: Operator, keyset: Any, args: Sequence[Any]) -> Any:
+    """The call below autograd, from within an autograd.Function, which has switched gradients off. That is meant for
+    its own level; the levels of a transform below it must go on recording."""
+    if not torch._C._are_functorch_transforms_active():
+        return below(operator, keyset, args)
+    with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
+        return below(operator, keyset, args)
+
+
+def _check_same_kernel(operator: Operator, tensors: Sequence[torch.Tensor | None], names: tuple[str, ...]) -> None:
+    device = next(tensor.device.type for tensor in tensors if tensor is not None)
+    if operator.saved_names(device) != names:
+        raise RedeclaredError(operator.name)
+
+
+def check_count(name: str, given: int, asked: int) -> None:
+    if given != asked:
+        raise KernelResultError(
+            f"{name}_backward", "of the backward", f"{given} gradients for {asked} that were asked for"
+        )
 
 
 def _mark_discrete(ctx: Any, results: Sequence[torch.Tensor]) -> None:
@@ -212,13 +257,15 @@ def _mark_discrete(ctx: Any, results: Sequence[torch.Tensor]) -> None:
             return
 
 
-def _asked_for(ctx: Any) -> list[bool]:
+def _asked_for(ctx: Any, present: list[bool] | None) -> list[bool]:
     """Which of the recorded tensors this backward wants a gradient of: those that require one, less those that
-    torch.autograd.grad(inputs=...) leaves out."""
+    torch.autograd.grad(inputs=...) leaves out. `present`: which tensors were there at all, for torch keeps no edge for
+    one that was not."""
     needs = list(ctx.needs_input_grad[3:])
     if sum(needs) < 2:
         return needs
-    for index, (node, _) in enumerate(ctx.next_functions[-len(needs) :]):
+    there = [index for index in range(len(needs)) if present is None or present[index]]
+    for index, (node, _) in zip(there, ctx.next_functions[-len(there) :], strict=True):
         if needs[index] and node is not None:
             with contextlib.suppress(RuntimeError):  # which is torch's answer for a leaf that was asked for
                 needs[index] = torch._C._will_engine_execute_node(node)
@@ -239,7 +286,7 @@ class _Written(_SingleLevelFunction):
     @staticmethod
     def forward(ctx: Any, operator: Operator, keyset: Any, args: Sequence[Any], *tensors: torch.Tensor | None) -> Any:
         values = operator.signature.unflatten(args, tensors)
-        returned = below(operator, keyset, values)
+        returned = _at_lower_levels(operator, keyset, values)
         ctx.call = operator, operator.signature.without_tensors(args)
         written = operator.written_gradient
         assert written is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ _LETTERS = {
     Kind.VALUE: "v",
 }
 _SLOTS = {"cpu": 0, "cuda": 1}
+_serial = itertools.count()
 _CASTS = {"keep": 0, "lower": 1}
 
 
@@ -82,6 +84,12 @@ class Attachment:
         self.call = operator.call
         self._library = library
         self._entered: set[str] = set()
+        self._told: dict[
+            Any, Any
+        ] = {}  # what C++ was told last: a graph knows the saves it was recorded with by identity
+        self._operators: list[
+            Any
+        ] = []  # every C++ kernel C++ was told of: another thread may be in one that is replaced
         self._autocast: set[str] = set()
         self._private = torch.library.Library(NAMESPACE, "FRAGMENT")
         arguments = operator.signature.arguments
@@ -99,7 +107,7 @@ class Attachment:
 
     def _define(self, role: str, function: Any, key: str) -> str:
         """A private operator of the same schema, for C++ to call Python by."""
-        base = f"{role}__{self._operator.name.replace('::', '__')}"
+        base = f"{role}_{next(_serial)}__{self._operator.name.replace('::', '__')}"
         self._private.define(self._operator.signature.schema(base))
         bind = self._operator.signature.bind
         self._private.impl(base, lambda *args, **kwargs: function(*bind(args, kwargs)), key)
@@ -107,8 +115,10 @@ class Attachment:
 
     def update(self) -> None:
         operator = self._operator
+        if operator.closed:
+            return
         if operator.backward is not None:
-            self._library.call("set_backward", self._handle, operator.backward.name)
+            self._tell("set_backward", operator.backward.name)
             for device in _SLOTS:
                 self._update_saves(device)
         for device, kernel in operator.kernels.items():
@@ -125,7 +135,14 @@ class Attachment:
         arguments = "".join("01"[argument.name in names] for argument in signature.arguments)
         taken = {argument.name for argument in signature.arguments}
         kept = "".join("01"[name in names and name not in taken] for name in results)
-        self._library.call("set_saves", self._handle, _SLOTS[device], arguments, kept)
+        self._tell("set_saves", _SLOTS[device], arguments, kept)
+
+    def _tell(self, name: str, *arguments: Any) -> None:
+        """A setting that C++ keeps, unless it has it already."""
+        key = (name, arguments[0]) if len(arguments) > 1 else name
+        if self._told.get(key) != arguments:
+            self._told[key] = arguments
+            self._library.call(name, self._handle, *arguments)
 
     def _update_kernel(self, device: str, kernel: Kernel) -> None:
         if kernel.operator is None:
@@ -135,6 +152,8 @@ class Attachment:
         if device not in self._entered:
             self._entered.add(device)
             self._library.call("enter", self._handle, _SLOTS[device])
+        if kernel.operator not in self._operators:
+            self._operators.append(kernel.operator)
         positions = kernel.positions or ()
         array = (ctypes.c_size_t * len(positions))(*positions)
         name = kernel.operator.name if kernel.checked else None

@@ -18,8 +18,10 @@ class AutocastKernel final : public c10::OperatorKernel {
     if (policy != nullptr && policy->cast != Cast::keep) {
       const at::ScalarType target =
           policy->cast == Cast::lower ? at::autocast::get_autocast_dtype(type) : policy->dtype;
-      replace_tensors(*record_, *stack, [&](size_t, const at::Tensor& tensor) {
-        return tensor.scalar_type() == target ? tensor : at::autocast::cached_cast(target, tensor, type);
+      replace_tensors(*record_, *stack, [&](size_t position, const at::Tensor& tensor) {
+        // What is written is the tensor itself, not a copy of it.
+        const bool as_it_is = tensor.scalar_type() == target || record_->arguments[position].mutated;
+        return as_it_is ? tensor : at::autocast::cached_cast(target, tensor, type);
       });
     }
     const c10::DispatchKeySet autocast{c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA};

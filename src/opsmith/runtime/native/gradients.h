@@ -16,14 +16,20 @@ using torch::autograd::variable_list;
 // std::shared_ptr<Node> in torch 2.11, c10::intrusive_ptr<Node> in 2.13.
 using NodePointer = decltype(std::declval<Node&>().getptr());
 
-// A shape without memory, in the place of an input that the backward kernel did not ask for. Computing with it raises.
-inline at::Tensor placeholder(const at::Tensor& tensor) {
-  c10::Storage nothing(c10::Storage::use_byte_size_t(), 0, at::DataPtr(nullptr, tensor.device()), nullptr, false);
-  at::Tensor shape = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(nothing), c10::DispatchKeySet(tensor.device().is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU),
-      tensor.dtype());
-  const std::vector<int64_t> strides(tensor.dim(), 0);
-  shape.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), strides);
+// What is kept of an input that the backward kernel did not ask for. No SavedVariable: hooks that pack those would read it.
+struct Shape {
+  std::vector<int64_t> sizes;
+  caffe2::TypeMeta dtype;
+  c10::Device device;
+};
+
+// A tensor of that shape with no memory. It is handed to the backward operator alone, whose reference refuses it.
+inline at::Tensor placeholder(const Shape& kept) {
+  c10::Storage nothing(c10::Storage::use_byte_size_t(), 0, at::DataPtr(nullptr, kept.device), nullptr, false);
+  const c10::DispatchKey key = kept.device.is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
+  at::Tensor shape = at::detail::make_tensor<c10::TensorImpl>(std::move(nothing), c10::DispatchKeySet(key), kept.dtype);
+  const std::vector<int64_t> strides(kept.sizes.size(), 0);
+  shape.unsafeGetTensorImpl()->set_sizes_and_strides(kept.sizes, strides);
   return shape;
 }
 
@@ -33,9 +39,11 @@ struct RecordedCall final : Node {
   std::vector<c10::IValue> values;    // an entry an argument; for a list of tensors its length, for a tensor nothing
   std::vector<SavedVariable> inputs;  // the tensors among the arguments, flattened
   std::vector<bool> defined;          // whether inputs[i] was there at all
-  std::vector<bool> unsaved;          // whether inputs[i] is a placeholder
+  std::vector<std::optional<Shape>> shapes;  // what is kept of inputs[i] where it is not saved
   std::vector<SavedVariable> results; // flattened
   std::vector<bool> keeps_result;
+  std::optional<size_t> device;  // of the call
+  const Saves* saves = nullptr;  // what the device's backward kernel asked for when this was recorded
 
   std::string name() const override { return record->name + "_backward"; }
 
@@ -48,8 +56,9 @@ struct RecordedCall final : Node {
   variable_list apply(variable_list&& grads) override {
     std::lock_guard<std::mutex> lock(mutex_);
     const c10::OperatorHandle* backward = record->backward.get();
-    TORCH_CHECK(!record->closed && backward != nullptr, record->name,
-                " has been declared again since this graph was recorded. Run the forward pass once more.");
+    const bool same_kernel = !device.has_value() || record->saves[*device].get() == saves;
+    TORCH_CHECK(!record->closed && backward != nullptr && same_kernel, record->name,
+                ", or its backward kernel, has been declared again since. Run the forward pass once more.");
 
     variable_list found(inputs.size());
     c10::List<bool> needs;
@@ -76,6 +85,10 @@ struct RecordedCall final : Node {
     backward->callBoxed(&stack);
 
     std::vector<at::Tensor> returned = stack.back().toTensorVector();
+    size_t asked = 0;
+    for (size_t i = 0; i < inputs.size(); ++i) asked += needs[i];
+    TORCH_CHECK(returned.size() == asked, record->name, "_backward returned ", returned.size(), " gradients for ", asked,
+                " that were asked for");
     size_t next = 0;
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (needs[i]) found[i] = std::move(returned.at(next++));
@@ -103,11 +116,11 @@ struct RecordedCall final : Node {
     auto unpacked = [&]() -> at::Tensor {
       const size_t i = next++;
       if (!defined[i]) return at::Tensor();
-      at::Tensor tensor = inputs[i].unpack();
-      if (unsaved[i] && next_edge(i).is_valid()) {
+      if (!shapes[i].has_value()) return inputs[i].unpack();
+      at::Tensor tensor = placeholder(*shapes[i]);
+      if (next_edge(i).is_valid()) {
         // In its input's place in the graph, so that a second gradient comes upon it and is refused; without that it would
         // silently miss a term.
-        tensor = tensor.detach();
         torch::autograd::impl::set_gradient_edge(tensor, next_edge(i));
       }
       return tensor;
@@ -212,6 +225,8 @@ class GradientKernel final : public c10::OperatorKernel {
       if (first) {
         const std::optional<size_t> slot = device_slot(tensor.device().type());
         saves = slot.has_value() ? record_->saves[*slot].get() : nullptr;
+        node.device = slot;
+        node.saves = saves;
         first = false;
       }
       plain &= !tensor.key_set().has_any(kWrapped);
@@ -222,15 +237,19 @@ class GradientKernel final : public c10::OperatorKernel {
       const Argument& argument = record_->arguments[position];
       node.defined.push_back(tensor.defined());
       if (!tensor.defined()) {
-        node.unsaved.push_back(false);
+        node.shapes.emplace_back();
         node.inputs.emplace_back();
         edges.emplace_back();
         return;
       }
       const bool whole = saves == nullptr || !plain || saves->arguments[position];
-      const at::Tensor kept = !whole ? placeholder(tensor) : argument.inert ? tensor.detach() : tensor;
-      node.unsaved.push_back(!whole);
-      node.inputs.emplace_back(kept, /*is_output=*/false);
+      if (whole) {
+        node.shapes.emplace_back();
+        node.inputs.emplace_back(argument.inert ? tensor.detach() : tensor, /*is_output=*/false);
+      } else {
+        node.shapes.push_back(Shape{tensor.sizes().vec(), tensor.dtype(), tensor.device()});
+        node.inputs.emplace_back();
+      }
       const bool variable = !argument.inert && tensor.requires_grad();
       edges.push_back(variable ? torch::autograd::impl::gradient_edge(tensor) : torch::autograd::Edge());
     };

@@ -57,7 +57,8 @@ inline std::optional<size_t> device_slot(c10::DeviceType type) {
 }
 
 // Parts may be replaced while other threads call the operator: each part is swapped in whole, and old ones are kept until
-// the record goes, so that a reader never holds a part that is freed.
+// the record goes, so that a reader never holds a part that is freed. (The operators that handles lead to are kept by the
+// Python side, runtime/native.py.)
 template <typename Part>
 class Replaceable {
  public:

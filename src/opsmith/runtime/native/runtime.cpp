@@ -4,6 +4,7 @@
 // reference, a check, a message) it is an operator too, called by its handle.
 
 #include <cstring>
+#include <mutex>
 
 #include "autocast.h"
 #include "entry.h"
@@ -37,6 +38,8 @@ c10::OperatorHandle find(const char* name) { return c10::Dispatcher::singleton()
 // Runs `body`; false and a message in opsmith_last_error where it throws.
 template <typename Body>
 bool guarded(Body&& body) {
+  static std::mutex one_at_a_time;  // Python calls these functions without its lock.
+  std::lock_guard<std::mutex> lock(one_at_a_time);
   try {
     body();
     return true;
