@@ -84,7 +84,9 @@ def test_gradients_under_inference_mode(fresh: Fresh) -> None:
     compiled(torch.full((3,), 0.3))
     with torch.inference_mode():
         x = torch.full((3,), 0.3)
-        torch.testing.assert_close(func.grad(lambda a: op(a).sum())(x).clone(), x.cos())
+        # What torch's own operators give here; in torch 2.11 that is zero, in 2.13 the gradient.
+        expected = func.grad(lambda a: a.sin().sum())(x)
+        torch.testing.assert_close(func.grad(lambda a: op(a).sum())(x).clone(), expected.clone())
         torch.testing.assert_close(compiled(x).clone(), x.cos())
 
 
