@@ -129,8 +129,8 @@ def test_builders_killed_while_the_compiler_runs_leave_no_litter_that_grows(
         assert child.process.returncode == -signal.SIGKILL
         assert not list((cache_dir / "artifacts").iterdir())
         left.append(len(list((cache_dir / "work").iterdir())))
-    # Each swept its predecessor's. A compiler that outlives its builder may write there while it is swept; then the next
-    # builder does it.
+    # Each swept its predecessor's. A compiler that outlives its builder may write there while it is swept; then the
+    # next builder does it.
     assert max(left) <= 2
     library = build()
     assert toolchain.load_library(library).answer() == 42
