@@ -129,9 +129,7 @@ def test_builders_killed_while_the_compiler_runs_leave_no_litter_that_grows(
         assert child.process.returncode == -signal.SIGKILL
         assert not list((cache_dir / "artifacts").iterdir())
         left.append(len(list((cache_dir / "work").iterdir())))
-    # Each swept its predecessor's. A compiler that outlives its builder may write there while it is swept; then the
-    # next builder does it.
-    assert max(left) <= 2
+    assert left == [1] * 8  # each swept its predecessor's, though its compiler may still have been writing there
     library = build()
     assert toolchain.load_library(library).answer() == 42
     assert files_under(cache_dir / "work") == files_under(cache_dir / "locks") == files_under(temporary) == []

@@ -240,7 +240,7 @@ class Store:
                 try:
                     if lock is None or lock.effective:
                         for path in self.work.glob(f"{key}.*"):
-                            shutil.rmtree(path, ignore_errors=True)
+                            _remove_in_use(path)
                 finally:
                     if lock is not None:
                         lock.release()
@@ -252,6 +252,16 @@ def _writing() -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreUnwritable(error.strerror or str(error)) from error
+
+
+def _remove_in_use(directory: Path) -> None:
+    """Remove a directory that a compiler may still write to, having outlived its builder: a file that appears between
+    the listing and the removal is met by the next attempt."""
+    for _ in range(5):
+        shutil.rmtree(directory, ignore_errors=True)
+        if not directory.exists():
+            return
+        time.sleep(0.01)
 
 
 def _keep_only(work: Path, filenames: Sequence[str]) -> None:
