@@ -35,7 +35,10 @@ def execute(operator: Operator, args: Sequence[Any]) -> Any:
     function = kernel.function
     if not kernel.checked and device is not None and not _capturing(device):
         function = functools.partial(checked_call, operator, kernel)
-    if _autocast_enabled():
+    if device is not None and device.type == "cuda" and device.index != torch.cuda.current_device():
+        with torch.cuda.device(device), torch._C._DisableAutocast():  # of several GPUs, the tensors' own
+            returned = function(*taken)
+    elif _autocast_enabled():
         with torch._C._DisableAutocast():
             returned = function(*taken)
     else:

@@ -1,6 +1,8 @@
 // How a call reaches a C++ kernel on its device without Python. The twin of execution.py.
 #pragma once
 
+#include <c10/core/DeviceGuard.h>
+
 #include "record.h"
 
 namespace opsmith {
@@ -22,6 +24,7 @@ class EntryKernel final : public c10::OperatorKernel {
     if (!kernel->positions.empty()) select(*kernel, *stack);
     // What a kernel calls of torch runs in the dtypes it was written for, also inside an autocast region.
     c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    const c10::OptionalDeviceGuard on_their_device(found.device);  // of several GPUs, the tensors' own
     kernel->operator_handle.callBoxed(stack);
   }
 
@@ -29,6 +32,7 @@ class EntryKernel final : public c10::OperatorKernel {
   struct Survey {
     bool taken = false;      // whether the kernel can be entered from here
     bool contiguous = true;  // whether its tensors are as it wants them
+    std::optional<c10::Device> device;  // the GPU they are on
   };
 
   Survey survey(const Kernel& kernel, const torch::jit::Stack& stack) const {
@@ -41,6 +45,7 @@ class EntryKernel final : public c10::OperatorKernel {
       found.contiguous = false;
       found.taken &= !record_->arguments[position].mutated;
     });
+    if (device.has_value() && device->is_cuda()) found.device = device;
     return found;
   }
 
