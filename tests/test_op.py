@@ -44,13 +44,11 @@ class TestMeaning:
     def test_results_are_contiguous_whatever_the_input(
         self, shape: list[int], seed: int, step: int, offset: int
     ) -> None:
-        with opsmith.runtime.forced("native" if opsmith.runtime.tier() == "native" else "python"):
-            op = opsmith.get("opsmith_tests::module_level")
         generator = torch.Generator().manual_seed(seed)
         wide = torch.randn([offset + step * size for size in shape], generator=generator)
         x = wide[tuple(slice(offset, None, step) for _ in shape)]
         x = x.permute(torch.randperm(x.ndim, generator=generator).tolist())
-        result = op(x, 3.0)
+        result = module_level(x, 3.0)
         assert result.is_contiguous()
         torch.testing.assert_close(result, (x * 3.0).contiguous(), rtol=0, atol=0)
         assert result.numel() == 0 or result.data_ptr() != x.data_ptr()
