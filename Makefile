@@ -98,8 +98,9 @@ gpu: export OUT := $(OUT)
 gpu: ## GPU tests and benchmarks by the python3 on PATH, installing nothing; JSON goes to $OUT (build/gpu)
 	@mkdir -p "$(OUT)"
 	@$(PYTHON) -m opsmith.cli doctor --json > "$(OUT)/doctor.json"
-	@$(PYTHON) -m pytest tests -m gpu -p no:cacheprovider
+	@$(PYTHON) -m pytest tests -m gpu -p no:cacheprovider -n 8 -q
 	@$(PYTHON) benchmarks/run_gpu.py --json "$(OUT)/overhead_gpu.json"
+	@$(PYTHON) benchmarks/pointwise.py --device cuda --json "$(OUT)/pointwise_h200.json"
 
 OLDEST_TORCH := 2.11.0
 OLDEST := build/compat/torch-$(OLDEST_TORCH)

@@ -11,7 +11,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import native_kernels
-from overhead import rows_of, show, square, write
+from overhead import GENERATED, rows_of, show, square, write
 
 import opsmith
 from opsmith import runtime
@@ -25,6 +25,8 @@ def measure(rounds: int) -> list[dict[str, object]]:
         with runtime.forced(tier):
             ops[tier] = opsmith.op(f"overhead_gpu::{tier}")(square)
         ops[tier].register_kernel("cuda", kernels.square_forward)
+    with runtime.forced("native"):
+        ops[GENERATED] = opsmith.pointwise("overhead_gpu::generated")(square)
     x = torch.randn(64, device="cuda")
     leaf = torch.randn(64, device="cuda", requires_grad=True)
     for op in ops.values():

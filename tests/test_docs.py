@@ -1,14 +1,27 @@
-"""What the README shows is what the tested files say: code by marker, figures from committed rows."""
+"""What the pages show is what the tested files say: code by marker, figures from committed rows.
+
+    .venv/bin/python tests/test_docs.py
+
+writes the quotes and tables of every page anew.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import textwrap
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+OP_PAGES = sorted((ROOT / "src" / "opsmith" / "ops").glob("*/README.md"))
+
+QUOTE = re.compile(r"<!-- (\S+\.py) \[(\w+)\] -->\n```python\n(.*?)\n```", re.DOTALL)
+TABLE = re.compile(r"<!-- (benchmarks/results/(\w+?)_\w+\.json)((?: \w+)*) -->\n((?:\|.*\n)*)")
 
 
 def region(path: str, marker: str) -> str:
@@ -18,37 +31,103 @@ def region(path: str, marker: str) -> str:
     return textwrap.dedent("\n".join(lines[first + 1 : last])).strip()
 
 
-def overhead_table(path: str) -> str:
-    rows = json.loads((ROOT / path).read_text())["rows"]
+def overhead_table(rows: list[dict], names: Sequence[str]) -> list[str]:
     cases = dict.fromkeys(row["case"] for row in rows)
     found = {(row["case"], row["tier"]): f"{row['ratio']:.2f}" for row in rows}
     lines = ["| | C++ | Python twin |", "|---|---|---|"]
-    lines += [f"| {case} | {found[case, 'native']} | {found[case, 'python']} |" for case in cases]
-    return "\n".join(lines)
+    return lines + [f"| {case} | {found[case, 'native']} | {found[case, 'python']} |" for case in cases]
 
 
-def test_code_in_the_readme_is_quoted() -> None:
-    quotes = re.findall(r"<!-- (\S+\.py) \[(\w+)\] -->\n```python\n(.*?)\n```", README, re.DOTALL)
-    assert len(quotes) >= 3
-    for path, marker, shown in quotes:
-        assert shown == region(path, marker), f"{path} [{marker}]"
-    assert README.count("```python") == len(quotes), "every block of code is quoted from a tested file"
+WHO = ("opsmith", "compile", "eager")
 
 
-def test_figures_in_the_readme_are_measured() -> None:
-    tables = re.findall(r"<!-- (benchmarks/results/overhead_\w+\.json) -->\n((?:\|.*\n)+)", README)
-    assert len(tables) == 2
-    for path, shown in tables:
-        assert shown.strip() == overhead_table(path), path
+def pointwise_table(rows: list[dict], names: Sequence[str]) -> list[str]:
+    """A line an op and dtype, of the ops that the marker names, or of all."""
+    found = {(row["op"], row["dtype"], row["direction"]): row for row in rows}
+    lines = ["| op | dtype | forward | of copy | backward | of copy |", "|---|---|---|---|---|---|"]
+    for op, dtype in dict.fromkeys((row["op"], row["dtype"]) for row in rows):
+        if op in names or not names:
+            cells = [cell for direction in ("forward", "backward") for cell in times(found.get((op, dtype, direction)))]
+            lines.append(f"| {' | '.join([op, dtype, *cells])} |")
+    return lines
+
+
+def times(row: dict | None) -> list[str]:
+    """['**128** / 131 / 1788', '99 %']: microseconds, the least in bold, and the share of copy bandwidth."""
+    if row is None:
+        return ["", ""]
+    taken = [row[f"{who}_us"] for who in WHO]
+    least = min(each for each in taken if each is not None)
+    shown = ["-" if each is None else f"**{each:.0f}**" if each == least else f"{each:.0f}" for each in taken]
+    return [" / ".join(shown), "" if row["share_of_copy"] is None else f"{row['share_of_copy']:.0%}".replace("%", " %")]
+
+
+TABLES: dict[str, Callable[[list[dict], Sequence[str]], list[str]]] = {
+    "overhead": overhead_table,
+    "pointwise": pointwise_table,
+}
+
+
+def table(path: str, benchmark: str, names: Sequence[str]) -> str:
+    rows = json.loads((ROOT / path).read_text())["rows"]
+    return "".join(f"{line}\n" for line in TABLES[benchmark](rows, names))
+
+
+def renewed(text: str) -> str:
+    """The page with its quotes and tables as the files have them. A table that is not measured yet stays as it is."""
+
+    def quote(found: re.Match[str]) -> str:
+        return f"<!-- {found[1]} [{found[2]}] -->\n```python\n{region(found[1], found[2])}\n```"
+
+    def measured(found: re.Match[str]) -> str:
+        if not (ROOT / found[1]).exists():
+            return found[0]
+        return f"<!-- {found[1]}{found[3]} -->\n{table(found[1], found[2], found[3].split())}"
+
+    return TABLE.sub(measured, QUOTE.sub(quote, text))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_and_figures_are_quoted(page: Path) -> None:
+    text = page.read_text()
+    assert text == renewed(text), "run: .venv/bin/python tests/test_docs.py"
+    assert text.count("```python") == len(QUOTE.findall(text)), "every block of code is quoted from a tested file"
+
+
+def test_the_readme_has_code_and_figures() -> None:
+    text = README.read_text()
+    assert len(QUOTE.findall(text)) >= 4
+    assert [path for path, _, _, _ in TABLE.findall(text)] == [
+        f"benchmarks/results/{name}.json"
+        for name in ("pointwise_h200", "pointwise_cpu", "overhead_cpu", "overhead_h200")
+    ]
+
+
+@pytest.mark.parametrize("path", dict.fromkeys(found[0] for found in TABLE.findall(README.read_text())))
+def test_a_table_of_the_readme_is_measured(path: str) -> None:
+    if not (ROOT / path).exists():
+        pytest.skip(f"{path} is not measured yet")
+    shown = [rows for where, _, _, rows in TABLE.findall(README.read_text()) if where == path]
+    assert all(rows.count("\n") > 2 for rows in shown)
+
+
+def test_a_pointwise_table_shows_what_its_marker_names() -> None:
+    row = {"dtype": "bf16", "opsmith_us": 128.2, "compile_us": 131.0, "eager_us": None, "share_of_copy": 0.988}
+    rows = [{**row, "op": "mish", "direction": "forward"}, {**row, "op": "gelu", "direction": "backward"}]
+    assert pointwise_table(rows, ["mish"])[2:] == ["| mish | bf16 | **128** / 131 / - | 99 % |  |  |"]
+    assert len(pointwise_table(rows, [])) == 4
 
 
 def test_the_two_commands_are_named() -> None:
-    assert "make demo" in README and "make test" in README
+    text = README.read_text()
+    assert "make demo" in text and "make test" in text
 
 
-def test_links_lead_somewhere() -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", README):
-        assert (ROOT / target).exists(), target
+@pytest.mark.parametrize("page", [*PAGES, *OP_PAGES], ids=lambda page: f"{page.parent.name}/{page.name}")
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+        if not (target.startswith("benchmarks/results/pointwise_") and not (ROOT / target).exists()):
+            assert (page.parent / target).exists(), target
 
 
 def test_no_machine_is_named() -> None:
@@ -60,3 +139,8 @@ def test_no_machine_is_named() -> None:
         if path.suffix in (".py", ".md", ".h", ".cpp", ".json", ".toml", ".txt"):
             text = path.read_text()
             assert not any(word in text for word in words), path
+
+
+if __name__ == "__main__":
+    for each in PAGES:
+        each.write_text(renewed(each.read_text()))

@@ -12,6 +12,15 @@ EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("[0-9]*.py"))
 SAID = {
     "01_op_from_a_reference": ["compiled        True", "ok    transposed: gradient of x", "vmap             derived"],
     "02_your_own_backward": ["ok    4x16: gradient of x", "bytes saved for backward: 256", "[0.0, 1.0, 0.0]"],
+    "03_pointwise": [
+        "ok    a bias a channel: gradient of bias",
+        "saved for backward: [(1024, 256)]",
+        "clipped: [-1.0, 0.5, 1.0]",
+        "channels last stays channels last: True",
+        "compiled: True",
+        "refused: examples::softmax: the reference softmax",
+        "scale_bias_relu_forward",
+    ],
 }
 
 

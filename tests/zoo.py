@@ -1,7 +1,9 @@
-"""Fourteen ops of different shapes, each a plain reference with samples: what the tests of completeness run on."""
+"""Twenty ops of different shapes, six of them pointwise, each a plain reference with samples: what the tests of
+completeness run on."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Optional
 
@@ -67,6 +69,19 @@ def transposed_view(x: Tensor) -> Tensor:
     return x.transpose(-1, -2)
 
 
+def polynomial(x: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+    return a * x**3 + b * x**2 + c * x + d
+
+
+def sum_and_product(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.tanh(x + y), x * torch.sin(y)
+
+
+def chosen(x: Tensor, power: float, negate: bool = False, kind: str = "sin") -> Tensor:
+    result = torch.sin(x) if kind == "sin" else torch.exp(x)
+    return -result * math.sqrt(power) if negate else result
+
+
 def add_scaled_(x: Tensor, y: Tensor, alpha: float = 1.0) -> None:
     x.sin_().add_(y * y, alpha=alpha)
 
@@ -116,6 +131,19 @@ ZOO: dict[str, tuple[Callable[..., object], tuple[str, ...], Callable[..., Itera
     "transposed_view": (transposed_view, (), _samples(lambda t: ((t(3, 4),), {}))),
     "add_scaled_": (add_scaled_, ("x",), _samples(lambda t: ((t(3, 4), t(3, 4), 0.5), {}))),
     "swap_": (swap_, ("x", "y"), _samples(lambda t: ((t(3), t(3)), {}))),
+    "pointwise_mish": (
+        mish, (), _samples(lambda t: ((t(3, 4),), {}), lambda t: ((t(),), {}), lambda t: ((t(0, 2),), {})),
+    ),
+    "pointwise_scale_bias_relu": (
+        scale_bias_relu, (),
+        _samples(lambda t: ((t(3, 4), t(4), 2.0), {}), lambda t: ((t(2, 3, 2), t(3, 1)), {})),
+    ),
+    "pointwise_polynomial": (polynomial, (), _samples(lambda t: ((t(3, 4), t(), t(4), t(3, 1), t(1, 1)), {}))),
+    "pointwise_sum_and_product": (sum_and_product, (), _samples(lambda t: ((t(3, 1), t(4)), {}))),
+    "pointwise_chosen": (
+        chosen, (), _samples(lambda t: ((t(4), 2.0), {}), lambda t: ((t(4), 2.0, True), {"kind": "exp"})),
+    ),
+    "pointwise_add_scaled_": (add_scaled_, ("x",), _samples(lambda t: ((t(3, 4), t(3, 4), 0.5), {}))),
 }  # fmt: skip
 FUNCTIONAL = [name for name, (_, mutated, _) in ZOO.items() if not mutated]
 IN_PLACE = [name for name, (_, mutated, _) in ZOO.items() if mutated]
@@ -124,6 +152,7 @@ IN_PLACE = [name for name, (_, mutated, _) in ZOO.items() if mutated]
 def declare(base: str, name: str) -> Op:
     """The zoo's op `base` under a name of its own."""
     function, mutated, samples = ZOO[base]
-    op = opsmith.op(name, mutates_args=mutated)(function)
+    make = opsmith.pointwise if base.startswith("pointwise") else opsmith.op
+    op = make(name, mutates_args=mutated)(function)
     op.register_samples(samples)
     return op

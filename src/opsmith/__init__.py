@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .errors import OpsmithError, OpsmithWarning
     from .op import Op, get, op
+    from .pointwise import pointwise
     from .samples import Cost, Sample
 
 __version__ = "0.1.0"
-__all__ = ["Cost", "Op", "OpsmithError", "OpsmithWarning", "Sample", "get", "op"]
+__all__ = ["Cost", "Op", "OpsmithError", "OpsmithWarning", "Sample", "get", "op", "pointwise"]
 
 _HOMES = {
     "Cost": "samples",
@@ -28,6 +29,7 @@ _HOMES = {
     "Sample": "samples",
     "get": "op",
     "op": "op",
+    "pointwise": "pointwise",
 }
 
 

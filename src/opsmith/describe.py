@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .errors import described
+from .tensors import FULL, HALF
 
 if TYPE_CHECKING:
+    from .kernels import Kernel
     from .op import Op
     from .registration import Operator
 
@@ -30,7 +32,8 @@ def parts(op: Op) -> list[Part]:
     found.append(_second_gradient(op))
     found.append(Part("forward-mode", "derived", "the reference at the level of the tangent"))
     found.append(_either("fake", default.forward.written_fake, "the reference on fake tensors"))
-    found.append(_either("vmap", default.forward.written_vmap, "the reference, batched by torch"))
+    batched = "by broadcasting" if default.forward.derived_vmap is not None else "the reference, batched by torch"
+    found.append(_either("vmap", default.forward.written_vmap, batched))
     found.append(_autocast(op))
     if default.inplace:
         changed = ", ".join(argument.name for argument in op.signature.mutated)
@@ -63,13 +66,21 @@ def _execution(op: Op, device: str) -> Part:
         return Part(f"{device} forward", "derived", "the reference")
     first = op.default.forward.kernels.get(device)
     listed = [_kernel(kernel.name, kernel, default=kernel is first) for kernel in kernels.values()]
-    return Part(f"{device} forward", "written", "; ".join(listed))
+    return Part(f"{device} forward", _status(*kernels.values()), "; ".join(listed))
 
 
-def _kernel(name: str, kernel: object, default: bool) -> str:
-    from .kernels import Kernel
+def _status(*kernels: Kernel) -> str:
+    return "derived" if all(map(generated, kernels)) else "written"
 
-    assert isinstance(kernel, Kernel)
+
+def generated(kernel: Kernel) -> bool:
+    """Whether opsmith wrote the kernel."""
+    return kernel.statics is not None
+
+
+def _kernel(name: str, kernel: Kernel, default: bool) -> str:
+    if generated(kernel):
+        return f"{'CUDA' if kernel.device == 'cuda' else 'C++'}, generated from the reference"
     origin = str(kernel.native) if kernel.native is not None else f"Python {described(kernel.function)}"
     notes = [kernel.layout] if kernel.layout != "contiguous" else []
     shown = f"{name}: {origin}" + (f" [{', '.join(notes)}]" if notes else "")
@@ -80,13 +91,31 @@ def _backward(backward: Operator, device: str) -> Part:
     kernel = backward.kernels.get(device)
     if kernel is None:
         return Part(f"{device} backward", "derived", "the reference again, and its vjp; saves the inputs")
-    saved = ", ".join(kernel.saves or ()) or "nothing"
-    return Part(f"{device} backward", "written", f"{_kernel(kernel.name, kernel, default=True)}; saves {saved}")
+    shown = _kernel(kernel.name, kernel, default=True)
+    return Part(f"{device} backward", _status(kernel), f"{shown}; saves {_saved(backward, kernel)}")
+
+
+def _saved(backward: Operator, kernel: Kernel) -> str:
+    """'x', or where it differs by dtype: 'output (half types: x, bias)'."""
+    if kernel.saves_by_class is None:
+        return ", ".join(kernel.saves or ()) or "nothing"
+    tensors = {argument.name for argument in backward.signature.tensors}
+
+    def told(names: tuple[str, ...] | None) -> str:
+        return "the inputs" if names is None else ", ".join(n for n in names if n in tensors) or "nothing"
+
+    full, half = (told(kernel.saves_by_class.get(label)) for label in (FULL, HALF))
+    return full if full == half else f"{full} (half types: {half})"
 
 
 def _second_gradient(op: Op) -> Part:
     if op.default.differentiable.written_gradient is not None:
         return Part("second gradient", "derived", "torch's operators in the written gradient")
+    second = op.default.backward.backward
+    if second is not None and second.kernels:
+        return Part(
+            "second gradient", "derived", "kernels generated from the reference, and torch's operators above them"
+        )
     tensors = {argument.name for argument in op.default.differentiable.signature.tensors}
     unsaved = sorted({name for k in op.default.backward.kernels.values() for name in tensors - set(k.saves or tensors)})
     needs = f"; outside torch.func only if the backward also names {', '.join(unsaved)}" if unsaved else ""

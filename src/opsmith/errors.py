@@ -26,6 +26,16 @@ class OpsmithWarning(UserWarning):
     """The base of every warning opsmith gives: something works, but by a slower road, and the message names it."""
 
 
+class ReferenceRunsWarning(OpsmithWarning):
+    """A generated kernel could not be compiled, so the plain PyTorch reference runs in its place."""
+
+    def __init__(self, device: str, reason: str) -> None:
+        super().__init__(
+            f"opsmith cannot compile pointwise kernels for {device} here, so the plain PyTorch references run instead "
+            f"(right, but slower): {reason}"
+        )
+
+
 # --- Declaring an op ------------------------------------------------------------------------------------------
 
 
@@ -62,6 +72,18 @@ class ReferenceResultError(OpsmithError, TypeError):
     def __init__(self, name: str, function: Callable[..., Any], expected: str, given: str) -> None:
         super().__init__(
             f"{name}: the reference {described(function)} is annotated to return {expected} but returned {given}."
+        )
+
+
+class NotPointwiseError(OpsmithError, TypeError):
+    """A reference given to `pointwise` does what no kernel of elements can do."""
+
+    def __init__(self, name: str, function: Callable[..., Any], what: str, line: str) -> None:
+        where = f"\n  {line}" if line else ""
+        super().__init__(
+            f"{name}: the reference {described(function)} is not pointwise: {what}.{where}\n"
+            "A pointwise reference computes each element from the elements in the same place, by torch's elementwise "
+            "functions. For anything else declare it with @opsmith.op, which takes any PyTorch function."
         )
 
 

@@ -28,6 +28,7 @@ from .registration import exists
 from .runtime import autocast, execution
 from .samples import Cost, Sample
 from .schema import Kind, Signature, fits, infer, split_name
+from .tensors import copied_as_laid_out
 from .variant import Registered, Variant
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -108,13 +109,21 @@ class Op:
         self._kernels: dict[tuple[str, str, str], Registered] = {}
         self._written: list[Callable[[Variant], None]] = []
         self._replace_former()
-        self._plain = Plain(function, self.signature, name)
-        self.default = Variant(name, self._plain, autocast_policy)
+        self._plain = self._make_plain()
+        self.default = self._make_variant(name)
         # A call goes to torch with no detour where it is nothing but the operator on positional arguments. An in-place
         # op always has one, any op while some thread is inside `using`.
         self._detours = int(self.default.inplace)
         self._fast = self.default.forward.attachment.call
         registry[name] = self
+
+    def _make_plain(self) -> Plain:
+        return Plain(self.reference, self.signature, self.name)
+
+    def _make_variant(self, name: str, generated: bool = True) -> Variant:
+        """The operators of one choice of kernels; `generated`: with kernels made from the reference, where the kind of
+        op has any."""
+        return Variant(name, self._plain, self.autocast)
 
     def _replace_former(self) -> None:
         former = registry.get(self.name)
@@ -249,11 +258,11 @@ class Op:
         copies: before a CUDA graph is captured, before a server takes requests."""
         values = self._bound(args, kwargs)
         tensors = self.signature.flatten(values)
-        copies = [None if t is None else t.detach().clone().requires_grad_(t.requires_grad) for t in tensors]
+        copies = [None if t is None else copied_as_laid_out(t).requires_grad_(t.requires_grad) for t in tensors]
         variant = self.variant_in_use()
         if variant.inplace:
             with torch.no_grad():
-                scratch = [None if t is None else t.detach().clone() for t in tensors]
+                scratch = [None if t is None else copied_as_laid_out(t) for t in tensors]
                 variant.forward.call_arranged(self.signature.unflatten(values, scratch))
         with torch.enable_grad():
             returned = variant.differentiable.call_arranged(self.signature.unflatten(values, copies))
@@ -424,7 +433,7 @@ class Op:
             if name not in self.variants:
                 if not create and name != REFERENCE:
                     raise UnknownKernelError(self.name, name, [DEFAULT, REFERENCE, *self.variants])
-                self.variants[name] = Variant(f"{self.name}__{name}", self._plain, self.autocast)
+                self.variants[name] = self._make_variant(f"{self.name}__{name}", generated=name != REFERENCE)
                 for part in self._written:
                     part(self.variants[name])
                 for direction, device in itertools.product(("forward", "backward"), DEVICES):

@@ -21,7 +21,7 @@ from .reference import Reference
 from .runtime import batching, execution
 from .runtime.gradients import WrittenGradient
 from .schema import Signature, flatten, split_name
-from .tensors import on_meta
+from .tensors import DTYPE_CLASSES, on_meta
 
 
 class Operator:
@@ -48,9 +48,14 @@ class Operator:
         self.autocast: dict[str, str | torch.dtype] = {}
         self.written_fake: Callable[..., Any] | None = None
         self.written_vmap: Callable[..., Any] | None = None
+        # Tried before the common rule, (operator, arguments, in_dims) -> results or NotImplemented.
+        self.derived_vmap: Callable[[Operator, Sequence[Any], Sequence[Any]], Any] | None = None
         self.written_gradient: WrittenGradient | None = None
         self.closed = False
         self.keeps_every_input = True
+        # Whether every derivative, of any order, can be had from what is saved. Then an input that is not saved is no
+        # variable of the backward operator.
+        self.saves_suffice = False
 
         namespace, self.base = split_name(name)
         if exists(name):
@@ -145,14 +150,21 @@ class Operator:
         """Called when the backward operator has got a kernel: what it names decides what a call keeps."""
         tensors = {argument.name for argument in self.signature.tensors}
         arguments = {argument.name for argument in self.signature.arguments}
-        named = [kernel.saves for kernel in (self.backward.kernels if self.backward else {}).values()]
+        named = [
+            self.saved_names(device, label)
+            for device in (self.backward.kernels if self.backward else {})
+            for label in DTYPE_CLASSES
+        ]
         self.keeps_every_input = all(names is None or tensors <= set(names) <= arguments for names in named)
         self.attachment.update()
 
-    def saved_names(self, device: str) -> tuple[str, ...] | None:
-        """What the backward kernel of a device asks to be kept; None where the derived backward needs every input."""
+    def saved_names(self, device: str, dtype_class: str) -> tuple[str, ...] | None:
+        """What the backward kernel of a device asks to be kept of a call with tensors of such dtypes; None where the
+        backward needs every input."""
         kernel = self.backward.kernels.get(device) if self.backward is not None else None
-        return None if kernel is None else kernel.saves
+        if kernel is None:
+            return None
+        return kernel.saves if kernel.saves_by_class is None else kernel.saves_by_class.get(dtype_class)
 
     def call_backward(
         self, grads: list[Any], inputs: Sequence[Any], results: list[Any], needs: list[bool]

@@ -61,6 +61,9 @@ class Argument:
     def has_default(self) -> bool:
         return self.default is not inspect.Parameter.empty
 
+    def positional(self) -> Argument:
+        return replace(self, default=inspect.Parameter.empty, keyword_only=False)
+
     def __str__(self) -> str:
         text = f"{self.type} {self.name}"
         if self.mutated:
@@ -153,8 +156,7 @@ class Signature:
 
     def positional(self) -> Signature:
         """The same with every argument positional and required: how a kernel is called."""
-        bare = [replace(argument, default=inspect.Parameter.empty, keyword_only=False) for argument in self.arguments]
-        return Signature(tuple(bare), self.results)
+        return Signature(tuple(argument.positional() for argument in self.arguments), self.results)
 
     def functional(self) -> Signature:
         """The signature of the functional form of an in-place op: the mutated arguments become its results."""

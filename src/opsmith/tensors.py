@@ -9,6 +9,8 @@ import torch
 
 from .schema import Signature
 
+ALIGNMENT = 64  # bytes, of what torch allocates at least
+
 
 def settle(results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Results as an `op` returns them: contiguous, and sharing memory neither with an input nor with each other."""
@@ -27,6 +29,18 @@ def contiguous_clone(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
+def copied_as_laid_out(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides, in memory aligned the same: what a kernel for one layout cannot tell apart."""
+    tensor = tensor.detach()
+    if tensor.numel() == 0 or tensor.layout is not torch.strided:
+        return tensor.clone()
+    reach = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    offset = tensor.data_ptr() % ALIGNMENT // tensor.element_size()
+    memory = torch.empty(offset + reach, dtype=tensor.dtype, device=tensor.device)
+    memory[offset:].copy_(tensor.as_strided((reach,), (1,)))
+    return memory.as_strided(tensor.shape, tensor.stride(), offset)
+
+
 def overlap(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Whether two tensors share an element. Two strided views that interleave count as apart."""
     if first.numel() == 0 or second.numel() == 0 or storage_of(first) != storage_of(second):
@@ -42,7 +56,9 @@ def is_placeholder(tensor: torch.Tensor | None) -> bool:
     """Whether a tensor has a shape and no memory: what stands for an input that a backward kernel did not ask for."""
     if tensor is None or type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided:
         return False
-    if torch._C._functorch.is_functorch_wrapped_tensor(tensor) or tensor.numel() == 0:
+    functorch = torch._C._functorch
+    wrapped = functorch.is_functorch_wrapped_tensor(tensor) or functorch.is_legacy_batchedtensor(tensor)
+    if wrapped or tensor.numel() == 0:
         return False
     return bool(tensor.untyped_storage().nbytes() == 0)
 
@@ -64,6 +80,21 @@ def on_meta(signature: Signature, args: Sequence[Any]) -> list[Any]:
         for tensor in signature.flatten(args)
     ]
     return signature.unflatten(args, metas)
+
+
+FULL, HALF, MIXED = "full", "half", "mixed"
+DTYPE_CLASSES = (FULL, HALF, MIXED)
+
+
+def dtype_class(tensors: Sequence[torch.Tensor | None]) -> str:
+    """What the tensors of a call have in common: all float32 or all float64, all of one half type, or neither."""
+    dtypes = {tensor.dtype for tensor in tensors if tensor is not None}
+    if len(dtypes) != 1:
+        return MIXED
+    dtype = dtypes.pop()
+    if dtype in (torch.float32, torch.float64):
+        return FULL
+    return HALF if dtype in (torch.float16, torch.bfloat16) else MIXED
 
 
 def storage_of(tensor: torch.Tensor) -> int:

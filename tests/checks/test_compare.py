@@ -89,3 +89,28 @@ def test_integer_results_must_be_equal(fresh: Fresh) -> None:
     assert all(compare_samples(op))
     op.register_kernel("cpu", lambda x: (x * 3).floor().long())
     assert [each.message for each in compare_samples(op)] == ["values differ", "one side has no gradient"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_gradient_summed_in_another_order_passes_and_one_with_a_term_missing_does_not(
+    fresh: Fresh, dtype: torch.dtype, seed: int
+) -> None:
+    def scaled(x: Tensor, scale: Tensor) -> Tensor:
+        return x**3 * scale
+
+    def declared_with(total: Callable[[Tensor], Tensor]) -> Op:
+        op = opsmith.op(fresh("scaled"))(scaled)
+        torch.manual_seed(seed)
+        x, scale = torch.randn(300, dtype=dtype), torch.randn((), dtype=dtype)
+        op.register_samples(lambda device, dtype: iter([Sample(args=(x, scale))]))
+
+        def backward(grads, x, scale, *, needs):  # type: ignore[no-untyped-def]
+            return grads[0] * scale * 3 * x**2, total(grads[0] * x**3)
+
+        op.register_backward("cpu", backward)
+        return op
+
+    assert all(compare_samples(declared_with(lambda terms: terms.reshape(20, 15).sum(0).sum()), dtype=dtype))
+    found = compare_samples(declared_with(lambda terms: terms[:-1].sum()), dtype=dtype)
+    assert [bool(each) for each in found] == [True, True, False]

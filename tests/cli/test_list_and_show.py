@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,44 @@ def test_show_tells_an_op_part_by_part(invoke: Invoke) -> None:
     assert "Python runs in" in result.output
 
 
+def test_shipped_ops_are_listed_and_found_without_their_namespace(invoke: Invoke) -> None:
+    lines = invoke("list").output.splitlines()
+    listed = [line.split()[0] for line in lines if line.startswith("opsmith::")]
+    assert listed == [f"opsmith::{name}" for name in opsmith.ops.__all__]
+    assert "generated kernels, samples" in flat("\n".join(lines))
+    assert invoke("show", "swiglu").output.startswith("opsmith::swiglu(Tensor gate, Tensor up) -> Tensor\n")
+    assert invoke("show", "opsmith::_template").exit_code == 0
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_show_prints_generated_sources_as_they_are_compiled(invoke: Invoke, device: str) -> None:
+    op = opsmith.ops.polynomial
+    forward = invoke("show", "opsmith::polynomial", "--source", device)
+    assert forward.exit_code == 0, forward.output
+    assert forward.output.rstrip() == op.source(device).rstrip()
+    backward = invoke("show", "opsmith::polynomial", "--source", device, "--backward", "--dtype", "bfloat16")
+    assert backward.output.rstrip() == op.source(device, backward=True, dtype=torch.bfloat16).rstrip()
+    assert forward.output != backward.output
+
+
+def test_sources_have_colours_in_a_terminal_and_their_own_lines(run: Run) -> None:
+    arguments = ("show", "opsmith::scale_bias_relu", "--source", "cuda")
+    coloured = run(*arguments, FORCE_COLOR="1", COLUMNS="40", TERM="xterm-256color").stdout
+    assert "\x1b[" in coloured
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
+    assert plain.rstrip() == opsmith.ops.scale_bias_relu.source("cuda").rstrip()
+    assert run(*arguments, COLUMNS="40").stdout.rstrip() == plain.rstrip()
+
+
+def test_an_op_that_is_not_pointwise_has_no_generated_source(invoke: Invoke) -> None:
+    result = invoke("show", "cli_tests::mish", "--from", OPS, "--source", "cuda")
+    assert result.exit_code == 2
+    assert result.output.startswith("error: cli_tests::mish has no generated source: it is declared with @opsmith.op")
+    result = invoke("show", "opsmith::mish", "--backward")
+    assert result.exit_code == 2
+    assert "give --source cuda or --source cpu too" in result.output
+
+
 def test_statuses_have_their_colours_in_a_terminal(run: Run) -> None:
     done = run("show", "cli_tests::mish", "--from", str(OPS), FORCE_COLOR="1", COLUMNS="100", TERM="xterm-256color")
     assert done.returncode == 0, done.stderr
@@ -106,7 +145,7 @@ def test_show_says_which_calls_go_through_python(tier: str, fresh) -> None:  # t
 def test_an_unknown_op_is_answered_with_the_nearest_and_the_way_to_ones_own(invoke: Invoke) -> None:
     result = invoke("show", "mish", "--from", OPS)
     assert result.exit_code == 2
-    assert "error: no op is named 'mish'. Did you mean cli_tests::mish?" in result.output
+    assert "error: no op is named 'mish'. Did you mean cli_tests::mish or opsmith::mish?" in result.output
     assert "opsmith show mish --from FILE.py" in result.output
     assert "Did you mean cli_tests::scale_?" in invoke("show", "cli_tests::scal_", "--from", OPS).output
 

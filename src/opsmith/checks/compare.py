@@ -2,7 +2,9 @@
 
 The truth is the reference in float64. What is allowed is measured, not chosen: twice the error the reference itself
 makes in the sample's dtype (for half types: the reference in float32, rounded once), and four units in the last place
-of the largest value.
+of the largest value. In float64, where no wider type tells the error, it is float32's in units of the last place. Of a
+few numbers one error tells little, for it may be small by luck: there it is measured several times, at points nearby
+and with other gradients of the results.
 """
 
 from __future__ import annotations
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
     from ..op import Op
 
 HALF = (torch.float16, torch.bfloat16)
+FEW = 16
+DRAWS = 4
+
+Named = tuple[str, "torch.Tensor | None"]
 
 
 @dataclass(frozen=True)
@@ -55,15 +61,49 @@ def compare(op: Op, sample: Sample, *, gradients: bool = True) -> list[Compariso
     given = _evaluate(op, called, args, None, gradients)
     own = _evaluate(op, op.inline_like_call, args, _working_dtype(args), gradients)
     truth = _evaluate(op, op.inline_like_call, args, torch.float64, gradients)
+    noise = _noise(op, args, gradients, truth)
     found: list[Comparison] = []
-    for (what, mine), (_, theirs), (_, exact) in zip(given, own, truth, strict=True):
-        found.append(_judged(prefix + what, mine, theirs, exact, _declared(args)))
+    for (what, mine), (_, theirs), (_, exact), own_error in zip(given, own, truth, noise, strict=True):
+        found.append(_judged(prefix + what, mine, theirs, exact, own_error))
     return found
 
 
+def _noise(op: Op, args: Sequence[Any], gradients: bool, truth: Sequence[Named]) -> list[float]:
+    """The reference's error for each tensor, where the one measured beside `truth` does not tell it."""
+    dtype = _declared(args)
+    largest = [0.0] * len(truth)
+    if dtype in HALF:  # rounding to the half type hides what comes before
+        return largest
+    arguments = op.signature.arguments
+    narrow = torch.float32
+    rounded = [t if t is None or not t.is_floating_point() else t.to(narrow) for t in flatten(arguments, args)]
+    few = min((tensor.numel() for _, tensor in truth if tensor is not None), default=0) < FEW
+    draws = DRAWS if few else 1 if dtype == torch.float64 else 0
+    for draw in range(draws):
+        near = [t if t is None or not t.is_floating_point() else t * (1 + draw / 64) for t in rounded]
+        values = unflatten(arguments, args, near)
+        inexact = _evaluate(op, op.inline_like_call, values, narrow, gradients, draw)
+        exact = _evaluate(op, op.inline_like_call, values, torch.float64, gradients, draw)
+        errors = [_error(mine, theirs) for (_, mine), (_, theirs) in zip(inexact, exact, strict=True)]
+        largest = [max(before, error) for before, error in zip(largest, errors, strict=True)]
+    return [error * torch.finfo(dtype).eps / torch.finfo(narrow).eps for error in largest]
+
+
+def _error(inexact: torch.Tensor | None, exact: torch.Tensor | None) -> float:
+    if inexact is None or exact is None or not exact.is_floating_point():
+        return 0.0
+    difference = inexact.to(torch.float64) - exact
+    return _largest(difference[difference.isfinite()])  # where float32 overflows it tells nothing of float64
+
+
 def _evaluate(
-    op: Op, function: Callable[[Sequence[Any]], Any], args: Sequence[Any], dtype: torch.dtype | None, gradients: bool
-) -> list[tuple[str, torch.Tensor | None]]:
+    op: Op,
+    function: Callable[[Sequence[Any]], Any],
+    args: Sequence[Any],
+    dtype: torch.dtype | None,
+    gradients: bool,
+    draw: int = 0,
+) -> list[Named]:
     """Named results and gradients of a call, with floating inputs cast to `dtype` where one is given."""
     arguments = op.signature.arguments
     tensors = [None if tensor is None else _leaf(tensor, dtype, gradients) for tensor in flatten(arguments, args)]
@@ -80,14 +120,14 @@ def _evaluate(
     targets = [result for result in results if result.requires_grad]
     found: Iterable[torch.Tensor | None] = [None] * len(leaves)
     if targets and leaves:
-        weights = [_weights(target) for target in targets]
+        weights = [_weights(target, draw) for target in targets]
         found = torch.autograd.grad(targets, leaves, weights, allow_unused=True)
     labels = _gradient_labels(op, tensors, values)
     return [*named, *zip(labels, found, strict=True)]
 
 
 def _judged(
-    what: str, mine: torch.Tensor | None, theirs: torch.Tensor | None, exact: torch.Tensor | None, dtype: torch.dtype
+    what: str, mine: torch.Tensor | None, theirs: torch.Tensor | None, exact: torch.Tensor | None, noise: float
 ) -> Comparison:
     if mine is None or theirs is None or exact is None:
         # Torch says None where a gradient is zero by structure; the op may say zero.
@@ -107,7 +147,7 @@ def _judged(
     finite = exact.isfinite()
     specials = torch.equal(mine.to(torch.float64)[~finite].nan_to_num(nan=1.5), rounded[~finite].nan_to_num(nan=1.5))
     error = _largest((mine.to(torch.float64) - exact)[finite])
-    own = _largest((rounded - exact)[finite])
+    own = max(noise, _largest((rounded - exact)[finite]))
     allowed = 2 * own + 4 * torch.finfo(mine.dtype).eps * _largest(exact[finite])
     ok = specials and error <= allowed
     message = (
@@ -127,10 +167,10 @@ def _leaf(tensor: torch.Tensor, dtype: torch.dtype | None, gradients: bool) -> t
     return tensor.detach().to(dtype or tensor.dtype).requires_grad_(gradients)
 
 
-def _weights(result: torch.Tensor) -> torch.Tensor:
+def _weights(result: torch.Tensor, draw: int = 0) -> torch.Tensor:
     """The gradient handed to a result: fixed, of its dtype's precision in every dtype, with no symmetry to hide in."""
     count = torch.arange(result.numel(), device=result.device, dtype=torch.float64).reshape(result.shape)
-    return (torch.cos(count) + 0.5).to(torch.bfloat16).to(result.dtype)
+    return (torch.cos(count + draw) + 0.5).to(torch.bfloat16).to(result.dtype)
 
 
 def _working_dtype(args: Sequence[Any]) -> torch.dtype | None:

@@ -12,19 +12,21 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import ops
 from ..errors import OpsmithError
 from ._screen import RefusedError
 
 if TYPE_CHECKING:
     from ..op import Op
 
-SHIPPED = "opsmith.ops"
+SHIPPED = "opsmith"
+"""The namespace of the shipped ops."""
 
 
 def declared(sources: Iterable[str] = ()) -> dict[str, Op]:
     """Every op by name: those shipped with opsmith, and those that `sources` (modules' names, files' paths) declare."""
-    if importlib.util.find_spec(SHIPPED) is not None:
-        importlib.import_module(SHIPPED)
+    for name in ops.__all__:
+        getattr(ops, name)
     for source in sources:
         load(source)
     from ..op import registry
@@ -33,14 +35,20 @@ def declared(sources: Iterable[str] = ()) -> dict[str, Op]:
 
 
 def find(name: str, sources: Sequence[str] = ()) -> Op:
-    """The op of that name; raises RefusedError with the nearest names."""
-    ops = declared(sources)
-    if name in ops:
-        return ops[name]
-    # Someone who leaves the namespace out, or mistypes, is most often one of these away.
-    near = [known for known in ops if known.split("::")[1] == name] or difflib.get_close_matches(name, ops, n=1)
+    """The op of that name, with or without its namespace; raises RefusedError with the nearest names."""
+    namespace, _, base = name.partition("::")
+    if namespace == SHIPPED and base in ops.names():
+        shipped: Op = getattr(ops, base)
+        return shipped
+    found = declared(sources)
+    if name in found:
+        return found[name]
+    same = [known for known in found if known.partition("::")[2] == name]
+    if len(same) == 1:
+        return found[same[0]]
+    near = same or difflib.get_close_matches(name, found, n=1)
     hint = f"Did you mean {' or '.join(near)}?\n" if near else ""
-    known = ", ".join(ops) or "none"
+    known = ", ".join(found)
     raise RefusedError(
         f"no op is named {name!r}. {hint}Declared: {known}.\n"
         f"An op of your own is found by the file or module that declares it:  opsmith show {name} --from FILE.py"

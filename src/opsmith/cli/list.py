@@ -26,10 +26,6 @@ def command(
 ) -> None:
     """The ops shipped with opsmith, and those that the given modules or files declare."""
     ops = declared(sources or ())
-    if not ops:
-        where = "These declare no op." if sources else "No op is shipped here."
-        output.print(f"{where} Declare one with @opsmith.op, then:  opsmith list FILE.py")
-        return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold", expand=False)
     table.add_column("op", ratio=3, overflow="fold")
     table.add_column("written", ratio=2)
@@ -47,7 +43,10 @@ def _title(name: str, op: Op) -> Text:
 
 
 def _written(op: Op) -> Text:
-    from ..describe import parts
+    from ..describe import generated, parts
 
     names = [part.name for part in parts(op) if part.status == "written" and part.name != "reference"]
-    return Text(", ".join(names), STYLES["written"]) if names else Text("the reference alone", "dim")
+    made = any(map(generated, op.default.forward.kernels.values()))
+    shown = [("generated kernels", STYLES["derived"])] if made else []
+    shown += [(name, STYLES["written"]) for name in names]
+    return Text(", ").join(Text(*each) for each in shown) if shown else Text("the reference alone", "dim")

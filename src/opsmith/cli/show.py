@@ -1,20 +1,34 @@
-"""`opsmith show NAME`: one op, part by part: what is written, what is derived, and which calls go through Python."""
+"""`opsmith show NAME`: one op, part by part, or the source of its generated kernels."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from ._screen import STYLES, output
+from ._screen import STYLES, RefusedError, output
 from ._sources import find
 
 if TYPE_CHECKING:
     from ..kernels import Kernel
     from ..op import Op
+
+
+class Language(str, enum.Enum):
+    cuda = "cuda"
+    cpu = "cpu"
+
+
+class Dtype(str, enum.Enum):
+    float16 = "float16"
+    bfloat16 = "bfloat16"
+    float32 = "float32"
+    float64 = "float64"
 
 
 def command(
@@ -23,11 +37,44 @@ def command(
         list[str] | None,
         typer.Option("--from", metavar="MODULE|FILE.py", help="Where it is declared.", show_default=False),
     ] = None,
+    source: Annotated[
+        Language | None,
+        typer.Option("--source", help="Print a pointwise op's generated kernel for that device.", show_default=False),
+    ] = None,
+    backward: Annotated[bool, typer.Option("--backward", help="With --source: the kernel of its gradients.")] = False,
+    dtype: Annotated[Dtype, typer.Option("--dtype", help="With --source: of its tensors.")] = Dtype.float32,
 ) -> None:
     """One op, part by part: written by its author, derived from the reference, or absent."""
+    if source is None and (backward or dtype is not Dtype.float32):
+        raise RefusedError(
+            "--backward and --dtype choose among generated kernels: give --source cuda or --source cpu too."
+        )
+    op = find(name, sources or ())
+    if source is None:
+        _show_parts(op)
+    else:
+        _show_source(op, source.value, backward, dtype.value)
+
+
+def _show_source(op: Op, device: str, backward: bool, dtype: str) -> None:
+    import torch
+
+    from ..pointwise import Pointwise
+
+    if not isinstance(op, Pointwise):
+        raise RefusedError(
+            f"{op.name} has no generated source: it is declared with @opsmith.op, whose kernels are written by hand.\n"
+            f"`opsmith show {op.name}` tells which it has; @opsmith.pointwise generates them."
+        )
+    text = op.source(device, backward=backward, dtype=getattr(torch, dtype))
+    lexer = "cuda" if device == "cuda" else "cpp"
+    # soft_wrap: what is piped into a file or a compiler keeps its lines.
+    output.print(Syntax("", lexer, theme="ansi_dark").highlight(text.rstrip()), soft_wrap=True, end="")
+
+
+def _show_parts(op: Op) -> None:
     from .. import describe, runtime
 
-    op = find(name, sources or ())
     output.print(Text(op.schema, "bold"))
     output.print()
     table = Table.grid(padding=(0, 2))
@@ -60,11 +107,13 @@ def python_calls(op: Op) -> list[str]:
 
 def _by_reason(call: str, kernels: Mapping[str, Kernel], derived: str) -> list[str]:
     """['forward on cpu and cuda (the reference)']: the devices on which a call goes through Python, and why."""
+    from ..describe import generated
+
     devices: dict[str, list[str]] = {}
     for device in ("cpu", "cuda"):
         kernel = kernels.get(device)
         if kernel is None:
             devices.setdefault(derived, []).append(device)
-        elif kernel.native is None:
+        elif kernel.native is None and not generated(kernel):
             devices.setdefault("a kernel launched from Python", []).append(device)
     return [f"{call} on {' and '.join(where)} ({reason})" for reason, where in devices.items()]

@@ -53,8 +53,16 @@ def kernel(target: Operator, args: tuple[Any, ...]) -> Any:
     with interpreter.lower(), _outside_of_layers():
         if all(dim is None for dim in _pytree.tree_leaves(in_dims, is_leaf=lambda dim: dim is None)):
             return target.call_arranged(plain)
+        if target.derived_vmap is not None:
+            results = target.derived_vmap(target, plain, in_dims)
+            if results is not NotImplemented:
+                return _wrapped(results, level)
         batched = torch.vmap(target.reference.transformed, in_dims, randomness=interpreter.randomness())
         results = batched(*plain)
+    return _wrapped(results, level)
+
+
+def _wrapped(results: Any, level: int) -> Any:
     if isinstance(results, (tuple, list)):
         return type(results)(_add_batch_dim(result, 0, level) for result in results)
     return _add_batch_dim(results, 0, level)

@@ -19,7 +19,7 @@ from torch.autograd.function import _SingleLevelFunction
 
 from ..errors import KernelResultError, RedeclaredError, UnsavedInputError
 from ..schema import Kind, flatten, unflatten
-from ..tensors import is_placeholder, placeholder
+from ..tensors import dtype_class, is_placeholder, placeholder
 from .execution import as_list, execute
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _kept(
     if operator.keeps_every_input:
         return None, tensors, ()
     device = next(tensor.device.type for tensor in tensors if tensor is not None)
-    names = operator.saved_names(device)
+    names = operator.saved_names(device, dtype_class(tensors))
     if names is None:
         return None, tensors, ()
     kept_results: list[torch.Tensor | None]
@@ -155,9 +155,11 @@ def _kept(
     unsaved: Any = _Unsaved
     with torch.enable_grad():
         kept_inputs = [
-            tensor if tensor is None or name in names else unsaved.apply(operator.name, name, tensor)
+            tensor if tensor is None or name in names
+            else placeholder(tensor) if operator.saves_suffice
+            else unsaved.apply(operator.name, name, tensor)
             for name, tensor in zip(_owners(operator, args), tensors, strict=True)
-        ]
+        ]  # fmt: skip
     return names, kept_inputs, kept_results
 
 
@@ -239,7 +241,7 @@ def _at_lower_levels(operator: Operator, keyset: Any, args: Sequence[Any]) -> An
 
 def _check_same_kernel(operator: Operator, tensors: Sequence[torch.Tensor | None], names: tuple[str, ...]) -> None:
     device = next(tensor.device.type for tensor in tensors if tensor is not None)
-    if operator.saved_names(device) != names:
+    if operator.saved_names(device, dtype_class(tensors)) != names:
         raise RedeclaredError(operator.name)
 
 

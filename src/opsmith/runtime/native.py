@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import torch
 
 from ..errors import RegistrationError
 from ..schema import Kind
+from ..tensors import DTYPE_CLASSES
 from ..toolchain import compile_shared_library, find_shared_library, load_library
 from . import autocast, execution
 
@@ -58,10 +60,21 @@ class Library:
         self._declare("detach", None, handle)
         self._declare("set_backward", flag, handle, text)
         self._declare("set_saves", flag, handle, size, text, text)
+        self._declare("set_saves_suffice", flag, handle, flag)
         self._declare("enter", flag, handle, size)
         self._declare("set_kernel", flag, handle, size, text, ctypes.POINTER(size), size, flag)
         self._declare("attach_autocast", flag, handle, size)
         self._declare("set_autocast", flag, handle, size, ctypes.c_int, ctypes.c_int)
+        number, numbers = ctypes.c_int64, ctypes.POINTER(ctypes.c_int64)
+        self._declare("enter_generated", flag, handle, size, text)
+        self._declare("set_generated", flag, handle, size, flag)
+        self._declare("tell_program", flag, handle, size, ctypes.c_uint64, numbers, size)
+        self._declare("tell_kernel", flag, handle, size, ctypes.c_uint64, text, size, handle, number)
+        self._declare("tell_combine", flag, size, ctypes.c_int, ctypes.c_int, ctypes.c_int, handle)
+        self._declare("tell_tuning", flag, numbers)
+        self._declare("tell_multiprocessors", flag, size, number)
+        self._declare("probe_walk", number, numbers, size, numbers)
+        self._declare("probe_chunks", None, size, flag, numbers, numbers)
 
     def _declare(self, name: str, result: Any, *arguments: Any) -> None:
         function = getattr(self._functions, f"opsmith_{name}")
@@ -76,6 +89,11 @@ class Library:
         return result
 
 
+def row(numbers: Sequence[int]) -> Any:
+    """Numbers as C++ reads them."""
+    return (ctypes.c_int64 * len(numbers))(*numbers)
+
+
 class Attachment:
     tier = "native"
 
@@ -84,6 +102,8 @@ class Attachment:
         self.call = operator.call
         self._library = library
         self._entered: set[str] = set()
+        self._generated: dict[str, bool] = {}  # by device: whether the generated kernels serve
+        self._programs: dict[int, tuple[Any, set[Any]]] = {}  # what C++ knows of them, by identity
         self._told: dict[
             Any, Any
         ] = {}  # what C++ was told last: a graph knows the saves it was recorded with by identity
@@ -119,15 +139,17 @@ class Attachment:
             return
         if operator.backward is not None:
             self._tell("set_backward", operator.backward.name)
+            self._tell("set_saves_suffice", operator.saves_suffice)
             for device in _SLOTS:
-                self._update_saves(device)
+                for position, label in enumerate(DTYPE_CLASSES):
+                    self._update_saves(device, position, label)
         for device, kernel in operator.kernels.items():
             self._update_kernel(device, kernel)
         for device, policy in operator.autocast.items():
             self._update_autocast(device, policy)
 
-    def _update_saves(self, device: str) -> None:
-        names = self._operator.saved_names(device)
+    def _update_saves(self, device: str, position: int, label: str) -> None:
+        names = self._operator.saved_names(device, label)
         if names is None:
             return
         signature = self._operator.signature
@@ -135,7 +157,7 @@ class Attachment:
         arguments = "".join("01"[argument.name in names] for argument in signature.arguments)
         taken = {argument.name for argument in signature.arguments}
         kept = "".join("01"[name in names and name not in taken] for name in results)
-        self._tell("set_saves", _SLOTS[device], arguments, kept)
+        self._tell("set_saves", _SLOTS[device] * len(DTYPE_CLASSES) + position, arguments, kept)
 
     def _tell(self, name: str, *arguments: Any) -> None:
         """A setting that C++ keeps, unless it has it already."""
@@ -145,6 +167,12 @@ class Attachment:
             self._library.call(name, self._handle, *arguments)
 
     def _update_kernel(self, device: str, kernel: Kernel) -> None:
+        if kernel.statics is not None:
+            self._serve_generated(device, kernel.statics)
+            return
+        if self._generated.get(device):  # The author has written one.
+            self._generated[device] = False
+            self._library.call("set_generated", self._handle, _SLOTS[device], False)
         if kernel.operator is None:
             if device in self._entered:  # A Python kernel has taken a C++ kernel's place: back to the twin.
                 self._library.call("set_kernel", self._handle, _SLOTS[device], None, None, 0, False)
@@ -159,6 +187,40 @@ class Attachment:
         name = kernel.operator.name if kernel.checked else None
         contiguous = kernel.layout == "contiguous"
         self._library.call("set_kernel", self._handle, _SLOTS[device], name, array, len(positions), contiguous)
+
+    def _serve_generated(self, device: str, statics: tuple[bool, ...]) -> None:
+        if device not in self._entered:
+            self._entered.add(device)
+            self._library.call(
+                "enter_generated", self._handle, _SLOTS[device], "".join("01"[static] for static in statics)
+            )
+        elif not self._generated[device]:
+            self._library.call("set_generated", self._handle, _SLOTS[device], True)
+        self._generated[device] = True
+
+    def tell_generated(
+        self,
+        device: str,
+        program: object,
+        describe: Callable[[], Sequence[int]],
+        kernels: Iterable[tuple[bytes, int, int]],
+    ) -> None:
+        """What served the call that this thread is in: `program`, its numbers, and kernels as (layout, address,
+        elements of a block). pointwise/native.py says what they are."""
+        if self._operator.closed or not self._generated.get(device):
+            return
+        slot, name = _SLOTS[device], id(program)
+        known = self._programs.setdefault(name, (program, set()))[1]
+        numbers = row(describe())
+        self._library.call("tell_program", self._handle, slot, name, numbers, len(numbers))
+        for layout, address, elements in kernels:
+            if (device, layout) not in known:
+                self._library.call("tell_kernel", self._handle, slot, name, layout, len(layout), address, elements)
+                known.add((device, layout))
+
+    def tell_shared(self, what: str, *arguments: Any) -> None:
+        """What is not one operator's own: a device's constants, the kernels that add partial sums."""
+        self._library.call(f"tell_{what}", *arguments)
 
     def _update_autocast(self, device: str, policy: str | torch.dtype) -> None:
         if device not in self._autocast:

@@ -42,7 +42,7 @@ struct RecordedCall final : Node {
   std::vector<std::optional<Shape>> shapes;  // what is kept of inputs[i] where it is not saved
   std::vector<SavedVariable> results; // flattened
   std::vector<bool> keeps_result;
-  std::optional<size_t> device;  // of the call
+  std::optional<size_t> situation;  // the call's device and dtype class: its place in record->saves
   const Saves* saves = nullptr;  // what the device's backward kernel asked for when this was recorded
 
   std::string name() const override { return record->name + "_backward"; }
@@ -56,7 +56,7 @@ struct RecordedCall final : Node {
   variable_list apply(variable_list&& grads) override {
     std::lock_guard<std::mutex> lock(mutex_);
     const c10::OperatorHandle* backward = record->backward.get();
-    const bool same_kernel = !device.has_value() || record->saves[*device].get() == saves;
+    const bool same_kernel = !situation.has_value() || record->saves[*situation].get() == saves;
     TORCH_CHECK(!record->closed && backward != nullptr && same_kernel, record->name,
                 ", or its backward kernel, has been declared again since. Run the forward pass once more.");
 
@@ -118,7 +118,7 @@ struct RecordedCall final : Node {
       if (!defined[i]) return at::Tensor();
       if (!shapes[i].has_value()) return inputs[i].unpack();
       at::Tensor tensor = placeholder(*shapes[i]);
-      if (next_edge(i).is_valid()) {
+      if (next_edge(i).is_valid() && !record->saves_suffice) {
         // In its input's place in the graph, so that a second gradient comes upon it and is refused; without that it would
         // silently miss a term.
         torch::autograd::impl::set_gradient_edge(tensor, next_edge(i));
@@ -218,19 +218,23 @@ class GradientKernel final : public c10::OperatorKernel {
   // Saves what the backward operator will be given; returns what the device's backward kernel asked for, or null. Under a
   // transform or a tracer every input is kept, for there the derived parts of the backward may be asked too.
   const Saves* keep_arguments(RecordedCall& node, const torch::jit::Stack& stack) {
-    const Saves* saves = nullptr;
     bool plain = true;
-    bool first = true;
+    std::optional<size_t> device;
+    std::optional<at::ScalarType> dtype;
+    bool uniform = true;
     for_each_tensor(*record_, stack, [&](size_t, const at::Tensor& tensor) {
-      if (first) {
-        const std::optional<size_t> slot = device_slot(tensor.device().type());
-        saves = slot.has_value() ? record_->saves[*slot].get() : nullptr;
-        node.device = slot;
-        node.saves = saves;
-        first = false;
+      if (!dtype.has_value()) {
+        device = device_slot(tensor.device().type());
+        dtype = tensor.scalar_type();
       }
+      uniform &= *dtype == tensor.scalar_type();
       plain &= !tensor.key_set().has_any(kWrapped);
     });
+    if (device.has_value()) {
+      node.situation = *device * kDtypeClasses + static_cast<size_t>(dtype_class(*dtype, uniform));
+      node.saves = record_->saves[*node.situation].get();
+    }
+    const Saves* saves = node.saves;
 
     torch::autograd::edge_list edges;
     auto keep = [&](size_t position, const at::Tensor& tensor) {
@@ -281,6 +285,12 @@ class GradientKernel final : public c10::OperatorKernel {
     }
     node.set_next_edges(std::move(edges));
     return saves;
+  }
+
+  static DtypeClass dtype_class(at::ScalarType dtype, bool uniform) {
+    if (uniform && (dtype == at::kFloat || dtype == at::kDouble)) return DtypeClass::full;
+    if (uniform && (dtype == at::kHalf || dtype == at::kBFloat16)) return DtypeClass::half;
+    return DtypeClass::mixed;
   }
 
   void keep_result(RecordedCall& node, const NodePointer& pointer, const at::Tensor& result, bool keep) {

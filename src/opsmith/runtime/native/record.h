@@ -50,6 +50,11 @@ struct Policy {
 
 constexpr size_t kDevices = 2;  // CPU and CUDA, in that order.
 
+// Calls by the dtypes of their tensors, as tensors.py's DTYPE_CLASSES: a generated backward keeps results in place of
+// inputs only where storing them has not rounded them.
+enum class DtypeClass : size_t { full = 0, half = 1, mixed = 2 };
+constexpr size_t kDtypeClasses = 3;
+
 inline std::optional<size_t> device_slot(c10::DeviceType type) {
   if (type == c10::kCPU) return 0;
   if (type == c10::kCUDA) return 1;
@@ -80,7 +85,8 @@ struct Record {
   c10::OperatorHandle open;  // the reference in the open: Python, on the Autograd key's place
   c10::OperatorHandle twin;  // the operator on a device: Python, checks and all
   Replaceable<c10::OperatorHandle> backward;
-  std::array<Replaceable<Saves>, kDevices> saves;
+  std::array<Replaceable<Saves>, kDevices * kDtypeClasses> saves;  // by device, then by class
+  bool saves_suffice = false;  // every derivative, of any order, can be had from what is saved
   std::array<Replaceable<Kernel>, kDevices> kernels;
   std::array<Replaceable<Policy>, kDevices> policies;
   std::atomic<bool> closed{false};

@@ -9,6 +9,8 @@
 #include "autocast.h"
 #include "entry.h"
 #include "gradients.h"
+#include "numbers.h"
+#include "pointwise.h"
 
 #define OPSMITH_EXPORT_C extern "C" __attribute__((visibility("default")))
 
@@ -21,6 +23,7 @@ thread_local std::string last_error;
 struct Attachment {
   std::shared_ptr<Record> record;
   std::vector<std::unique_ptr<torch::Library>> libraries;
+  std::array<std::shared_ptr<Generated>, kDevices> generated;
 
   template <typename Functor, typename... Rest>
   void implement(c10::DispatchKey key, Rest... rest) {
@@ -35,10 +38,11 @@ struct Attachment {
 
 c10::OperatorHandle find(const char* name) { return c10::Dispatcher::singleton().findSchemaOrThrow(name, ""); }
 
+std::mutex one_at_a_time;  // Python calls these functions without its lock.
+
 // Runs `body`; false and a message in opsmith_last_error where it throws.
 template <typename Body>
 bool guarded(Body&& body) {
-  static std::mutex one_at_a_time;  // Python calls these functions without its lock.
   std::lock_guard<std::mutex> lock(one_at_a_time);
   try {
     body();
@@ -88,13 +92,18 @@ OPSMITH_EXPORT_C bool opsmith_set_backward(void* handle, const char* name) {
   });
 }
 
-OPSMITH_EXPORT_C bool opsmith_set_saves(void* handle, size_t device, const char* arguments, const char* results) {
+// `situation`: a device and a dtype class.
+OPSMITH_EXPORT_C bool opsmith_set_saves(void* handle, size_t situation, const char* arguments, const char* results) {
   return guarded([&] {
     auto saves = std::make_unique<Saves>();
     for (const char* flag = arguments; *flag != '\0'; ++flag) saves->arguments.push_back(*flag == '1');
     for (const char* flag = results; *flag != '\0'; ++flag) saves->results.push_back(*flag == '1');
-    static_cast<Attachment*>(handle)->record->saves.at(device).set(std::move(saves));
+    static_cast<Attachment*>(handle)->record->saves.at(situation).set(std::move(saves));
   });
+}
+
+OPSMITH_EXPORT_C bool opsmith_set_saves_suffice(void* handle, bool suffice) {
+  return guarded([&] { static_cast<Attachment*>(handle)->record->saves_suffice = suffice; });
 }
 
 // Puts the entry on a device's key, with no kernel yet: the twin serves until opsmith_set_kernel.
@@ -128,4 +137,99 @@ OPSMITH_EXPORT_C bool opsmith_set_autocast(void* handle, size_t device, int cast
     auto policy = std::make_unique<Policy>(Policy{static_cast<Cast>(cast), static_cast<at::ScalarType>(dtype)});
     static_cast<Attachment*>(handle)->record->policies.at(device).set(std::move(policy));
   });
+}
+
+// --- generated kernels -----------------------------------------------------------------------------------------------
+
+// Puts the entry for generated kernels on a device's key. `statics`: '1' for an argument whose value is compiled in.
+OPSMITH_EXPORT_C bool opsmith_enter_generated(void* handle, size_t device, const char* statics) {
+  return guarded([&] {
+    auto* attachment = static_cast<Attachment*>(handle);
+    auto generated = std::make_shared<Generated>();
+    generated->record = attachment->record;
+    generated->device = device;
+    generated->owner = handle;
+    for (const char* flag = statics; *flag != '\0'; ++flag) generated->statics.push_back(*flag == '1');
+    attachment->generated.at(device) = generated;
+    const c10::DispatchKey key = device == 0 ? c10::DispatchKey::CPU : c10::DispatchKey::CUDA;
+    attachment->implement<PointwiseEntry>(key, device, generated);
+  });
+}
+
+// Whether the generated kernels serve, or one that the author has written since.
+OPSMITH_EXPORT_C bool opsmith_set_generated(void* handle, size_t device, bool active) {
+  return guarded([&] { static_cast<Attachment*>(handle)->generated.at(device)->active = active; });
+}
+
+// The program that serves the call this thread is in: see pointwise/native.py for the numbers. Nothing happens where
+// the thread is in no call of this operator that came from C++.
+OPSMITH_EXPORT_C bool opsmith_tell_program(
+    void* handle, size_t device, uint64_t name, const int64_t* numbers, size_t count) {
+  return guarded([&] {
+    Pending* pending = Pending::of(handle, device);
+    if (pending == nullptr) return;
+    std::unique_ptr<Prepared>& prepared = pending->generated->kept[name];
+    if (prepared == nullptr) prepared = read_prepared({numbers, count});
+    if (prepared->operands() > kMaxOperands || prepared->scalars.size() > kMaxScalars) return;
+    pending->generated->by_arguments.add(pending->key->bytes, pending->key->size, prepared.get());
+  });
+}
+
+// A kernel of a program told before. `layout`: the bytes of a Layout.
+OPSMITH_EXPORT_C bool opsmith_tell_kernel(
+    void* handle, size_t device, uint64_t name, const uint8_t* layout, size_t size, void* function,
+    int64_t elements_per_block) {
+  return guarded([&] {
+    Pending* pending = Pending::of(handle, device);
+    if (pending == nullptr) return;
+    pending->generated->kept.at(name)->kernels.add(layout, size, Loaded{function, elements_per_block});
+  });
+}
+
+// The kernel that adds partial sums into so many results of a dtype at once.
+OPSMITH_EXPORT_C bool opsmith_tell_combine(size_t device, int index, int dtype, int results, void* function) {
+  return guarded([&] {
+    const uint8_t key[] = {static_cast<uint8_t>(device), static_cast<uint8_t>(index), static_cast<uint8_t>(dtype),
+                           static_cast<uint8_t>(results)};
+    Devices::get().combines.add(key, sizeof key, Loaded{function});
+  });
+}
+
+// The constants of CpuTuning and CudaTuning, in order.
+OPSMITH_EXPORT_C bool opsmith_tell_tuning(const int64_t* numbers) {
+  return guarded([&] {
+    Devices::get().cpu = {numbers[0], numbers[1], numbers[2]};
+    Devices::get().cuda = {numbers[3], numbers[4], numbers[5], numbers[6], numbers[7], numbers[8], numbers[9]};
+  });
+}
+
+OPSMITH_EXPORT_C bool opsmith_tell_multiprocessors(size_t index, int64_t count) {
+  return guarded([&] { Devices::get().multiprocessors.at(index) = count; });
+}
+
+// --- for the tests ---------------------------------------------------------------------------------------------------
+
+// What walk.h makes of some tensors and results: see tests/pointwise/test_walk.py for the numbers. Returns how many
+// numbers it wrote, -1 where the shapes do not broadcast.
+OPSMITH_EXPORT_C int64_t opsmith_probe_walk(const int64_t* numbers, size_t count, int64_t* written) {
+  return probe_walk({numbers, count}, written);
+}
+
+// (chunks, length, tiles) of a reduction. `device` 0: columns, kept, length; 1: those, vector, multiprocessors.
+OPSMITH_EXPORT_C void opsmith_probe_chunks(size_t device, bool by_column, const int64_t* numbers, int64_t* written) {
+  const Devices& devices = Devices::get();
+  const int64_t columns = numbers[0], kept = numbers[1], length = numbers[2];
+  Chunks chunks{};
+  if (device == 0) {
+    chunks = by_column ? column_chunks(devices.cpu, columns, kept, length) : segment_chunks(devices.cpu, length, kept);
+    written[3] = 0;
+  } else {
+    const int64_t vector = numbers[3], multiprocessors = numbers[4];
+    chunks = by_column ? column_chunks(devices.cuda, columns, kept, length, vector, multiprocessors)
+                       : segment_chunks(devices.cuda, length, kept, vector, multiprocessors);
+    written[3] = by_column ? column_blocks(kept, chunks) : segment_blocks(devices.cuda, kept, chunks, vector);
+  }
+  written[0] = chunks.count;
+  written[1] = chunks.length;
+  written[2] = chunks.tiles;
 }

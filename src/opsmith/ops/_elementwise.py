@@ -1,0 +1,43 @@
+"""What the elementwise ops share: the tensors they are tried on, and the least that a call moves."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from ..samples import Cost
+
+COLUMNS = 1024
+ROWS, ROWS_ON_CUDA = 1024, 16384
+"""Of the large tensor: more than fits into the cache of a core, and into that of a GPU."""
+
+LENGTHS = (0, 1, 7, 8, 9, 63, 65)
+"""None, one, and around the elements of a vector."""
+
+SPECIAL = (0.0, -0.0, 1e-6, -1e-6, 20.0, -20.0, 100.0, -100.0, float("nan"))
+
+INFINITIES = (float("inf"), float("-inf"))
+
+
+def tensors(device: str | torch.device, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+    """(name, tensor) for each size and layout at which an elementwise kernel can go wrong, the usual one first."""
+    yield "contiguous", torch.randn(64, 48, device=device, dtype=dtype)
+    for length in LENGTHS:
+        yield f"{length} elements", torch.randn(length, device=device, dtype=dtype)
+    yield "0-dim", torch.tensor(1.5, device=device, dtype=dtype)
+    yield "sliced", torch.randn(40, 27, device=device, dtype=dtype)[::3, 1::2]
+    yield "special values", torch.tensor(SPECIAL, device=device, dtype=dtype)
+    yield "infinities", torch.tensor(INFINITIES, device=device, dtype=dtype)
+    rows = ROWS_ON_CUDA if torch.device(device).type == "cuda" else ROWS
+    yield "large", torch.randn(rows, COLUMNS, device=device, dtype=dtype)
+
+
+def least(*inputs: Tensor, flops: int) -> Cost:
+    """Every input read once, the result written once; `flops` an element."""
+    shape = torch.broadcast_shapes(*(tensor.shape for tensor in inputs))
+    dtype = functools.reduce(torch.promote_types, (tensor.dtype for tensor in inputs))
+    count = shape.numel()
+    return Cost(bytes=sum(tensor.nbytes for tensor in inputs) + count * dtype.itemsize, flops=flops * count)

@@ -1,0 +1,1 @@
+from .op import _template as _template

@@ -1,0 +1,1 @@
+from .op import add_two as add_two

@@ -1,0 +1,1 @@
+from .op import add_two_ as add_two_

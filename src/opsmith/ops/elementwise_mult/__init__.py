@@ -1,0 +1,1 @@
+from .op import elementwise_mult as elementwise_mult

@@ -1,0 +1,31 @@
+"""elementwise_mult: the product of two tensors, element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+import opsmith
+
+from .._elementwise import least, tensors
+
+
+@opsmith.pointwise("opsmith::elementwise_mult")
+def elementwise_mult(a: Tensor, b: Tensor) -> Tensor:
+    """y = a * b, for a [...], b [...] that broadcast to y [...]: torch.mul(a, b), and `out=` as there."""
+    return a * b
+
+
+@elementwise_mult.register_samples
+def samples(device: str | torch.device, dtype: torch.dtype) -> Iterator[opsmith.Sample]:
+    for name, a in tensors(device, dtype):
+        yield opsmith.Sample(args=(a, torch.randn_like(a)), name=name)
+    rows, columns = (torch.randn(shape, device=device, dtype=dtype) for shape in ((24, 1), (1, 40)))
+    yield opsmith.Sample(args=(rows, columns), name="outer product")
+
+
+@elementwise_mult.register_cost
+def cost(a: Tensor, b: Tensor) -> opsmith.Cost:
+    return least(a, b, flops=1)

@@ -1,0 +1,1 @@
+from .op import scale_bias_relu as scale_bias_relu

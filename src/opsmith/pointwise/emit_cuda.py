@@ -1,0 +1,422 @@
+"""A program and a variant as CUDA C++.
+
+The text holds what is particular to the operator (Element) and to the layout (Kernel). Loops, tails and sums are the
+header's, include/opsmith/pointwise/cuda.h, in code that a person wrote.
+"""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from .expression import Node, Program
+from .layout import Variant
+from .text import SCALAR_TYPES, computed_in, source_place, statements
+from .tuning import COMBINE_THREADS, THREADS, TILE_PACKS, fast_math, least_blocks, present, unroll
+from .tuning import column_chunks as column_chunks
+from .tuning import combine_geometry as combine_geometry
+from .tuning import geometry as geometry
+from .tuning import segment_chunks as segment_chunks
+from .tuning import vector_width as vector_width
+
+OPTIONS = ("--fmad=false", "-std=c++17")
+FAST_OPTIONS = ("--prec-div=false", "--prec-sqrt=false")
+_FAST = "#define OPSMITH_FAST_MATH"
+
+COMBINE = "combine_partial_sums"
+VALUE_TYPES = {dtype: SCALAR_TYPES[computed_in(dtype)] for dtype in SCALAR_TYPES}
+
+
+def options(text: str) -> tuple[str, ...]:
+    """NVRTC's options for a text: OPTIONS, and where its functions are fast, division is too."""
+    return (*OPTIONS, *FAST_OPTIONS) if _FAST in text else OPTIONS
+
+
+def entry_name(program: Program, variant: Variant) -> str:
+    return re.sub(r"\W+", "_", f"{program.name}_{variant.path}")
+
+
+def text(program: Program, variant: Variant) -> str:
+    """The CUDA C++ of a program in a variant."""
+    return _Text(program, variant).whole()
+
+
+def combine_text(result_dtype: torch.dtype, jobs: int = 1) -> str:
+    """The CUDA C++ of the kernel that sums partial sums into `jobs` results of one dtype. Its words, for each: the
+    partial sums, the result, rows, columns."""
+    accumulator = _accumulator(result_dtype)
+    return f"""\
+// Sums partial sums of {accumulator} into results of {SCALAR_TYPES[result_dtype]}.
+#include <opsmith/pointwise/cuda.h>
+
+namespace opsmith {{
+
+extern "C" __global__ void __launch_bounds__({COMBINE_THREADS})
+{COMBINE}(__grid_constant__ const Words<{4 * jobs}> words) {{
+  combine<{COMBINE_THREADS}, {SCALAR_TYPES[result_dtype]}, {accumulator}>(words);
+}}
+
+}}  // namespace opsmith
+"""
+
+
+def _accumulator(dtype: torch.dtype) -> str:
+    return "double" if dtype is torch.float64 else "float"
+
+
+def _listed(opening: str, items: list[str], closing: str, separator: str = ", ") -> list[str]:
+    """A list in one line, or an item a line where that is too long."""
+    inside = separator.join(items)
+    padding = " " if separator == " " and items else ""
+    line = f"{opening}{padding}{inside}{padding}{closing}"
+    if len(line) <= 120:
+        return [line]
+    indent = " " * (len(opening) - len(opening.lstrip()) + 4)
+    ends = [separator.rstrip()] * (len(items) - 1) + [""]
+    return [
+        opening,
+        *(f"{indent}{item}{end}" for item, end in zip(items, ends, strict=True)),
+        f"{indent[:-4]}{closing}",
+    ]
+
+
+class _Operand:
+    """A tensor of the kernel: its name in the text, its type in memory, its words."""
+
+    def __init__(self, name: str, dtype: torch.dtype, mode: str, place: int, strides: int) -> None:
+        self.name = name
+        self.dtype = dtype
+        self.type = SCALAR_TYPES[dtype]
+        self.mode = mode
+        self.place = place  # of its pointer among the words
+        self.strides = strides  # and of its strides
+
+    @property
+    def is_strided(self) -> bool:
+        return self.mode.startswith("strided")
+
+    @property
+    def role(self) -> str | None:
+        return self.mode.removeprefix("reduced:") if self.mode.startswith("reduced:") else None
+
+    @property
+    def sum_type(self) -> str:
+        return _accumulator(self.dtype)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is loaded or stored element by element."""
+        return self.role is None and self.mode != "scalar"
+
+
+class _Text:
+    def __init__(self, program: Program, variant: Variant) -> None:
+        self.program = program
+        self.variant = variant
+        self.body = statements(present(program, variant), VALUE_TYPES)
+        self._find_operands()
+
+    def _find_operands(self) -> None:
+        program, variant = self.program, self.variant
+        self.scalars_at = len(program.reads) + len(program.results)
+        self.walk_at = self.scalars_at + len(program.scalars)
+        fixed = {"stream": 1, "segment": 4, "column": 5}[variant.path]
+        any_strided = any(mode.startswith("strided") for mode in variant.modes)
+        sizes = variant.outer + variant.inner if any_strided or variant.path != "stream" else 0
+        next_strides = self.walk_at + fixed + sizes
+        used = present(program, variant)
+        names = {read.name for read in program.reads}
+        self.reads: list[_Operand] = []
+        self.results: list[tuple[_Operand, Node]] = []
+        tensors = [(read.name, read.dtype) for read in program.reads]
+        tensors += [(result.name, result.dtype) for result in program.results]
+        for place, ((name, dtype), mode) in enumerate(zip(tensors, variant.modes, strict=True)):
+            is_result = place >= len(program.reads)
+            if is_result:
+                while name in names:
+                    name += "_result"
+                names.add(name)
+            operand = _Operand(name, dtype, mode, place, next_strides)
+            if operand.is_strided:
+                next_strides += sizes + (variant.path == "column")
+            if mode == "absent":
+                continue
+            if is_result:
+                self.results.append((operand, program.results[place - len(program.reads)].expression))
+            elif program.reads[place] in used.reads:
+                self.reads.append(operand)
+        self.size_count = sizes
+        self.word_count = next_strides
+        self.operands = [*self.reads, *(operand for operand, _ in self.results)]
+        self.strided = [operand for operand in self.operands if operand.is_strided]
+        self.loaded = [read for read in self.reads if read.is_full]
+        self.stored = [operand for operand, _ in self.results if operand.is_full]
+        self.summed = [operand for operand, _ in self.results if not operand.is_full]
+
+    def whole(self) -> str:
+        variant = self.variant
+        entry = entry_name(self.program, variant)
+        define = [_FAST] if fast_math(self.program) else []
+        bounds = f"{THREADS[variant.path]}, {least_blocks(self.program, variant)}"
+        lines = [
+            *self._comment(),
+            *define,
+            "#include <opsmith/pointwise/cuda.h>",
+            "",
+            "namespace opsmith {",
+            "",
+            *self._element(),
+            "",
+            *self._kernel(),
+            "",
+            f'extern "C" __global__ void __launch_bounds__({bounds})',
+            f"{entry}(__grid_constant__ const Words<{self.word_count}> words) {{",
+            f"  {variant.path}(Kernel(words));",
+            "}",
+            "",
+            "}  // namespace opsmith",
+            "",
+        ]
+        return "\n".join(lines)
+
+    def _comment(self) -> list[str]:
+        variant, origin = self.variant, self.program.origin
+        lines = [f"// {self.program.name}"]
+        if origin is not None:
+            lines[0] += f", {source_place(origin)}"
+            # A backslash at the end would draw the next line into the comment.
+            lines += [f"//   {line.strip().rstrip(chr(92))}" for line in origin.text.splitlines()[:1]]
+        bits = 64 if variant.wide else 32
+        lines.append(f"// by {variant.path}, {variant.vector} elements at a time, {bits}-bit indices")
+        names = [*(read.name for read in self.program.reads), *(result.name for result in self.program.results)]
+        modes = (f"{name} {mode}" for name, mode in zip(names, variant.modes, strict=True))
+        lines.append(f"// {', '.join(modes)}")
+        return lines
+
+    def _element(self) -> list[str]:
+        """What one element computes: the same in every variant."""
+        scalars = [(SCALAR_TYPES[scalar.dtype], scalar.name) for scalar in self.program.scalars]
+        lines = ["// What one element computes.", "struct Element {"]
+        lines += [f"  {kind} {name};" for kind, name in scalars]
+        lines += [f"  {kind} {name};" for kind, name, _ in self.body.uniform]
+        if scalars or self.body.uniform:
+            lines.append("")
+        members = [
+            f"{name}(scalar<{kind}>(words, {self.scalars_at + index}))" for index, (kind, name) in enumerate(scalars)
+        ]
+        lines += [
+            "  template <int Count>",
+            "  OPSMITH_DEVICE explicit Element(const Words<Count>& words)"
+            + (f" : {', '.join(members)}" if members else "")
+            + " {",
+            *(f"    {name} = {expression};" for _, name, expression in self.body.uniform),
+            "  }",
+            "",
+        ]
+        parameters = [f"{VALUE_TYPES[read.dtype]} {read.name}" for read in self.reads]
+        parameters += [f"{VALUE_TYPES[node.dtype]}& {operand.name}" for operand, node in self.results]
+        lines += _listed("  OPSMITH_DEVICE void operator()(", parameters, ") const {")
+        lines += [f"    {line}" for line in self.body.lines]
+        lines += [
+            f"    {operand.name} = {value};"
+            for (operand, _), value in zip(self.results, self.body.results, strict=True)
+        ]
+        return [*lines, "  }", "};"]
+
+    def _kernel(self) -> list[str]:
+        """Where the elements are: the same for every program of this many tensors."""
+        variant = self.variant
+        lines = [
+            "// Where its elements are.",
+            "struct Kernel {",
+            f"  using Index = {'uint64_t' if variant.wide else 'uint32_t'};",
+            f"  static constexpr int threads = {THREADS[variant.path]};",
+            f"  static constexpr int vector = {variant.vector};",
+            f"  static constexpr int unroll = {unroll(self.program, variant)};",
+        ]
+        if variant.path == "column":
+            lines.append(f"  static constexpr int tile = {TILE_PACKS};")
+        lines += ["", *self._members(), "", *self._locate()]
+        for method in (self._load, self._compute, self._store):
+            lines += ["", *method()]
+        if variant.path != "stream":
+            lines += ["", *self._sums()]
+        return [*lines, "};"]
+
+    def _members(self) -> list[str]:
+        """The tensors, and how each is found among the words."""
+        variant = self.variant
+        dimensions = f"Index, {variant.outer}, {variant.inner}"
+        walk_type = f"{variant.path.capitalize()}Walk<{dimensions}>"
+        if variant.path == "stream":
+            walk_type = f"StreamWalk<Index, {self.size_count}>"
+        strided_type = "ColumnStrided" if variant.path == "column" else "Strided"
+        members = []
+        words = []
+        for operand in self.operands:
+            const = "const " if operand in self.reads else ""
+            found = f"pointer<{const}{operand.type}>(words, {operand.place})"
+            if operand.is_strided:
+                members.append(f"{strided_type}<{const}{operand.type}, {dimensions}> {operand.name};")
+                found = f"{{words, {operand.place}, {operand.strides}}}"
+            elif operand.mode == "linear":
+                members.append(f"{const}{operand.type}* {operand.name};")
+            elif operand.mode == "scalar":
+                members.append(f"{VALUE_TYPES[operand.dtype]} {operand.name};  // its one element")
+                found = f"load_once({found})"
+            else:
+                members.append(f"{operand.sum_type}* {operand.name};  // partial sums")
+                found = f"pointer<{operand.sum_type}>(words, {operand.place})"
+            words.append(found)
+        return [
+            "  Element element;",
+            f"  {walk_type} walk;",
+            "  struct {",
+            *(f"    {member}" for member in members),
+            "  } tensors;",
+            "",
+            f"  OPSMITH_DEVICE explicit Kernel(const Words<{self.word_count}>& words)",
+            "      : element(words),",
+            f"        walk(words, {self.walk_at}),",
+            "        tensors{",
+            *(f"            {found}," for found in words),
+            "        } {}",
+        ]
+
+    def _locate(self) -> list[str]:
+        """Place: the offset of each strided operand, and the index that the linear ones share."""
+        variant = self.variant
+        fields = [f"Index {operand.name};" for operand in self.strided]
+        inner = [f"position.along{self._innermost(operand)}(tensors.{operand.name}.inner)" for operand in self.strided]
+        if variant.path == "stream":
+            if any(operand.mode == "linear" for operand in self.operands):
+                fields.insert(0, "Index linear_index;")
+                inner.insert(0, "index")
+            position = [f"    const Position<{variant.inner}, Index> position(index, walk.sizes);"]
+            return [
+                *_listed("  struct Place {", fields, "};", " "),
+                "",
+                "  OPSMITH_DEVICE Place locate(Index index) const {",
+                *(position if self.strided else []),
+                *_listed("    return {", inner, "};"),
+                "  }",
+            ]
+        kept = [f"position.along(tensors.{operand.name}.kept)" for operand in self.strided]
+        if variant.path == "column":
+            columns = [f"column_index * tensors.{operand.name}.column" for operand in self.strided]
+            kept = [f"{offset} + {column}" for offset, column in zip(kept, columns, strict=True)]
+        inner = [f"start.{operand.name} + {offset}" for operand, offset in zip(self.strided, inner, strict=True)]
+        return [
+            *_listed("  struct Place {", fields, "};", " "),
+            "",
+            f"  OPSMITH_DEVICE Place start(Index kept{', Index column_index' * (variant.path == 'column')}) const {{",
+            f"    const Position<{variant.outer}, Index> position(kept, walk.kept_sizes);",
+            *_listed("    return {", kept, "};"),
+            "  }",
+            "",
+            "  OPSMITH_DEVICE Place locate(const Place& start, Index reduced) const {",
+            f"    const Position<{variant.inner}, Index> position(reduced, walk.reduced_sizes);",
+            *_listed("    return {", inner, "};"),
+            "  }",
+        ]
+
+    def _innermost(self, operand: _Operand) -> str:
+        """The innermost stride where it is known, as a template's argument."""
+        if self.variant.path == "column" or operand.mode == "stridedn":
+            return ""
+        return f"<{operand.mode[-1]}>"
+
+    def _address(self, operand: _Operand) -> str:
+        if operand.mode == "linear":
+            return f"tensors.{operand.name} + place.linear_index"
+        return f"tensors.{operand.name}.data + place.{operand.name}"
+
+    def _step(self, operand: _Operand) -> str:
+        """The stride along the innermost dimension."""
+        return f"tensors.{operand.name}.{'column' if self.variant.path == 'column' else 'inner.at[0]'}"
+
+    def _load(self) -> list[str]:
+        fields = []
+        loads = []
+        for read in self.loaded:
+            if read.mode == "strided0":
+                fields.append(f"Repeated<{read.type}> {read.name};")
+                loads.append(f"load_repeated({self._address(read)})")
+                continue
+            fields.append(f"Pack<{read.type}, Lanes> {read.name};")
+            if read.mode == "stridedn":
+                loads.append(f"load_apart<Lanes>({self._address(read)}, {self._step(read)})")
+            else:
+                loads.append(f"load_pack<Lanes>({self._address(read)})")
+        return [
+            "  template <int Lanes>",
+            "  struct Inputs {",
+            *(f"    {field}" for field in fields),
+            "  };",
+            "",
+            "  template <int Lanes>",
+            "  OPSMITH_DEVICE Inputs<Lanes> load(const Place& place) const {",
+            *_listed("    return {", loads, "};"),
+            "  }",
+        ]
+
+    def _compute(self) -> list[str]:
+        fields = [f"{VALUE_TYPES[node.dtype]} {operand.name}[Lanes];" for operand, node in self.results]
+        values = [f"inputs.{read.name}[lane]" if read.is_full else f"tensors.{read.name}" for read in self.reads]
+        values += [f"outputs.{operand.name}[lane]" for operand, _ in self.results]
+        return [
+            "  template <int Lanes>",
+            "  struct Outputs {",
+            *(f"    {field}" for field in fields),
+            "  };",
+            "",
+            "  template <int Lanes>",
+            "  OPSMITH_DEVICE void compute(const Inputs<Lanes>& inputs, Outputs<Lanes>& outputs, int lane) const {",
+            *_listed("    element(", values, ");"),
+            "  }",
+        ]
+
+    def _store(self) -> list[str]:
+        stores = []
+        for operand in self.stored:
+            if operand.mode in ("linear", "strided1"):
+                stores.append(f"store_pack<Lanes>({self._address(operand)}, outputs.{operand.name});")
+            else:
+                stores.append(
+                    f"store_apart<Lanes>({self._address(operand)}, {self._step(operand)}, outputs.{operand.name});"
+                )
+        return [
+            "  template <int Lanes>",
+            "  OPSMITH_DEVICE void store(const Outputs<Lanes>& outputs, const Place& place) const {",
+            *(f"    {store}" for store in stores),
+            "  }",
+        ]
+
+    def _sums(self) -> list[str]:
+        """What a thread sums: a number, or in the column path a number for each of its columns."""
+        fields = []
+        adds = []
+        for operand in self.summed:
+            kind = operand.sum_type
+            if self.variant.path == "column" and operand.role in ("all", "inner"):
+                fields.append(f"{kind} {operand.name}[vector];")
+                adds.append(f"add_columns(sums.{operand.name}, outputs.{operand.name});")
+            else:
+                fields.append(f"{kind} {operand.name};")
+                adds.append(f"sums.{operand.name} += pairwise<{kind}>(outputs.{operand.name});")
+        return [
+            "  struct Sums {",
+            *(f"    {field}" for field in fields),
+            "  };",
+            "",
+            "  template <int Lanes>",
+            "  OPSMITH_DEVICE void add(Sums& sums, const Outputs<Lanes>& outputs) const {",
+            *(f"    {add}" for add in adds),
+            "  }",
+            "",
+            "  template <class Sum>",
+            "  OPSMITH_DEVICE void finish(const Sums& sums, const Sum& sum) const {",
+            *(f"    sum(sums.{operand.name}, tensors.{operand.name});" for operand in self.summed),
+            "  }",
+        ]

@@ -1,0 +1,152 @@
+"""Expressions: what one element of a pointwise operator computes, as a graph of functions over inputs and numbers.
+
+Nodes are interned: the same function of the same arguments is the same node, so a graph never computes a thing twice
+and equality is identity. Every node has a dtype, and the arguments of a function have been cast to what it computes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+if TYPE_CHECKING:
+    from .functions import Function
+
+
+class Line(NamedTuple):
+    """A line of the author's file."""
+
+    file: str
+    number: int
+    text: str
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """`function` of `args`, or a leaf: a tensor's element (Input), an argument (Scalar), a number (Constant)."""
+
+    dtype: torch.dtype
+    args: tuple[Node, ...] = ()
+    function: Function | None = None
+    line: Line | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Input(Node):
+    """The element of a tensor. `slot` counts the operator's tensors; a half type is computed with as float32."""
+
+    slot: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Scalar(Node):
+    """A float, int or bool argument of the operator; `dtype` is float64, int64 or bool. `position` counts the
+    operator's arguments."""
+
+    name: str = ""
+    position: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Constant(Node):
+    value: float | int | bool = 0
+
+
+class Interner:
+    """Makes nodes, each once."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[Any, Node] = {}
+
+    def _intern(self, key: Any, make: Callable[[], Node]) -> Any:
+        node = self._nodes.get(key)
+        if node is None:
+            node = self._nodes[key] = make()
+        return node
+
+    def input(self, slot: int, dtype: torch.dtype) -> Input:
+        return self._intern(("input", slot, dtype), lambda: Input(dtype, slot=slot))  # type: ignore[no-any-return]
+
+    def scalar(self, name: str, position: int, dtype: torch.dtype) -> Scalar:
+        return self._intern(  # type: ignore[no-any-return]
+            ("scalar", name), lambda: Scalar(dtype, name=name, position=position)
+        )
+
+    def constant(self, value: float | int | bool, dtype: torch.dtype) -> Constant:
+        value = _converted(value, dtype)
+        key = ("constant", repr(value), dtype)  # repr tells -0.0 from 0.0 and knows NaN
+        return self._intern(key, lambda: Constant(dtype, value=value))  # type: ignore[no-any-return]
+
+    def call(self, function: Function, args: Sequence[Node], dtype: torch.dtype, line: Line | None = None) -> Node:
+        key = (function.name, dtype, tuple(id(arg) for arg in args))
+        return self._intern(key, lambda: Node(dtype, tuple(args), function, line))  # type: ignore[no-any-return]
+
+
+def _converted(value: Any, dtype: torch.dtype) -> Any:
+    if dtype is torch.float32:
+        return torch.tensor(float(value), dtype=torch.float32).item()
+    if dtype.is_floating_point:
+        return float(value)
+    return bool(value) if dtype is torch.bool else int(value)
+
+
+def walk(roots: Iterable[Node]) -> Iterator[Node]:
+    """Every node below the roots, arguments before what uses them."""
+    seen: set[int] = set()
+    stack: list[tuple[Node, bool]] = [(root, False) for root in reversed(list(roots))]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            yield node
+        elif id(node) not in seen:
+            seen.add(id(node))
+            stack.append((node, True))
+            stack.extend((arg, False) for arg in reversed(node.args))
+
+
+@dataclass(frozen=True)
+class Read:
+    """A tensor that a program reads."""
+
+    slot: int
+    name: str
+    dtype: torch.dtype  # in memory
+
+
+@dataclass(frozen=True)
+class Result:
+    """A tensor that a program writes: of the full shape, or of the shape of the tensor in slot `like`, to which it is
+    then summed."""
+
+    name: str
+    expression: Node
+    dtype: torch.dtype  # in memory
+    like: int | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a kernel computes for each element, whatever the layout of its tensors."""
+
+    name: str
+    reads: tuple[Read, ...]
+    results: tuple[Result, ...]
+    scalars: tuple[Scalar, ...]
+    origin: Line | None = None
+
+    def nodes(self) -> list[Node]:
+        return list(walk(result.expression for result in self.results))
+
+
+def program(
+    name: str, results: Sequence[Result], names: Sequence[str], dtypes: Sequence[torch.dtype], origin: Line | None
+) -> Program:
+    """The program of these results: it reads what they use and no more. `names` and `dtypes` go by slot."""
+    nodes = list(walk(result.expression for result in results))
+    slots = sorted({node.slot for node in nodes if isinstance(node, Input)})
+    scalars = sorted((node for node in nodes if isinstance(node, Scalar)), key=lambda scalar: scalar.position)
+    reads = tuple(Read(slot, names[slot], dtypes[slot]) for slot in slots)
+    return Program(name, reads, tuple(results), tuple(scalars), origin)

@@ -1,0 +1,332 @@
+"""Function, the builder that formulas are written with, and the table they are entered into."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..expression import Constant, Interner, Line, Node, Scalar
+from ..text import HALF, SCALAR_TYPES, computed_in
+
+FAMILIES = ("arithmetic", "exponential", "trigonometric", "comparison", "rounding", "casting", "activation")
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A function of elements.
+
+    It is written in C++ as `infix`, as a call of `name`, or not at all: then `expand` defines it by other functions,
+    which happens after differentiation. `derivative` takes the gradient of the value, the arguments and the value, and
+    gives the gradient of each argument; torch's own formula, so that kinks, ties and infinities come out as torch's."""
+
+    name: str
+    derivative: Callable[..., Any] | None = None
+    infix: str | None = None
+    expand: Callable[..., Value] | None = None
+
+    def text(self, args: Sequence[str], node: Node) -> str:
+        if self.infix is not None:
+            return self.infix.format(*args)
+        return f"{self.name}({', '.join(args)})"
+
+
+class _Cast(Function):
+    """A value in another dtype."""
+
+    def text(self, args: Sequence[str], node: Node) -> str:
+        return f"cast<{SCALAR_TYPES[computed_in(node.dtype)]}>({args[0]})"
+
+
+CAST = _Cast("cast", lambda g, x, y: (g.to(x.dtype) if x.dtype.is_floating_point else None,))
+
+
+class Value:
+    """A node with the operators of Python, for formulas."""
+
+    __slots__ = ("builder", "example", "node")
+
+    def __init__(self, builder: Builder, node: Node, example: Any = None) -> None:
+        self.builder = builder
+        self.node = node
+        self.example = example  # what torch made of it on a small tensor, while tracing
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.node.dtype
+
+    def to(self, dtype: torch.dtype) -> Value:
+        return self.builder.cast(self, dtype)
+
+    def number(self) -> float | int | bool | None:
+        """Its value, where it is a number known now."""
+        return self.node.value if isinstance(self.node, Constant) else None
+
+    def __add__(self, other: Any) -> Value:
+        return self.builder.apply("add", self, other)
+
+    def __radd__(self, other: Any) -> Value:
+        return self.builder.apply("add", self.builder.like(other, self), self)
+
+    def __sub__(self, other: Any) -> Value:
+        return self.builder.apply("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Value:
+        return self.builder.apply("sub", self.builder.like(other, self), self)
+
+    def __mul__(self, other: Any) -> Value:
+        return self.builder.apply("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Value:
+        return self.builder.apply("mul", self.builder.like(other, self), self)
+
+    def __truediv__(self, other: Any) -> Value:
+        return self.builder.apply("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Value:
+        return self.builder.apply("div", self.builder.like(other, self), self)
+
+    def __neg__(self) -> Value:
+        return self.builder.apply("neg", self)
+
+    def __lt__(self, other: Any) -> Value:
+        return self.builder.compare("less", self, other)
+
+    def __le__(self, other: Any) -> Value:
+        return self.builder.compare("less_equal", self, other)
+
+    def __gt__(self, other: Any) -> Value:
+        return self.builder.compare("greater", self, other)
+
+    def __ge__(self, other: Any) -> Value:
+        return self.builder.compare("greater_equal", self, other)
+
+    def equals(self, other: Any) -> Value:
+        return self.builder.compare("equal", self, other)
+
+    def __and__(self, other: Value) -> Value:
+        return self.builder.call(primitive("logical_and"), [self, other], torch.bool)
+
+    def __or__(self, other: Value) -> Value:
+        return self.builder.call(primitive("logical_or"), [self, other], torch.bool)
+
+    def __invert__(self) -> Value:
+        return self.builder.call(primitive("logical_not"), [self], torch.bool)
+
+    def where(self, yes: Any, no: Any) -> Value:
+        """`yes` where this condition holds, else `no`."""
+        return self.builder.select(self, yes, no)
+
+
+class Builder:
+    """Makes values. `line` is what they are traced to."""
+
+    def __init__(self, interner: Interner) -> None:
+        self.interner = interner
+        self.line: Line | None = None
+
+    def value(self, node: Node) -> Value:
+        return Value(self, node)
+
+    def constant(self, number: float | int | bool, dtype: torch.dtype) -> Value:
+        return Value(self, self.interner.constant(number, dtype))
+
+    def like(self, value: Any, model: Value) -> Value:
+        return value if isinstance(value, Value) else self.constant(value, model.dtype)
+
+    def call(self, function: Function, args: Sequence[Value], dtype: torch.dtype) -> Value:
+        return Value(self, self.interner.call(function, [arg.node for arg in args], dtype, self.line))
+
+    def apply(self, name: str, *args: Any) -> Value:
+        """A function whose value has the dtype of its arguments; numbers take it too."""
+        model = next(arg for arg in args if isinstance(arg, Value))
+        values = [self.like(arg, model) for arg in args]
+        assert all(value.dtype == model.dtype for value in values), (name, [value.dtype for value in values])
+        simple = _simplified(name, values)
+        return simple if simple is not None else self.call(primitive(name), values, model.dtype)
+
+    def compare(self, name: str, left: Any, right: Any) -> Value:
+        model = left if isinstance(left, Value) else right
+        values = [self.like(left, model), self.like(right, model)]
+        assert values[0].dtype == values[1].dtype
+        return self.call(primitive(name), values, torch.bool)
+
+    def test(self, name: str, value: Value) -> Value:
+        return self.call(primitive(name), [value], torch.bool)
+
+    def select(self, condition: Value, yes: Any, no: Any) -> Value:
+        model = yes if isinstance(yes, Value) else no
+        values = [self.like(yes, model), self.like(no, model)]
+        assert condition.dtype is torch.bool and values[0].dtype == values[1].dtype
+        return self.call(primitive("select"), [condition, *values], model.dtype)
+
+    def cast(self, value: Value, dtype: torch.dtype) -> Value:
+        if value.dtype == dtype:
+            return value
+        node = value.node
+        if isinstance(node, Constant) and dtype not in HALF:
+            if not (math.isfinite(node.value) or dtype.is_floating_point):
+                return self.call(CAST, [value], dtype)  # C++ decides what infinity is as an integer
+            return self.constant(node.value, dtype)
+        return self.call(CAST, [value], dtype)
+
+
+def _simplified(name: str, values: list[Value]) -> Value | None:
+    """Times one and over one: exact for every value, so nobody can tell."""
+    if name in ("mul", "div") and isinstance(values[1].node, Constant) and values[1].node.value == 1:
+        return values[0]
+    if name == "mul" and isinstance(values[0].node, Constant) and values[0].node.value == 1:
+        return values[1]
+    return None
+
+
+class Call:
+    """One call of torch, for the table to translate. `dtype` is what it computes in, `result_dtype` what comes out."""
+
+    def __init__(self, builder: Builder, result_dtype: torch.dtype) -> None:
+        self.builder = builder
+        self.result_dtype = result_dtype
+        self.dtype = computed_in(result_dtype)
+
+    def operand(self, value: Any) -> Value:
+        return self._as(value, self.dtype)
+
+    def operands(self, *values: Any) -> list[Value]:
+        return [self.operand(value) for value in values]
+
+    def common(self, *values: Any) -> list[Value]:
+        """Operands of a comparison, in the dtype that torch compares them in."""
+        examples = [value.example if isinstance(value, Value) else value for value in values]
+        dtype = computed_in(torch.result_type(*examples))
+        return [self._as(value, dtype) for value in values]
+
+    def own(self, value: Any) -> Value:
+        """In the dtype it has."""
+        return self._as(value, computed_in(value.dtype))
+
+    def truth(self, value: Any) -> Value:
+        return self._as(value, torch.bool)
+
+    def result(self, value: Any) -> Value:
+        return self._as(value, self.result_dtype)
+
+    def _as(self, value: Any, dtype: torch.dtype) -> Value:
+        if isinstance(value, Value):
+            return self.builder.cast(value, dtype)
+        return self.builder.constant(value, dtype)
+
+
+# --- the table ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Translation:
+    """How a call of torch becomes an expression: `build(call, *args, **kwargs)`, arguments as torch names them."""
+
+    name: str
+    build: Callable[..., Value]
+
+
+_primitives: dict[str, Function] = {}
+_translations: dict[str, Translation] = {}
+_aliases: dict[str, str] = {}
+
+
+def primitive(name: str) -> Function:
+    return _primitives[name]
+
+
+def define(
+    name: str,
+    derivative: Callable[..., Any] | None = None,
+    *,
+    infix: str | None = None,
+    expand: Callable[..., Value] | None = None,
+) -> Function:
+    """Enters a function of expressions."""
+    function = _primitives[name] = Function(name, derivative, infix, expand)
+    return function
+
+
+def translates(*torch_names: str) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
+    """Enters what calls of torch by these names become. The first is the function's own; the others are its aliases. A
+    name is looked for in torch, torch.special, torch.nn.functional, among Tensor's methods and in `operator`."""
+
+    def enter(build: Callable[..., Value]) -> Callable[..., Value]:
+        _translations[torch_names[0]] = Translation(torch_names[0], build)
+        for alias in torch_names:
+            _aliases[alias] = torch_names[0]
+        return build
+
+    return enter
+
+
+@functools.cache
+def _table() -> tuple[dict[Any, str], dict[str, str]]:
+    """(functions by identity, methods by name) -> the name in the table, with '_' behind it for the in-place form."""
+    for family in FAMILIES:
+        importlib.import_module(f".{family}", __package__)
+    rooms: list[Any] = [torch, torch.special, torch.nn.functional, torch._C._nn]
+    functions: dict[Any, str] = {}
+    methods: dict[str, str] = {}
+    for alias, name in _aliases.items():
+        for room in rooms:
+            for suffix in ("", "_"):
+                function = getattr(room, alias + suffix, None)
+                if callable(function):
+                    functions[function] = name + suffix
+        for suffix in ("", "_"):
+            if hasattr(torch.Tensor, alias + suffix):
+                methods[alias + suffix] = name + suffix
+    for python_name, name in _PYTHON_OPERATORS.items():
+        functions[getattr(operator, python_name)] = name
+        inplace = getattr(operator, f"i{python_name.strip('_')}", None)
+        if inplace is not None:
+            functions[inplace] = f"{name}_"
+    functions[abs] = functions[operator.abs] = "abs"
+    methods["where"] = "tensor.where"  # whose condition is not its first argument
+    return functions, methods
+
+
+_PYTHON_OPERATORS = {
+    "add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floor_divide", "mod": "remainder",
+    "pow": "pow", "neg": "neg", "pos": "positive", "and_": "bitwise_and", "or_": "bitwise_or", "xor": "bitwise_xor",
+    "invert": "bitwise_not", "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift",
+    "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne",
+}  # fmt: skip
+
+
+def find(target: Any) -> tuple[Translation, bool] | None:
+    """(the row for a function, or a method's name, that torch.fx saw called; whether it works in place)."""
+    functions, methods = _table()
+    if isinstance(target, str):
+        name = methods.get(target)
+    else:
+        try:
+            name = functions.get(target)
+        except TypeError:
+            return None
+    if name is None:
+        return None
+    return _translations.get(name) or _translations[name.removesuffix("_")], name.endswith("_")
+
+
+def known_methods() -> list[str]:
+    return sorted(_table()[1])
+
+
+def names() -> list[str]:
+    """Every function of torch in the table, by its own name."""
+    _table()
+    return sorted(_translations)
+
+
+def is_uniform(value: Any) -> bool:
+    """Whether a value is a number or an argument, not an element."""
+    return not isinstance(value, Value) or isinstance(value.node, (Constant, Scalar))

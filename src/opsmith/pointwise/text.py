@@ -1,0 +1,130 @@
+"""An expression as C++ statements, the same for every kernel language but for the names of types.
+
+Both headers (include/opsmith/pointwise/cuda.h and cpu.h) offer the functions that expressions are written in, on one
+element there and on a vector of elements here. What depends on arguments and numbers alone is computed once, as plain
+C++ scalars, before the first element: the uniform part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
+
+import torch
+
+from .expression import Constant, Input, Line, Node, Program, Scalar, walk
+
+HALF = (torch.float16, torch.bfloat16)
+
+SCALAR_TYPES: dict[torch.dtype, str] = {
+    torch.float32: "float",
+    torch.float64: "double",
+    torch.float16: "float16",
+    torch.bfloat16: "bfloat16",
+    torch.int8: "int8_t",
+    torch.uint8: "uint8_t",
+    torch.int16: "int16_t",
+    torch.int32: "int32_t",
+    torch.int64: "int64_t",
+    torch.bool: "bool",
+}
+"""The element in memory. `float16` and `bfloat16` are the headers' own: storage, converted to float when loaded."""
+
+
+def computed_in(dtype: torch.dtype) -> torch.dtype:
+    """What a value of this dtype is held in while it is computed with: half types as float, rounded where the reference
+    casts."""
+    return torch.float32 if dtype in HALF else dtype
+
+
+def literal(value: float | int | bool, dtype: torch.dtype) -> str:
+    dtype = computed_in(dtype)
+    if dtype is torch.bool:
+        return "true" if value else "false"
+    if not dtype.is_floating_point:
+        if dtype is torch.int64:
+            return "(-9223372036854775807LL - 1)" if value == -(2**63) else f"{int(value)}LL"
+        return f"{SCALAR_TYPES[dtype]}({int(value)})"
+    name = SCALAR_TYPES[dtype]
+    number = float(value)
+    if math.isnan(number):
+        return f"not_a_number<{name}>()"
+    if math.isinf(number):
+        return f"{'-' if number < 0 else ''}infinity<{name}>()"
+    suffix = "f" if dtype is torch.float32 else ""
+    if dtype is torch.float32:
+        number = torch.tensor(number, dtype=torch.float32).item()
+        if math.isinf(number):
+            return literal(number, dtype)
+        shortest = f"{number:.9g}"
+    else:
+        shortest = repr(number)
+    return f"{shortest if any(c in shortest for c in '.en') else shortest + '.0'}{suffix}"
+
+
+def source_place(line: Line) -> str:
+    """'mish.py:12'; with its folder where the file's name tells nothing."""
+    path = PurePath(line.file)
+    folder = f"{path.parent.name}/" if path.name in ("op.py", "__init__.py") else ""
+    return f"{folder}{path.name}:{line.number}"
+
+
+@dataclass
+class Statements:
+    """A program's body. `names` gives each result's value by its position."""
+
+    uniform: list[tuple[str, str, str]] = field(default_factory=list)  # (C type, name, expression), in order
+    lines: list[str] = field(default_factory=list)
+    results: list[str] = field(default_factory=list)
+
+
+def statements(program: Program, value_type: Mapping[torch.dtype, str], uniform_value: str = "{}") -> Statements:
+    """The body of a program. Inputs are named as the program names them, arguments likewise; `value_type` names the
+    type that holds an element of a dtype, `uniform_value` wraps a uniform where it meets elements."""
+    body = Statements()
+    names: dict[Node, str] = {}
+    taken = {read.name for read in program.reads} | {result.name for result in program.results}
+    taken |= {scalar.name for scalar in program.scalars}
+    uniforms: set[Node] = set()
+    by_slot = {read.slot: read.name for read in program.reads}
+    counts: dict[str, int] = {}
+
+    def fresh(base: str) -> str:
+        while True:
+            counts[base] = counts.get(base, 0) + 1
+            name = f"{base}_{counts[base]}"
+            if name not in taken:
+                return name
+
+    for node in walk(result.expression for result in program.results):
+        if isinstance(node, Input):
+            names[node] = by_slot[node.slot]
+        elif isinstance(node, Constant):
+            names[node] = literal(node.value, node.dtype)
+            uniforms.add(node)
+        elif isinstance(node, Scalar):
+            names[node] = node.name
+            uniforms.add(node)
+        else:
+            assert node.function is not None
+            uniform = all(arg in uniforms for arg in node.args)
+            wrapped = "{}" if uniform else uniform_value
+            args = [wrapped.format(names[arg]) if arg in uniforms else names[arg] for arg in node.args]
+            args = [f"({arg})" if arg.startswith("-") else arg for arg in args]  # --1.0f is another thing
+            expression = node.function.text(args, node)
+            if node.dtype in HALF:
+                expression = f"round_to_{SCALAR_TYPES[node.dtype]}({expression})"
+            names[node] = fresh(node.function.name)
+            held = computed_in(node.dtype)
+            if uniform:
+                uniforms.add(node)
+                body.uniform.append((SCALAR_TYPES[held], names[node], expression))
+            else:
+                where = f"  // {source_place(node.line)}" if node.line else ""
+                body.lines.append(f"const {value_type[held]} {names[node]} = {expression};{where}")
+    for result in program.results:
+        node = result.expression
+        body.results.append(uniform_value.format(names[node]) if node in uniforms else names[node])
+    return body

@@ -1,0 +1,210 @@
+"""How generated CUDA kernels use the GPU: packs, threads, grids, and how exact their functions are.
+
+Everything to measure and turn on a new GPU is here. native/tuning.h is the launcher's part of this file in C++.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import torch
+
+from .expression import Input, Node, Program, walk
+from .layout import Variant
+from .text import HALF
+
+THREADS = {"stream": 128, "segment": 128, "column": 256}
+"""Of a block, by path. 128 gave mish and gelu in bfloat16 their last 5 %; columns of 64 want 256 (92 against 87 %)."""
+COMBINE_THREADS = 256
+RESIDENT = 1024
+"""Threads of a reduction that live on a multiprocessor at once, and all that are started: they come back for more. 768
+and 1536 were 2 to 12 % slower."""
+UNROLL = {1: 4, 2: 2, 4: 1, 8: 2}
+"""Packs of each tensor that a thread of the stream path has in flight, by the elements of a pack."""
+REDUCTION_UNROLL = {1: 4, 2: 1, 4: 1, 8: 1}
+"""The same of the other paths."""
+STREAM_RESIDENT = ((28, 40, 2048), (40, 200, 1536))
+"""Of half types: where packs and results take at most so many registers of a thread, and an element so many
+instructions, so many threads of the stream path are to fit on a multiprocessor."""
+REGISTERS = 60
+"""What a thread's packs, results and sums may take of its registers, where RESIDENT threads leave it 64."""
+INSTRUCTIONS = 1500
+"""What a thread's packs may come to, roughly; a dearer program has fewer of them in flight, and compiles sooner."""
+TILE_PACKS = 32
+"""The most packs side by side in a block of the column path: 512 bytes of a row."""
+LEAST_PACKS = 4
+"""A thread of a reduction has at least so many packs, or is not worth its block."""
+
+# Functions that have a fast form or, as division, a fast option. Their last bits differ from torch's.
+_APPROXIMATED = {
+    "div", "reciprocal", "sqrt", "rsqrt", "exp", "tanh", "sigmoid", "softplus", "tanh_softplus", "normal_cdf",
+    "normal_pdf", "sinc", "floor_divide", "trunc_divide",
+}  # fmt: skip
+# Functions that make of a difference in the last bit a whole one, besides all whose value is no floating number.
+_ABRUPT = {"floor", "ceil", "trunc", "round", "sign", "floor_divide", "trunc_divide", "remainder", "fmod"}
+
+# Instructions of a function in float, roughly; what is not here takes one or two.
+_COSTS = {
+    "div": 10, "reciprocal": 10, "sqrt": 10, "rsqrt": 5, "exp": 10, "exp2": 8, "expm1": 20, "log": 20, "log2": 20,
+    "log10": 20, "log1p": 25, "sin": 40, "cos": 40, "tan": 60, "asin": 25, "acos": 25, "atan": 25, "atan2": 40,
+    "sinh": 30, "cosh": 20, "tanh": 20, "asinh": 40, "acosh": 40, "atanh": 40, "erf": 30, "erfc": 40, "erfinv": 50,
+    "lgamma": 150, "pow": 120, "pow_general": 120, "integer_pow": 60, "fmod": 60, "remainder": 60, "floor_divide": 80,
+    "hypot": 20, "sigmoid": 25, "sinc": 60, "logaddexp": 45, "logaddexp2": 45, "xlogy": 25, "softplus": 40,
+    "tanh_softplus": 30, "normal_cdf": 60, "normal_pdf": 20,
+}  # fmt: skip
+
+
+def vector_width(itemsizes: Iterable[int]) -> int:
+    """Elements of a pack: 16 bytes of the narrowest full-size operand, at most 8. Where a pointer or a stride is not
+    aligned to that, or the innermost size no multiple of it, the caller takes 1."""
+    return max(1, min(8, 16 // min(itemsizes)))
+
+
+def unroll(program: Program, variant: Variant) -> int:
+    """Packs of each tensor that a thread has in flight."""
+    packs = (UNROLL if variant.path == "stream" else REDUCTION_UNROLL)[variant.vector]
+    cost = variant.vector * _cost(program, variant)
+    room = REGISTERS * RESIDENT // min(RESIDENT, resident(program, variant, packs))
+    while packs > 1 and (packs * cost > INSTRUCTIONS or _registers(program, variant, packs) > room):
+        packs //= 2
+    return packs
+
+
+def resident(program: Program, variant: Variant, packs: int) -> int:
+    """Threads on a multiprocessor that a kernel's registers must leave room for."""
+    wide = any(node.dtype is torch.float64 for node in program.nodes() if node.args)
+    if wide or any(read.dtype is torch.float64 for read in program.reads):
+        return RESIDENT // 2  # numbers take two registers each
+    if variant.path == "stream" and variant.vector == 8:
+        used, cost = _registers(program, variant, packs), _cost(program, variant)
+        return next((fit for most, dearest, fit in STREAM_RESIDENT if used <= most and cost <= dearest), RESIDENT)
+    return RESIDENT
+
+
+def least_blocks(program: Program, variant: Variant) -> int:
+    """Blocks that fit on a multiprocessor at least."""
+    return resident(program, variant, unroll(program, variant)) // THREADS[variant.path]
+
+
+def _registers(program: Program, variant: Variant, packs: int) -> int:
+    """Registers, roughly, of what a thread loads, of its results, and of its sums of columns."""
+    modes = dict(zip(program.reads, variant.modes, strict=False))
+    used = present(program, variant)
+    loaded = [read.dtype.itemsize for read in used.reads if modes[read] not in ("scalar", "strided0")]
+    results = sum(2 if result.dtype is torch.float64 else 1 for result in used.results)
+    column_sums = sum(mode in ("reduced:all", "reduced:inner") for mode in variant.modes)
+    sums = column_sums if variant.path == "column" else 0
+    return variant.vector * (packs * sum(loaded) // 4 + results + sums)
+
+
+def tile(program: Program, variant: Variant) -> int:
+    """Elements that a block of the stream path computes: the launcher keeps this with the kernel."""
+    return THREADS["stream"] * unroll(program, variant) * variant.vector
+
+
+def segment_chunks(length: int, kept_count: int, vector: int, multiprocessors: int) -> tuple[int, int]:
+    """(chunks, chunk_length) of the segment path."""
+    least = THREADS["segment"] * LEAST_PACKS * vector
+    chunks = min(_chunks("segment", kept_count, multiprocessors), _divide_up(length, least))
+    chunk_length = _divide_up(_divide_up(length, max(1, chunks)), vector) * vector
+    return max(1, _divide_up(length, max(1, chunk_length))), max(1, chunk_length)
+
+
+def column_tiles(columns: int, vector: int) -> tuple[int, int, int]:
+    """(tiles, width, height) of the column path: blocks across the columns; a block's threads, across and down."""
+    packs = columns // vector
+    tiles = _divide_up(packs, TILE_PACKS)
+    width = _divide_up(packs, tiles)
+    return tiles, width, THREADS["column"] // width
+
+
+def column_chunks(columns: int, kept_count: int, rows: int, vector: int, multiprocessors: int) -> tuple[int, int, int]:
+    """(chunks, rows_per_chunk, tiles) of the column path."""
+    tiles, _, height = column_tiles(columns, vector)
+    chunks = min(_chunks("column", tiles * kept_count, multiprocessors), _divide_up(rows, height * LEAST_PACKS))
+    rows_per_chunk = _divide_up(_divide_up(rows, max(1, chunks)), height) * height
+    return max(1, _divide_up(rows, max(1, rows_per_chunk))), max(1, rows_per_chunk), tiles
+
+
+def _chunks(path: str, independent: int, multiprocessors: int) -> int:
+    """Into how many chunks to cut each of so many independent sums. Few of them: as many as fit on the GPU at once, for
+    a block that stays costs least. More would leave part of the GPU idle by then: four times as many, that even out."""
+    blocks = RESIDENT // THREADS[path] * multiprocessors
+    if independent * 16 <= blocks:
+        return blocks // independent
+    return _divide_up(4 * blocks, independent)
+
+
+def segment_group(packs: int) -> int:
+    """Threads that share a chunk of so many packs."""
+    if packs > 256:
+        return THREADS["segment"]
+    group = 1
+    while group < 32 and group < packs:
+        group *= 2
+    return group
+
+
+Dim3 = tuple[int, int, int]
+
+
+def geometry(program: Program, variant: Variant, words: Sequence[int], multiprocessors: int) -> tuple[Dim3, Dim3]:
+    """(grid, block) of a launch with these words."""
+    numbers = words[len(program.reads) + len(program.results) + len(program.scalars) :]
+    if variant.path == "stream":
+        blocks = _divide_up(numbers[0], tile(program, variant))
+    elif variant.path == "segment":
+        _, kept_count, chunks, chunk_length = numbers[:4]
+        together = THREADS["segment"] // segment_group(_divide_up(chunk_length, variant.vector))
+        blocks = _divide_up(kept_count * chunks, together)
+    else:
+        columns, kept_count, _, chunks = numbers[:4]
+        blocks = column_tiles(columns, variant.vector)[0] * kept_count * chunks
+    return (max(1, blocks), 1, 1), (THREADS[variant.path], 1, 1)
+
+
+def combine_geometry(rows: int, columns: int, jobs: int = 1) -> tuple[Dim3, Dim3]:
+    """(grid, block) of a launch that combines `jobs` results of at most so many columns."""
+    return (max(1, _divide_up(columns, 32)), jobs, 1), (COMBINE_THREADS, 1, 1)
+
+
+def _divide_up(a: int, b: int) -> int:
+    return (a + b - 1) // b
+
+
+def fast_math(program: Program) -> bool:
+    """Whether the last bits of a float are beyond notice: every floating tensor is of a half type, and nothing that
+    jumps (a comparison, a rounding) is computed from what has a fast form."""
+    tensors = [read.dtype for read in program.reads] + [result.dtype for result in program.results]
+    floating = [dtype for dtype in tensors if dtype.is_floating_point]
+    if not floating or any(dtype not in HALF for dtype in floating):
+        return False
+    approximate: set[Node] = set()
+    for node in program.nodes():
+        if node.function is None:
+            continue
+        touched = node.function.name in _APPROXIMATED and node.dtype is not torch.float64
+        if touched or any(arg in approximate for arg in node.args):
+            if node.function.name in _ABRUPT or not node.dtype.is_floating_point:
+                return False
+            approximate.add(node)
+    return True
+
+
+def _cost(program: Program, variant: Variant) -> int:
+    halves = 2 if fast_math(program) else 1
+    cost = 0
+    for node in walk(result.expression for result in present(program, variant).results):
+        if node.function is not None:
+            own = max(1, _COSTS.get(node.function.name, 1) // halves)
+            cost += own * 3 if any(arg.dtype is torch.float64 for arg in node.args) else own
+    return cost
+
+
+def present(program: Program, variant: Variant) -> Program:
+    """The program without the results of other passes and without what only they read."""
+    modes = variant.modes[len(program.reads) :]
+    results = tuple(result for result, mode in zip(program.results, modes, strict=True) if mode != "absent")
+    used = {node.slot for node in walk(result.expression for result in results) if isinstance(node, Input)}
+    return replace(program, reads=tuple(read for read in program.reads if read.slot in used), results=results)

@@ -1,0 +1,103 @@
+// How a compiled kernel is started: on torch's thread pool, or by the CUDA driver on torch's current stream. The twin
+// of pointwise/devices.py.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/util/Exception.h>
+#include <dlfcn.h>
+#include <torch/csrc/stable/c/shim.h>
+
+#include <cstdint>
+
+namespace opsmith {
+
+// A compiled kernel: on the CPU a function, on a GPU the driver's handle.
+struct Loaded {
+  void* function = nullptr;
+  int64_t elements_per_block = 1;  // of a CUDA kernel without reduction
+};
+
+// Calls a kernel on [0, tasks), in pieces of at least `grain`; few tasks never see the thread pool.
+inline void launch_on_cpu(void* function, int64_t tasks, int64_t grain, int64_t* words) {
+  using Entry = void (*)(int64_t begin, int64_t end, void* words);
+  const auto entry = reinterpret_cast<Entry>(function);
+  if (tasks <= grain) {
+    entry(0, tasks, words);
+    return;
+  }
+  TORCH_CHECK(torch_parallel_for(0, tasks, grain, entry, words) == 0, "torch_parallel_for failed");
+}
+
+// libcuda and torch's word for the current stream, found when the first kernel is launched: this library is built
+// without CUDA's headers and works where there is no GPU.
+class CudaLauncher {
+ public:
+  static const CudaLauncher& get() {
+    static const CudaLauncher launcher;
+    return launcher;
+  }
+
+  void launch(void* kernel, int64_t blocks, int64_t rows_of_blocks, int64_t threads, int64_t* words,
+              c10::DeviceIndex index) const {
+    void* stream = nullptr;
+    TORCH_CHECK(current_stream_(index, &stream) == 0, "torch did not tell its current stream of cuda:", int(index));
+    void* parameters[] = {words};
+    const auto start = [&] {
+      return launch_kernel_(kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(rows_of_blocks), 1,
+                            static_cast<unsigned>(threads), 1, 1, 0, stream, parameters, nullptr);
+    };
+    int code = start();
+    if (code == kInvalidContext) {  // A thread that has not used CUDA yet.
+      enter_context(index);
+      code = start();
+    }
+    check(code, "cuLaunchKernel");
+  }
+
+ private:
+  static constexpr int kInvalidContext = 201;
+
+  CudaLauncher() {
+    void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    TORCH_CHECK(driver != nullptr, "the CUDA driver cannot be loaded: ", dlerror());
+    find(driver, "cuLaunchKernel", launch_kernel_);
+    find(driver, "cuGetErrorString", error_string_);
+    find(driver, "cuDeviceGet", device_get_);
+    find(driver, "cuDevicePrimaryCtxRetain", retain_context_);
+    find(driver, "cuCtxSetCurrent", set_context_);
+    void* torch_cuda = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
+    TORCH_CHECK(torch_cuda != nullptr, "torch's CUDA library is not loaded: ", dlerror());
+    find(torch_cuda, "aoti_torch_get_current_cuda_stream", current_stream_);
+  }
+
+  template <typename Function>
+  static void find(void* library, const char* name, Function& function) {
+    function = reinterpret_cast<Function>(dlsym(library, name));
+    TORCH_CHECK(function != nullptr, name, " is missing: ", dlerror());
+  }
+
+  void check(int code, const char* what) const {
+    if (code == 0) return;
+    const char* words = nullptr;
+    error_string_(code, &words);
+    TORCH_CHECK(false, what, " failed: ", words == nullptr ? "unknown error" : words);
+  }
+
+  void enter_context(c10::DeviceIndex index) const {
+    int device = 0;
+    void* context = nullptr;
+    check(device_get_(&device, index), "cuDeviceGet");
+    check(retain_context_(&context, device), "cuDevicePrimaryCtxRetain");
+    check(set_context_(context), "cuCtxSetCurrent");
+  }
+
+  int (*launch_kernel_)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
+                        void**);
+  int (*error_string_)(int, const char**);
+  int (*device_get_)(int*, int);
+  int (*retain_context_)(void**, int);
+  int (*set_context_)(void*);
+  int (*current_stream_)(int32_t, void**);
+};
+
+}  // namespace opsmith

@@ -1,0 +1,197 @@
+// What the C++ tier knows of an operator's generated kernels: programs by what their arguments are, and each program's
+// kernels by layout. Python tells it, one call's worth at a time (pointwise/native.py).
+#pragma once
+
+#include <cstring>
+#include <unordered_map>
+
+#include "devices.h"
+#include "record.h"
+#include "tuning.h"
+#include "walk.h"
+
+namespace opsmith {
+
+constexpr int kMaxScalars = 64;
+constexpr int kMaxSlots = 64;
+constexpr int kMaxWords = kMaxOperands + kMaxScalars + 5 + kMaxDimensions + kMaxOperands * (kMaxDimensions + 1);
+
+// A short string of bytes that is looked up.
+struct Key {
+  static constexpr size_t kCapacity = 120;
+  size_t size = 0;
+  bool fits = true;
+  uint8_t bytes[kCapacity];
+
+  void add(uint8_t byte) {
+    if (size < kCapacity) {
+      bytes[size++] = byte;
+    } else {
+      fits = false;
+    }
+  }
+  void add(const void* data, size_t length) {
+    if (size + length <= kCapacity) {
+      std::memcpy(bytes + size, data, length);
+      size += length;
+    } else {
+      fits = false;
+    }
+  }
+};
+
+// From bytes to values. Entries are added and never removed, so that readers need no lock; writers take turns.
+template <typename Value>
+class Table {
+ public:
+  Table() = default;
+  Table(const Table&) = delete;
+  Table& operator=(const Table&) = delete;
+  ~Table() {
+    for (std::atomic<Entry*>& bucket : buckets_) {
+      for (Entry* entry = bucket; entry != nullptr;) delete std::exchange(entry, entry->next);
+    }
+  }
+
+  const Value* find(const uint8_t* bytes, size_t size) const {
+    const Entry* entry = buckets_[bucket(bytes, size)].load(std::memory_order_acquire);
+    for (; entry != nullptr; entry = entry->next) {
+      if (entry->key.size() == size && std::memcmp(entry->key.data(), bytes, size) == 0) return &entry->value;
+    }
+    return nullptr;
+  }
+
+  // An entry that is there already stays.
+  void add(const uint8_t* bytes, size_t size, Value value) {
+    if (find(bytes, size) != nullptr) return;
+    std::atomic<Entry*>& head = buckets_[bucket(bytes, size)];
+    head.store(new Entry{std::vector<uint8_t>(bytes, bytes + size), std::move(value), head.load()},
+               std::memory_order_release);
+  }
+
+ private:
+  static constexpr size_t kBuckets = 16;
+  struct Entry {
+    std::vector<uint8_t> key;
+    Value value;
+    Entry* next;
+  };
+
+  static size_t bucket(const uint8_t* bytes, size_t size) {
+    uint64_t hash = size;
+    for (; size >= 8; size -= 8, bytes += 8) {
+      uint64_t word;
+      std::memcpy(&word, bytes, 8);
+      hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+      hash ^= hash >> 32;
+    }
+    uint64_t word = 0;
+    std::memcpy(&word, bytes, size);
+    hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+    return hash >> 60;
+  }
+
+  std::array<std::atomic<Entry*>, kBuckets> buckets_{};
+};
+
+enum Path : uint8_t { kStream = 0, kSegment = 1, kColumn = 2 };
+
+// layout.py's Variant, and the GPU: a kernel is compiled for the one it first ran on.
+struct Layout {
+  Path path = kStream;
+  uint8_t outer = 0;
+  uint8_t inner = 0;
+  uint8_t vector = 1;
+  uint8_t wide = 1;
+  uint8_t index = 0;
+  uint8_t modes[kMaxOperands];
+};
+static_assert(offsetof(Layout, modes) == 6, "a Layout is looked up by its bytes");
+
+// launch.py's Prepared for one operator.
+struct Prepared {
+  struct Read {
+    int slot;
+    int itemsize;
+  };
+  struct Result {
+    at::ScalarType dtype;
+    int like;  // the slot whose shape it has; -1: the full shape
+    int itemsize;
+  };
+  struct Scalar {
+    int position;  // among the operator's arguments
+    bool floating;
+  };
+  std::vector<Read> reads;
+  std::vector<Result> results;
+  std::vector<Scalar> scalars;
+  std::vector<std::vector<int>> shaped_by;  // groups of slots, each of which must broadcast to the full shape
+  int inputs = 0;                           // the slots that are arguments; the rest are out=
+  std::vector<int> outs;                    // the slots that are written, in the results' order; empty: fresh tensors
+  bool returns_list = false;
+  Table<Loaded> kernels;
+
+  int operands() const { return static_cast<int>(reads.size() + results.size()); }
+
+  const Loaded* find(const Layout& layout) const {
+    return kernels.find(reinterpret_cast<const uint8_t*>(&layout), offsetof(Layout, modes) + operands());
+  }
+};
+
+// An operator's generated kernels on one device.
+struct Generated {
+  std::shared_ptr<Record> record;
+  size_t device;
+  const void* owner;          // the attachment, as Python knows it
+  std::vector<bool> statics;  // the arguments whose values are compiled in
+  std::atomic<bool> active{true};  // until the author writes a kernel for this device
+  Table<const Prepared*> by_arguments;
+  std::unordered_map<uint64_t, std::unique_ptr<Prepared>> kept;  // by Python's name for them
+};
+
+// The call that has gone to Python on this thread, for Python to say what served it.
+struct Pending {
+  std::shared_ptr<Generated> generated;
+  const Key* key;
+  Pending* outer;
+
+  Pending(std::shared_ptr<Generated> generated, const Key* key)
+      : generated(std::move(generated)), key(key), outer(innermost()) {
+    innermost() = this;
+  }
+  Pending(const Pending&) = delete;
+  Pending& operator=(const Pending&) = delete;
+  ~Pending() { innermost() = outer; }
+
+  static Pending*& innermost() {
+    static thread_local Pending* innermost = nullptr;
+    return innermost;
+  }
+  static Pending* of(const void* owner, size_t device) {
+    Pending* pending = innermost();
+    const bool ours =
+        pending != nullptr && pending->generated->owner == owner && pending->generated->device == device;
+    return ours ? pending : nullptr;
+  }
+};
+
+// What generated kernels share whatever their operator.
+struct Devices {
+  CpuTuning cpu;
+  CudaTuning cuda;
+  std::array<std::atomic<int64_t>, 64> multiprocessors{};  // by GPU; 0: not told yet
+  Table<Loaded> combines;  // the kernels that add partial sums, by {device, index, dtype, results of a launch}
+
+  static Devices& get() {
+    static Devices& devices = *new Devices;  // Never gone: a thread may outlive the process's last statement.
+    return devices;
+  }
+  const Loaded* combine(size_t device, c10::DeviceIndex index, at::ScalarType dtype, int jobs) const {
+    const uint8_t key[] = {static_cast<uint8_t>(device), static_cast<uint8_t>(index), static_cast<uint8_t>(dtype),
+                           static_cast<uint8_t>(jobs)};
+    return combines.find(key, sizeof key);
+  }
+};
+
+}  // namespace opsmith

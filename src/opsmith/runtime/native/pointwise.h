@@ -1,0 +1,51 @@
+// How a call reaches a generated kernel without Python. The twin of pointwise/op.py's _Generated.
+#pragma once
+
+#include <c10/core/DeviceGuard.h>
+
+#include "entry.h"
+#include "launch.h"
+
+namespace opsmith {
+
+// Registered on CPU and CUDA for an operator with generated kernels. What is not known yet goes to the Python twin,
+// which compiles it, runs it and tells; where the author has written a kernel, that one is entered.
+class PointwiseEntry final : public c10::OperatorKernel {
+ public:
+  PointwiseEntry(std::shared_ptr<Record> record, size_t device, std::shared_ptr<Generated> generated)
+      : generated_(std::move(generated)), written_(std::move(record), device) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    const Record& record = *generated_->record;
+    if (!generated_->active.load(std::memory_order_relaxed)) {
+      written_(op, keys, stack);
+      return;
+    }
+    const size_t count = record.arguments.size();
+    const c10::IValue* arguments = stack->data() + (stack->size() - count);
+    Gathered given;
+    const bool known = given.gather(record, generated_->statics, arguments);
+    if (known && launched(given, arguments, *stack)) return;
+    std::optional<Pending> pending;
+    if (known) pending.emplace(generated_, &given.key);
+    record.twin.callBoxed(stack);
+  }
+
+ private:
+  bool launched(const Gathered& given, const c10::IValue* arguments, torch::jit::Stack& stack) {
+    const Prepared* const* prepared = generated_->by_arguments.find(given.key.bytes, given.key.size);
+    if (prepared == nullptr) return false;
+    std::optional<c10::Device> gpu;
+    if (generated_->device != 0) gpu = given.device;
+    const c10::OptionalDeviceGuard on_their_device(gpu);  // of several GPUs, the tensors' own
+    Launch launch(**prepared, given, arguments, generated_->device);
+    if (!launch.run()) return false;
+    launch.give(stack, generated_->record->arguments.size());
+    return true;
+  }
+
+  std::shared_ptr<Generated> generated_;
+  EntryKernel written_;
+};
+
+}  // namespace opsmith

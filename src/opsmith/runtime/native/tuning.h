@@ -1,0 +1,117 @@
+// How a launch is cut into tasks and blocks: the launcher's part of pointwise/tuning.py and pointwise/emit_cpp.py. The
+// constants are theirs and told from there, so that they stand in one place.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace opsmith {
+
+struct CpuTuning {
+  int64_t grain = 32768;  // elements worth a thread of their own
+  int64_t tasks = 256;    // that a reduction is cut into at most
+  int64_t tile = 1024;    // columns of one task
+};
+
+struct CudaTuning {
+  int64_t stream_threads = 128;  // of a block
+  int64_t segment_threads = 128;
+  int64_t column_threads = 256;
+  int64_t combine_threads = 256;
+  int64_t resident = 1024;  // threads of a reduction on a multiprocessor
+  int64_t tile_packs = 32;
+  int64_t least_packs = 4;
+};
+
+inline int64_t divide_up(int64_t count, int64_t by) { return (count + by - 1) / by; }
+
+// Of the reduced elements of a pass. `tiles` are the pieces that columns are cut into, 1 for a segment.
+struct Chunks {
+  int64_t count;
+  int64_t length;
+  int64_t tiles = 1;
+};
+
+inline int64_t cut(int64_t count, int64_t pieces, int64_t multiple) {
+  return std::max<int64_t>(1, divide_up(divide_up(count, pieces), multiple) * multiple);
+}
+
+inline Chunks segment_chunks(const CpuTuning& tuning, int64_t length, int64_t kept) {
+  const int64_t chunks =
+      std::max<int64_t>(1, std::min(tuning.tasks / std::max<int64_t>(1, kept), length / tuning.grain));
+  const int64_t chunk_length = cut(length, chunks, 64);
+  return {std::max<int64_t>(1, divide_up(length, chunk_length)), chunk_length};
+}
+
+inline Chunks column_chunks(const CpuTuning& tuning, int64_t columns, int64_t kept, int64_t rows) {
+  const int64_t tiles = std::max<int64_t>(1, divide_up(columns, tuning.tile));
+  const int64_t by_work = rows * std::min(columns, tuning.tile) / tuning.grain;
+  const int64_t chunks =
+      std::max<int64_t>(1, std::min(tuning.tasks / std::max<int64_t>(1, kept * tiles), by_work));
+  const int64_t rows_per_chunk = cut(rows, chunks, 16);
+  return {std::max<int64_t>(1, divide_up(rows, rows_per_chunk)), rows_per_chunk, tiles};
+}
+
+inline int64_t vector_width(int64_t least_itemsize) {
+  return std::max<int64_t>(1, std::min<int64_t>(8, 16 / least_itemsize));
+}
+
+// Into how many chunks to cut each of so many independent sums.
+inline int64_t chunks_of(const CudaTuning& tuning, int64_t threads, int64_t independent, int64_t multiprocessors) {
+  const int64_t blocks = tuning.resident / threads * multiprocessors;
+  return independent * 16 <= blocks ? blocks / independent : divide_up(4 * blocks, independent);
+}
+
+inline Chunks segment_chunks(const CudaTuning& tuning, int64_t length, int64_t kept, int64_t vector,
+                             int64_t multiprocessors) {
+  const int64_t least = tuning.segment_threads * tuning.least_packs * vector;
+  const int64_t chunks =
+      std::min(chunks_of(tuning, tuning.segment_threads, kept, multiprocessors), divide_up(length, least));
+  const int64_t chunk_length = cut(length, std::max<int64_t>(1, chunks), vector);
+  return {std::max<int64_t>(1, divide_up(length, chunk_length)), chunk_length};
+}
+
+struct ColumnTiles {
+  int64_t tiles, width, height;  // blocks across the columns; a block's threads, across and down
+};
+
+inline ColumnTiles column_tiles(const CudaTuning& tuning, int64_t columns, int64_t vector) {
+  const int64_t packs = columns / vector;
+  const int64_t tiles = divide_up(packs, tuning.tile_packs);
+  const int64_t width = divide_up(packs, tiles);
+  return {tiles, width, tuning.column_threads / width};
+}
+
+inline Chunks column_chunks(const CudaTuning& tuning, int64_t columns, int64_t kept, int64_t rows, int64_t vector,
+                            int64_t multiprocessors) {
+  const ColumnTiles across = column_tiles(tuning, columns, vector);
+  const int64_t chunks = std::min(chunks_of(tuning, tuning.column_threads, across.tiles * kept, multiprocessors),
+                                  divide_up(rows, across.height * tuning.least_packs));
+  const int64_t rows_per_chunk = cut(rows, std::max<int64_t>(1, chunks), across.height);
+  return {std::max<int64_t>(1, divide_up(rows, rows_per_chunk)), rows_per_chunk, across.tiles};
+}
+
+// Threads that share a chunk of so many packs.
+inline int64_t segment_group(const CudaTuning& tuning, int64_t packs) {
+  if (packs > 256) return tuning.segment_threads;
+  int64_t group = 1;
+  while (group < 32 && group < packs) group *= 2;
+  return group;
+}
+
+inline int64_t stream_blocks(int64_t count, int64_t elements_per_block) {
+  return std::max<int64_t>(1, divide_up(count, elements_per_block));
+}
+
+inline int64_t segment_blocks(const CudaTuning& tuning, int64_t kept, const Chunks& chunks, int64_t vector) {
+  const int64_t together = tuning.segment_threads / segment_group(tuning, divide_up(chunks.length, vector));
+  return std::max<int64_t>(1, divide_up(kept * chunks.count, together));
+}
+
+inline int64_t column_blocks(int64_t kept, const Chunks& chunks) {
+  return std::max<int64_t>(1, chunks.tiles * kept * chunks.count);
+}
+
+inline int64_t combine_blocks(int64_t columns) { return std::max<int64_t>(1, divide_up(columns, 32)); }
+
+}  // namespace opsmith

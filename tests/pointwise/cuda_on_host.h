@@ -1,0 +1,117 @@
+// Just enough of CUDA for the drivers to run on the CPU, compiled by g++: one block after another, and in a block one
+// thread after another, each up to its next barrier. Threads that do not all meet at every barrier end the process.
+#pragma once
+
+#include <ucontext.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __grid_constant__
+#define __shared__ static
+#define __launch_bounds__(...)
+
+struct alignas(16) uint4 {
+  unsigned int x, y, z, w;
+};
+struct alignas(8) uint2 {
+  unsigned int x, y;
+};
+struct Dim3 {
+  unsigned int x, y, z;
+};
+
+inline Dim3 threadIdx, blockIdx;
+
+template <class T>
+T __ldcs(const T* from) {
+  return *from;
+}
+template <class T>
+T __ldg(const T* from) {
+  return *from;
+}
+template <class T>
+void __stcs(T* to, T value) {
+  *to = value;
+}
+
+namespace on_host {
+
+constexpr int stack_bytes = 64 * 1024;
+
+struct Thread {
+  ucontext_t context;
+  std::vector<char> stack = std::vector<char>(stack_bytes);
+  bool done = false;
+  double lane_value = 0;
+};
+
+inline ucontext_t scheduler;
+inline std::vector<Thread> threads;
+inline std::function<void()> kernel;
+
+inline void barrier() {
+  Thread& own = threads[threadIdx.x];
+  swapcontext(&own.context, &scheduler);
+}
+
+inline void enter() {
+  kernel();
+  threads[threadIdx.x].done = true;
+}
+
+inline void run_block() {
+  for (Thread& thread : threads) {
+    thread.done = false;
+    getcontext(&thread.context);
+    thread.context.uc_stack.ss_sp = thread.stack.data();
+    thread.context.uc_stack.ss_size = thread.stack.size();
+    thread.context.uc_link = &scheduler;
+    makecontext(&thread.context, enter, 0);
+  }
+  for (bool done = false; !done;) {
+    for (unsigned int index = 0; index < threads.size(); ++index) {
+      threadIdx = {index, 0, 0};
+      swapcontext(&scheduler, &threads[index].context);
+      if (index > 0 && threads[index].done != done) {
+        std::fprintf(stderr, "thread %u is not at the barrier that thread 0 is at\n", index);
+        std::abort();
+      }
+      done = threads[index].done;
+    }
+  }
+}
+
+inline void launch(const long long* grid, int thread_count, std::function<void()> body) {
+  kernel = std::move(body);
+  threads = std::vector<Thread>(thread_count);
+  for (unsigned int y = 0; y < grid[1]; ++y) {
+    for (unsigned int x = 0; x < grid[0]; ++x) {
+      blockIdx = {x, y, 0};
+      run_block();
+    }
+  }
+  threads.clear();
+}
+
+}  // namespace on_host
+
+inline void __syncthreads() { on_host::barrier(); }
+
+// Every lane of the warp must come here.
+template <class T>
+T __shfl_down_sync(unsigned int, T value, int delta, int width) {
+  const int thread = threadIdx.x;
+  on_host::threads[thread].lane_value = value;
+  on_host::barrier();
+  const bool inside = thread % width + delta < width;
+  const T other = T(on_host::threads[inside ? thread + delta : thread].lane_value);
+  on_host::barrier();
+  return other;
+}

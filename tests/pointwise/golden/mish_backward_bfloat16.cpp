@@ -1,0 +1,57 @@
+// mish_backward: every element. From golden_ops.py:10:
+//   def mish(x: Tensor) -> Tensor:
+#define OPSMITH_LANES 8
+#define OPSMITH_SLEEF 1
+#include <opsmith/pointwise/cpu.h>
+
+namespace opsmith {
+namespace {
+
+struct MishBackward {
+  static constexpr int INNER = 0, OUTER = 0, STRIDED = 0, SUMS = 0;
+
+  const bfloat16* grad_output;
+  const bfloat16* x;
+  bfloat16* grad_x;
+  const int64_t* walk;
+
+  explicit MishBackward(const int64_t* words) {
+    grad_output = pointer<const bfloat16>(words[0]);
+    x = pointer<const bfloat16>(words[1]);
+    grad_x = pointer<bfloat16>(words[2]);
+    walk = words + 3;
+  }
+
+  template <typename Place>
+  OPSMITH_INLINE void operator()(const Place& at) const {
+    const Vec<float> grad_output = load_linear(at, this->grad_output);
+    const Vec<float> x = load_linear(at, this->x);
+    const Mask greater_1 = greater(x, broadcast(20.0f));  // golden_ops.py:11
+    const Vec<float> select_1 = select(greater_1, broadcast(20.0f), x);  // golden_ops.py:11
+    const Vec<float> exp_1 = exp(select_1);  // golden_ops.py:11
+    const Vec<float> add_1 = exp_1 + broadcast(2.0f);  // golden_ops.py:11
+    const Vec<float> mul_1 = exp_1 * add_1;  // golden_ops.py:11
+    const Vec<float> add_2 = mul_1 + broadcast(2.0f);  // golden_ops.py:11
+    const Vec<float> div_1 = mul_1 / add_2;  // golden_ops.py:11
+    const Vec<float> mul_2 = grad_output * div_1;  // golden_ops.py:11
+    const Vec<float> mul_3 = grad_output * x;  // golden_ops.py:11
+    const Vec<float> mul_4 = broadcast(4.0f) * exp_1;  // golden_ops.py:11
+    const Vec<float> add_3 = broadcast(1.0f) + exp_1;  // golden_ops.py:11
+    const Vec<float> mul_5 = mul_4 * add_3;  // golden_ops.py:11
+    const Vec<float> mul_6 = add_2 * add_2;  // golden_ops.py:11
+    const Vec<float> div_2 = mul_5 / mul_6;  // golden_ops.py:11
+    const Vec<float> select_2 = select(greater_1, broadcast(0.0f), div_2);  // golden_ops.py:11
+    const Vec<float> mul_7 = mul_3 * select_2;  // golden_ops.py:11
+    const Vec<float> add_4 = mul_2 + mul_7;
+    store_linear(at, grad_x, add_4);
+  }
+};
+
+}  // namespace
+}  // namespace opsmith
+
+extern "C" __attribute__((visibility("default")))
+void opsmith_mish_backward(int64_t begin, int64_t end, void* words) {
+  const opsmith::MishBackward kernel(static_cast<const int64_t*>(words));
+  opsmith::stream(begin, end, kernel, opsmith::writes_what_it_reads(words, 2, 1));
+}

@@ -1,0 +1,178 @@
+// polynomial_backward, golden_ops.py:15
+//   def polynomial(x: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+// by segment, 8 elements at a time, 32-bit indices
+// grad_output strided1, x strided1, a scalar, b scalar, c scalar, grad_x strided1, grad_a reduced:all, grad_b reduced:all, grad_c reduced:all, grad_d reduced:all
+#define OPSMITH_FAST_MATH
+#include <opsmith/pointwise/cuda.h>
+
+namespace opsmith {
+
+// What one element computes.
+struct Element {
+  template <int Count>
+  OPSMITH_DEVICE explicit Element(const Words<Count>& words) {
+  }
+
+  OPSMITH_DEVICE void operator()(
+      float grad_output,
+      float x,
+      float a,
+      float b,
+      float c,
+      float& grad_x,
+      float& grad_a,
+      float& grad_b,
+      float& grad_c,
+      float& grad_d
+  ) const {
+    const float mul_1 = grad_output * c;  // golden_ops.py:16
+    const float mul_2 = grad_output * b;  // golden_ops.py:16
+    const float mul_3 = 2.0f * x;  // golden_ops.py:16
+    const float mul_4 = mul_2 * mul_3;  // golden_ops.py:16
+    const float add_1 = mul_1 + mul_4;
+    const float mul_5 = grad_output * a;  // golden_ops.py:16
+    const float mul_6 = x * x;  // golden_ops.py:16
+    const float mul_7 = 3.0f * mul_6;  // golden_ops.py:16
+    const float mul_8 = mul_5 * mul_7;  // golden_ops.py:16
+    const float add_2 = add_1 + mul_8;
+    const float mul_9 = mul_6 * x;  // golden_ops.py:16
+    const float mul_10 = grad_output * mul_9;  // golden_ops.py:16
+    const float mul_11 = grad_output * mul_6;  // golden_ops.py:16
+    const float mul_12 = grad_output * x;  // golden_ops.py:16
+    grad_x = add_2;
+    grad_a = mul_10;
+    grad_b = mul_11;
+    grad_c = mul_12;
+    grad_d = grad_output;
+  }
+};
+
+// Where its elements are.
+struct Kernel {
+  using Index = uint32_t;
+  static constexpr int threads = 128;
+  static constexpr int vector = 8;
+  static constexpr int unroll = 1;
+
+  Element element;
+  SegmentWalk<Index, 0, 1> walk;
+  struct {
+    Strided<const bfloat16, Index, 0, 1> grad_output;
+    Strided<const bfloat16, Index, 0, 1> x;
+    float a;  // its one element
+    float b;  // its one element
+    float c;  // its one element
+    Strided<bfloat16, Index, 0, 1> grad_x;
+    float* grad_a;  // partial sums
+    float* grad_b;  // partial sums
+    float* grad_c;  // partial sums
+    float* grad_d;  // partial sums
+  } tensors;
+
+  OPSMITH_DEVICE explicit Kernel(const Words<18>& words)
+      : element(words),
+        walk(words, 10),
+        tensors{
+            {words, 0, 15},
+            {words, 1, 16},
+            load_once(pointer<const bfloat16>(words, 2)),
+            load_once(pointer<const bfloat16>(words, 3)),
+            load_once(pointer<const bfloat16>(words, 4)),
+            {words, 5, 17},
+            pointer<float>(words, 6),
+            pointer<float>(words, 7),
+            pointer<float>(words, 8),
+            pointer<float>(words, 9),
+        } {}
+
+  struct Place { Index grad_output; Index x; Index grad_x; };
+
+  OPSMITH_DEVICE Place start(Index kept) const {
+    const Position<0, Index> position(kept, walk.kept_sizes);
+    return {
+        position.along(tensors.grad_output.kept),
+        position.along(tensors.x.kept),
+        position.along(tensors.grad_x.kept)
+    };
+  }
+
+  OPSMITH_DEVICE Place locate(const Place& start, Index reduced) const {
+    const Position<1, Index> position(reduced, walk.reduced_sizes);
+    return {
+        start.grad_output + position.along<1>(tensors.grad_output.inner),
+        start.x + position.along<1>(tensors.x.inner),
+        start.grad_x + position.along<1>(tensors.grad_x.inner)
+    };
+  }
+
+  template <int Lanes>
+  struct Inputs {
+    Pack<bfloat16, Lanes> grad_output;
+    Pack<bfloat16, Lanes> x;
+  };
+
+  template <int Lanes>
+  OPSMITH_DEVICE Inputs<Lanes> load(const Place& place) const {
+    return {load_pack<Lanes>(tensors.grad_output.data + place.grad_output), load_pack<Lanes>(tensors.x.data + place.x)};
+  }
+
+  template <int Lanes>
+  struct Outputs {
+    float grad_x[Lanes];
+    float grad_a[Lanes];
+    float grad_b[Lanes];
+    float grad_c[Lanes];
+    float grad_d[Lanes];
+  };
+
+  template <int Lanes>
+  OPSMITH_DEVICE void compute(const Inputs<Lanes>& inputs, Outputs<Lanes>& outputs, int lane) const {
+    element(
+        inputs.grad_output[lane],
+        inputs.x[lane],
+        tensors.a,
+        tensors.b,
+        tensors.c,
+        outputs.grad_x[lane],
+        outputs.grad_a[lane],
+        outputs.grad_b[lane],
+        outputs.grad_c[lane],
+        outputs.grad_d[lane]
+    );
+  }
+
+  template <int Lanes>
+  OPSMITH_DEVICE void store(const Outputs<Lanes>& outputs, const Place& place) const {
+    store_pack<Lanes>(tensors.grad_x.data + place.grad_x, outputs.grad_x);
+  }
+
+  struct Sums {
+    float grad_a;
+    float grad_b;
+    float grad_c;
+    float grad_d;
+  };
+
+  template <int Lanes>
+  OPSMITH_DEVICE void add(Sums& sums, const Outputs<Lanes>& outputs) const {
+    sums.grad_a += pairwise<float>(outputs.grad_a);
+    sums.grad_b += pairwise<float>(outputs.grad_b);
+    sums.grad_c += pairwise<float>(outputs.grad_c);
+    sums.grad_d += pairwise<float>(outputs.grad_d);
+  }
+
+  template <class Sum>
+  OPSMITH_DEVICE void finish(const Sums& sums, const Sum& sum) const {
+    sum(sums.grad_a, tensors.grad_a);
+    sum(sums.grad_b, tensors.grad_b);
+    sum(sums.grad_c, tensors.grad_c);
+    sum(sums.grad_d, tensors.grad_d);
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(128, 8)
+polynomial_backward_segment(__grid_constant__ const Words<18> words) {
+  segment(Kernel(words));
+}
+
+}  // namespace opsmith

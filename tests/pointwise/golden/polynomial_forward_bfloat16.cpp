@@ -1,0 +1,53 @@
+// polynomial_forward: every element. From golden_ops.py:15:
+//   def polynomial(x: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+#define OPSMITH_LANES 8
+#define OPSMITH_SLEEF 1
+#include <opsmith/pointwise/cpu.h>
+
+namespace opsmith {
+namespace {
+
+struct PolynomialForward {
+  static constexpr int INNER = 0, OUTER = 0, STRIDED = 0, SUMS = 0;
+
+  const bfloat16* x;
+  Vec<float> a;
+  Vec<float> b;
+  Vec<float> c;
+  Vec<float> d;
+  bfloat16* output;
+  const int64_t* walk;
+
+  explicit PolynomialForward(const int64_t* words) {
+    x = pointer<const bfloat16>(words[0]);
+    a = load_one(pointer<const bfloat16>(words[1]));
+    b = load_one(pointer<const bfloat16>(words[2]));
+    c = load_one(pointer<const bfloat16>(words[3]));
+    d = load_one(pointer<const bfloat16>(words[4]));
+    output = pointer<bfloat16>(words[5]);
+    walk = words + 6;
+  }
+
+  template <typename Place>
+  OPSMITH_INLINE void operator()(const Place& at) const {
+    const Vec<float> x = load_linear(at, this->x);
+    const Vec<float> mul_1 = x * x;  // golden_ops.py:16
+    const Vec<float> mul_2 = mul_1 * x;  // golden_ops.py:16
+    const Vec<float> mul_3 = a * mul_2;  // golden_ops.py:16
+    const Vec<float> mul_4 = b * mul_1;  // golden_ops.py:16
+    const Vec<float> add_1 = mul_3 + mul_4;  // golden_ops.py:16
+    const Vec<float> mul_5 = c * x;  // golden_ops.py:16
+    const Vec<float> add_2 = add_1 + mul_5;  // golden_ops.py:16
+    const Vec<float> add_3 = add_2 + d;  // golden_ops.py:16
+    store_linear(at, output, add_3);
+  }
+};
+
+}  // namespace
+}  // namespace opsmith
+
+extern "C" __attribute__((visibility("default")))
+void opsmith_polynomial_forward(int64_t begin, int64_t end, void* words) {
+  const opsmith::PolynomialForward kernel(static_cast<const int64_t*>(words));
+  opsmith::stream(begin, end, kernel, opsmith::writes_what_it_reads(words, 5, 1));
+}

@@ -1,0 +1,96 @@
+// polynomial_forward, golden_ops.py:15
+//   def polynomial(x: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+// by stream, 8 elements at a time, 32-bit indices
+// x linear, a scalar, b scalar, c scalar, d scalar, output linear
+#define OPSMITH_FAST_MATH
+#include <opsmith/pointwise/cuda.h>
+
+namespace opsmith {
+
+// What one element computes.
+struct Element {
+  template <int Count>
+  OPSMITH_DEVICE explicit Element(const Words<Count>& words) {
+  }
+
+  OPSMITH_DEVICE void operator()(float x, float a, float b, float c, float d, float& output) const {
+    const float mul_1 = x * x;  // golden_ops.py:16
+    const float mul_2 = mul_1 * x;  // golden_ops.py:16
+    const float mul_3 = a * mul_2;  // golden_ops.py:16
+    const float mul_4 = b * mul_1;  // golden_ops.py:16
+    const float add_1 = mul_3 + mul_4;  // golden_ops.py:16
+    const float mul_5 = c * x;  // golden_ops.py:16
+    const float add_2 = add_1 + mul_5;  // golden_ops.py:16
+    const float add_3 = add_2 + d;  // golden_ops.py:16
+    output = add_3;
+  }
+};
+
+// Where its elements are.
+struct Kernel {
+  using Index = uint32_t;
+  static constexpr int threads = 128;
+  static constexpr int vector = 8;
+  static constexpr int unroll = 2;
+
+  Element element;
+  StreamWalk<Index, 0> walk;
+  struct {
+    const bfloat16* x;
+    float a;  // its one element
+    float b;  // its one element
+    float c;  // its one element
+    float d;  // its one element
+    bfloat16* output;
+  } tensors;
+
+  OPSMITH_DEVICE explicit Kernel(const Words<7>& words)
+      : element(words),
+        walk(words, 6),
+        tensors{
+            pointer<const bfloat16>(words, 0),
+            load_once(pointer<const bfloat16>(words, 1)),
+            load_once(pointer<const bfloat16>(words, 2)),
+            load_once(pointer<const bfloat16>(words, 3)),
+            load_once(pointer<const bfloat16>(words, 4)),
+            pointer<bfloat16>(words, 5),
+        } {}
+
+  struct Place { Index linear_index; };
+
+  OPSMITH_DEVICE Place locate(Index index) const {
+    return {index};
+  }
+
+  template <int Lanes>
+  struct Inputs {
+    Pack<bfloat16, Lanes> x;
+  };
+
+  template <int Lanes>
+  OPSMITH_DEVICE Inputs<Lanes> load(const Place& place) const {
+    return {load_pack<Lanes>(tensors.x + place.linear_index)};
+  }
+
+  template <int Lanes>
+  struct Outputs {
+    float output[Lanes];
+  };
+
+  template <int Lanes>
+  OPSMITH_DEVICE void compute(const Inputs<Lanes>& inputs, Outputs<Lanes>& outputs, int lane) const {
+    element(inputs.x[lane], tensors.a, tensors.b, tensors.c, tensors.d, outputs.output[lane]);
+  }
+
+  template <int Lanes>
+  OPSMITH_DEVICE void store(const Outputs<Lanes>& outputs, const Place& place) const {
+    store_pack<Lanes>(tensors.output + place.linear_index, outputs.output);
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(128, 16)
+polynomial_forward_stream(__grid_constant__ const Words<7> words) {
+  stream(Kernel(words));
+}
+
+}  // namespace opsmith

@@ -1,0 +1,135 @@
+// scale_bias_relu_backward, golden_ops.py:20
+//   def scale_bias_relu(x: Tensor, bias: Tensor, scale: float = 1.0) -> Tensor:
+// by column, 8 elements at a time, 32-bit indices
+// grad_output strided1, x strided1, bias strided1, grad_x strided1, grad_bias reduced:all
+#define OPSMITH_FAST_MATH
+#include <opsmith/pointwise/cuda.h>
+
+namespace opsmith {
+
+// What one element computes.
+struct Element {
+  double scale;
+  float cast_1;
+
+  template <int Count>
+  OPSMITH_DEVICE explicit Element(const Words<Count>& words) : scale(scalar<double>(words, 5)) {
+    cast_1 = cast<float>(scale);
+  }
+
+  OPSMITH_DEVICE void operator()(float grad_output, float x, float bias, float& grad_x, float& grad_bias) const {
+    const float mul_1 = x * cast_1;  // golden_ops.py:21
+    const float add_1 = mul_1 + bias;  // golden_ops.py:21
+    const float maximum_1 = maximum(add_1, 0.0f);  // golden_ops.py:21
+    const bool less_equal_1 = less_equal(maximum_1, 0.0f);  // golden_ops.py:21
+    const float select_1 = select(less_equal_1, 0.0f, grad_output);  // golden_ops.py:21
+    const float mul_2 = select_1 * cast_1;  // golden_ops.py:21
+    grad_x = mul_2;
+    grad_bias = select_1;
+  }
+};
+
+// Where its elements are.
+struct Kernel {
+  using Index = uint32_t;
+  static constexpr int threads = 256;
+  static constexpr int vector = 8;
+  static constexpr int unroll = 1;
+  static constexpr int tile = 32;
+
+  Element element;
+  ColumnWalk<Index, 0, 1> walk;
+  struct {
+    ColumnStrided<const bfloat16, Index, 0, 1> grad_output;
+    ColumnStrided<const bfloat16, Index, 0, 1> x;
+    ColumnStrided<const bfloat16, Index, 0, 1> bias;
+    ColumnStrided<bfloat16, Index, 0, 1> grad_x;
+    float* grad_bias;  // partial sums
+  } tensors;
+
+  OPSMITH_DEVICE explicit Kernel(const Words<20>& words)
+      : element(words),
+        walk(words, 6),
+        tensors{
+            {words, 0, 12},
+            {words, 1, 14},
+            {words, 2, 16},
+            {words, 3, 18},
+            pointer<float>(words, 4),
+        } {}
+
+  struct Place { Index grad_output; Index x; Index bias; Index grad_x; };
+
+  OPSMITH_DEVICE Place start(Index kept, Index column_index) const {
+    const Position<0, Index> position(kept, walk.kept_sizes);
+    return {
+        position.along(tensors.grad_output.kept) + column_index * tensors.grad_output.column,
+        position.along(tensors.x.kept) + column_index * tensors.x.column,
+        position.along(tensors.bias.kept) + column_index * tensors.bias.column,
+        position.along(tensors.grad_x.kept) + column_index * tensors.grad_x.column
+    };
+  }
+
+  OPSMITH_DEVICE Place locate(const Place& start, Index reduced) const {
+    const Position<1, Index> position(reduced, walk.reduced_sizes);
+    return {
+        start.grad_output + position.along(tensors.grad_output.inner),
+        start.x + position.along(tensors.x.inner),
+        start.bias + position.along(tensors.bias.inner),
+        start.grad_x + position.along(tensors.grad_x.inner)
+    };
+  }
+
+  template <int Lanes>
+  struct Inputs {
+    Pack<bfloat16, Lanes> grad_output;
+    Pack<bfloat16, Lanes> x;
+    Pack<bfloat16, Lanes> bias;
+  };
+
+  template <int Lanes>
+  OPSMITH_DEVICE Inputs<Lanes> load(const Place& place) const {
+    return {
+        load_pack<Lanes>(tensors.grad_output.data + place.grad_output),
+        load_pack<Lanes>(tensors.x.data + place.x),
+        load_pack<Lanes>(tensors.bias.data + place.bias)
+    };
+  }
+
+  template <int Lanes>
+  struct Outputs {
+    float grad_x[Lanes];
+    float grad_bias[Lanes];
+  };
+
+  template <int Lanes>
+  OPSMITH_DEVICE void compute(const Inputs<Lanes>& inputs, Outputs<Lanes>& outputs, int lane) const {
+    element(inputs.grad_output[lane], inputs.x[lane], inputs.bias[lane], outputs.grad_x[lane], outputs.grad_bias[lane]);
+  }
+
+  template <int Lanes>
+  OPSMITH_DEVICE void store(const Outputs<Lanes>& outputs, const Place& place) const {
+    store_pack<Lanes>(tensors.grad_x.data + place.grad_x, outputs.grad_x);
+  }
+
+  struct Sums {
+    float grad_bias[vector];
+  };
+
+  template <int Lanes>
+  OPSMITH_DEVICE void add(Sums& sums, const Outputs<Lanes>& outputs) const {
+    add_columns(sums.grad_bias, outputs.grad_bias);
+  }
+
+  template <class Sum>
+  OPSMITH_DEVICE void finish(const Sums& sums, const Sum& sum) const {
+    sum(sums.grad_bias, tensors.grad_bias);
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(256, 4)
+scale_bias_relu_backward_column(__grid_constant__ const Words<20> words) {
+  column(Kernel(words));
+}
+
+}  // namespace opsmith

@@ -1,0 +1,47 @@
+// scale_bias_relu_forward: every element. From golden_ops.py:20:
+//   def scale_bias_relu(x: Tensor, bias: Tensor, scale: float = 1.0) -> Tensor:
+#define OPSMITH_LANES 8
+#define OPSMITH_SLEEF 1
+#include <opsmith/pointwise/cpu.h>
+
+namespace opsmith {
+namespace {
+
+struct ScaleBiasReluForward {
+  static constexpr int INNER = 2, OUTER = 0, STRIDED = 1, SUMS = 0;
+
+  const float* x;
+  const float* bias;
+  float* output;
+  double scale;
+  float cast_1;
+  const int64_t* walk;
+
+  explicit ScaleBiasReluForward(const int64_t* words) {
+    x = pointer<const float>(words[0]);
+    bias = pointer<const float>(words[1]);
+    output = pointer<float>(words[2]);
+    scale = as_double(words[3]);
+    cast_1 = cast<float>(scale);
+    walk = words + 4;
+  }
+
+  template <typename Place>
+  OPSMITH_INLINE void operator()(const Place& at) const {
+    const Vec<float> x = load_linear(at, this->x);
+    const Vec<float> bias = load_contiguous(at, 0, this->bias);
+    const Vec<float> mul_1 = x * broadcast(cast_1);  // golden_ops.py:21
+    const Vec<float> add_1 = mul_1 + bias;  // golden_ops.py:21
+    const Vec<float> maximum_1 = maximum(add_1, broadcast(0.0f));  // golden_ops.py:21
+    store_linear(at, output, maximum_1);
+  }
+};
+
+}  // namespace
+}  // namespace opsmith
+
+extern "C" __attribute__((visibility("default")))
+void opsmith_scale_bias_relu_forward(int64_t begin, int64_t end, void* words) {
+  const opsmith::ScaleBiasReluForward kernel(static_cast<const int64_t*>(words));
+  opsmith::stream(begin, end, kernel, opsmith::writes_what_it_reads(words, 2, 1));
+}
