@@ -15,7 +15,7 @@ from ..tensors import FULL, HALF, dtype_class
 from . import levels
 from .expression import Line, Scalar
 from .launch import Prepared
-from .levels import Level, Saves, least_saves
+from .levels import Level, Saves, least_saves, saves_of
 from .specialise import TensorKind, UnsupportedDtype, specialise
 from .trace import Trace, is_static, line_at, told
 
@@ -152,30 +152,26 @@ class Compiler:
     def _look_ahead(self) -> None:
         """Traces for the choices that can be foreseen, so that what is refused is refused now, and finds what calls
         keep for their backward."""
-        self.saves: dict[str, Saves | None] = {}
+        self.saves: dict[str, Saves] = {}
         choices = [self._choices(i) for i in self._static]
         self.same_shape = True
         if any(choice is None for choice in choices):
             return
         every = [dict(zip(self._static, combination, strict=True)) for combination in itertools.product(*choices)]  # type: ignore[arg-type]
-        for label, dtype in ((FULL, torch.float32), (HALF, torch.bfloat16)):
-            found: list[Saves] = []
-            for statics in every:
-                values = [statics.get(i, 1) for i in range(len(self.signature.arguments))]
-                kinds = [TensorKind(dtype, False) for _ in self.signature.tensors]
-                level = self._forward(values, kinds)
-                found.append(least_saves(level))
-                self.same_shape = self.same_shape and len(level.shaped_by) == 1
-            if not self._foreseen():
-                return
-            self.saves[label] = Saves(
-                frozenset().union(*(saves.inputs for saves in found)),
-                frozenset().union(*(saves.results for saves in found)) if len(found) == 1 else frozenset(),
-            )
-            if len(found) > 1 and any(saves.results for saves in found):
-                self.saves[label] = None  # one choice wants inputs, another results: keep every input
-        if not self.same_shape:
-            self.saves.clear()
+        plain: list[Saves] = []
+        least: list[Saves] = []
+        for statics in every:
+            values = [statics.get(i, 1) for i in range(len(self.signature.arguments))]
+            level = self._forward(values, [TensorKind(torch.float32, False) for _ in self.signature.tensors])
+            plain.append(saves_of(level))
+            least.append(least_saves(level, plain[-1]))
+            self.same_shape = self.same_shape and len(level.shaped_by) == 1
+        if not self._foreseen() or not self.same_shape:
+            return
+        # In half types results are rounded, so inputs are kept; and likewise where the function has several forms, one
+        # of which might want inputs and another results.
+        inputs = Saves(frozenset().union(*(saves.inputs for saves in plain)), frozenset())
+        self.saves = {FULL: least[0] if len(least) == 1 else inputs, HALF: inputs}
 
     def _foreseen(self) -> bool:
         """Whether the choices looked at are all there are."""

@@ -110,28 +110,27 @@ class Saves:
     results: frozenset[int]
 
 
-def least_saves(level: Level) -> Saves:
-    """The fewest tensors that the gradients of all inputs can be computed from. A result takes the place of inputs
-    where it is stored as it was computed, without rounding, and where that leaves fewer tensors or no input at all."""
+def saves_of(level: Level, kept: Sequence[TensorKind | None] = ()) -> Saves:
+    """What the gradients of all inputs are computed from, where these results are kept."""
     floating = [kind is not None and kind.dtype.is_floating_point for kind in level.kinds]
     grads = [TensorKind(dtype, False) if dtype.is_floating_point else None for dtype in level.dtypes]
     nothing: list[TensorKind | None] = [None] * len(level.results)
+    read = inputs_of(expanded_results(backward(level, "", grads, kept or nothing, floating)))
+    first, count = len(grads), len(level.names)
+    inputs = frozenset(slot - first for slot in read if first <= slot < first + count)
+    return Saves(inputs, frozenset(slot - first - count for slot in read if slot >= first + count))
+
+
+def least_saves(level: Level, plain: Saves) -> Saves:
+    """The fewest tensors that do, `plain` being the inputs that do. A result takes the place of inputs where it is
+    stored as it was computed, without rounding, and where that leaves fewer tensors or no input at all."""
     exact = [
         TensorKind(dtype, False) if node.dtype == dtype and dtype.is_floating_point else None
         for node, dtype in zip(level.results, level.dtypes, strict=True)
     ]
-    count = len(level.names)
-
-    def saved(kept: Sequence[TensorKind | None]) -> Saves:
-        read = inputs_of(expanded_results(backward(level, "", grads, kept, floating)))
-        first = len(grads)
-        inputs = frozenset(slot - first for slot in read if first <= slot < first + count)
-        return Saves(inputs, frozenset(slot - first - count for slot in read if slot >= first + count))
-
-    plain = saved(nothing)
     if not any(exact):
         return plain
-    instead = saved(exact)
+    instead = saves_of(level, exact)
     fewer = len(instead.inputs) + len(instead.results) < len(plain.inputs)
     no_input = not instead.inputs and len(instead.results) <= len(plain.inputs)
     return instead if instead.results and (fewer or no_input) else plain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 _KEYWORDS = """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t
@@ -23,6 +24,7 @@ load_contiguous load_linear load_one load_repeated load_strided load_once load_a
 store_strided store_apart"""
 
 
+@functools.cache
 def _reserved() -> frozenset[str]:
     from .functions.core import _primitives
 

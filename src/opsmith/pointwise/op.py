@@ -154,7 +154,6 @@ def _saved_names(compiler: Compiler) -> dict[str, tuple[str, ...]]:
             *(compiler.result_names[index] for index in sorted(saves.results)),
         )
         for label, saves in compiler.saves.items()
-        if saves is not None
     }
 
 

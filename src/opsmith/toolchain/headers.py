@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 # Includes inside comments or disabled branches match too: an extra header in the key costs a rebuild at worst, a
 # missing one a stale artifact. An include spelled by a macro cannot be seen.
@@ -19,28 +21,48 @@ def included_files(source_text: str, directory: Path | None, include_dirs: Itera
     Names tell the number of the directory a header was found under and the way from there: the same on every machine.
     """
     own = [] if directory is None else [directory]
-    roots = [(f"<{number}>", Path(root)) for number, root in enumerate((*own, *include_dirs))]
+    roots = [(f"<{number}>", str(root)) for number, root in enumerate((*own, *include_dirs))]
     found: dict[str, bytes] = {}
-    seen: set[str] = set()
-    pending: list[tuple[str, list[tuple[str, Path]]]] = [(source_text, roots[: len(own)])]
+    seen: set[tuple[int, int]] = set()
+    pending: list[tuple[list[tuple[str, str]], list[tuple[str, str]]]] = [(_includes(source_text), roots[: len(own)])]
     while pending:
-        text, beside = pending.pop()
-        for quote, spelling in _INCLUDE.findall(text):
+        includes, beside = pending.pop()
+        for quote, spelling in includes:
             # Every file of that name and not the first alone: #include_next goes on to the next.
             for place, root in (*beside, *roots) if quote == '"' else roots:
-                path = root / spelling
-                real = os.path.realpath(path)
-                if real in seen or (contents := _read(path)) is None:
+                path = os.path.join(root, spelling)
+                header = _header(path)
+                if header is None or header.file in seen:
                     continue
-                seen.add(real)
+                seen.add(header.file)
                 name = f"{place}/{spelling}"
-                found[name] = contents
-                pending.append((contents.decode(errors="replace"), [(os.path.dirname(name), path.parent)]))
+                found[name] = header.contents
+                pending.append((header.includes, [(os.path.dirname(name), os.path.dirname(path))]))
     return found
 
 
-def _read(path: Path) -> bytes | None:
+class _Header(NamedTuple):
+    file: tuple[int, int]  # what the system knows it by, under whatever name
+    contents: bytes
+    includes: list[tuple[str, str]]
+
+
+def _header(path: str) -> _Header | None:
     try:
-        return path.read_bytes()
+        found = os.stat(path)
+        return _parsed(path, (found.st_dev, found.st_ino), found.st_mtime_ns, found.st_size)
     except OSError:  # not there, a directory, unreadable: the compiler will say so if it matters
         return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _parsed(path: str, file: tuple[int, int], modified: int, size: int) -> _Header:
+    """A header as it is at this time: every kernel of a process includes the same few."""
+    contents = Path(path).read_bytes()
+    return _Header(file, contents, _includes(contents.decode(errors="replace")))
+
+
+def _includes(text: str) -> list[tuple[str, str]]:
+    """What a text includes, as (quote, spelling). Few lines can: the others need not be searched."""
+    lines = (line for line in text.splitlines() if "include" in line or "import" in line)
+    return [match for line in lines for match in _INCLUDE.findall(line)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -14,8 +13,6 @@ import torch
 
 from ..expression import Constant, Interner, Line, Node, Scalar
 from ..text import HALF, SCALAR_TYPES, computed_in
-
-FAMILIES = ("arithmetic", "exponential", "trigonometric", "comparison", "rounding", "casting", "activation")
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,8 +267,6 @@ def translates(*torch_names: str) -> Callable[[Callable[..., Value]], Callable[.
 @functools.cache
 def _table() -> tuple[dict[Any, str], dict[str, str]]:
     """(functions by identity, methods by name) -> the name in the table, with '_' behind it for the in-place form."""
-    for family in FAMILIES:
-        importlib.import_module(f".{family}", __package__)
     rooms: list[Any] = [torch, torch.special, torch.nn.functional, torch._C._nn]
     functions: dict[Any, str] = {}
     methods: dict[str, str] = {}
