@@ -517,3 +517,110 @@ def test_prepare_compiles_for_the_layout_it_is_given(fresh: Callable[[str], str]
     before = sum(len(prepared.kernels) for prepared in op.compiler._prepared.values() if prepared)
     torch.autograd.grad(op(x, bias), [x, bias], torch.ones(8, 16))
     assert sum(len(prepared.kernels) for prepared in op.compiler._prepared.values() if prepared) == before
+
+
+# --- what a review found --------------------------------------------------------------------------------------------
+
+
+def test_what_a_trace_cannot_show_is_refused(fresh: Callable[[str], str]) -> None:
+    def gradients_off(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            y = x * 3
+        return y * x
+
+    def shared_memory(x: Tensor) -> Tensor:
+        a = x * 2
+        b = a.float()
+        b += 1
+        return a
+
+    def detached(x: Tensor) -> Tensor:
+        a = x * 2
+        a.detach().add_(1)
+        return a
+
+    def power(x: Tensor, n: int) -> Tensor:
+        return x * (2**n)
+
+    def moved(x: Tensor) -> Tensor:
+        return x.to("meta") * 2
+
+    assert "gradients off" in refused(gradients_off, fresh)
+    assert "one memory" in refused(shared_memory, fresh) and "one memory" in refused(detached, fresh)
+    assert "pow" in refused(power, fresh)
+    assert "device" in refused(moved, fresh)
+
+
+def test_declared_inside_no_grad(fresh: Callable[[str], str]) -> None:
+    with torch.no_grad():
+        op = opsmith.pointwise(fresh("no_grad"))(sigmoid.reference)
+    check(op, leaf(3))
+
+
+def test_third_gradients_keep_every_functions_own_rule(fresh: Callable[[str], str]) -> None:
+    @opsmith.pointwise(fresh("kinks"))
+    def kinks(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = torch.exp(x)
+        return y, torch.relu(y - 1.0) * y
+
+    @opsmith.pointwise(fresh("detached"))
+    def with_detach(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = torch.tanh(x)
+        return y, y.detach() * x
+
+    def third(function: Callable[..., tuple[Tensor, ...]]) -> Tensor:
+        x = torch.tensor([0.0, 0.3, -1.2], dtype=torch.float64, requires_grad=True)
+        results = function(x)
+        total = sum((each**2).sum() for each in results) + results[1].sum()
+        for _ in range(3):
+            (grad,) = torch.autograd.grad(total, x, create_graph=True)
+            total = (grad**2).sum() + grad.sum()
+        return grad
+
+    for op in (kinks, with_detach):
+        assert op.compiler.saves["full"].results
+        torch.testing.assert_close(third(op), third(op.reference))
+
+
+def test_masks_and_whole_numbers_as_arguments(fresh: Callable[[str], str]) -> None:
+    @opsmith.pointwise(fresh("masked"))
+    def masked(x: Tensor, mask: Tensor, bits: Tensor) -> Tensor:
+        return torch.where(mask & (x > 0) & ~(bits == 2), x, 0.0) + ((bits << 2) | 1) % 7
+
+    x, mask, bits = leaf(40), torch.rand(40) > 0.5, torch.randint(0, 9, (40,))
+    check(masked, x, mask, bits)
+
+    @opsmith.pointwise(fresh("shifted"))
+    def shifted(i: Tensor) -> Tensor:
+        return (i >> 1) ^ (i << 2)
+
+    whole = torch.randint(-100, 100, (37,))
+    assert torch.equal(shifted(whole), shifted.reference(whole))
+
+
+def test_numbers_are_told_apart_by_more_than_equality(fresh: Callable[[str], str]) -> None:
+    @opsmith.pointwise(fresh("signed"))
+    def signed(x: Tensor, s: float | None = None) -> Tensor:
+        return x if s is None else torch.copysign(x, torch.full_like(x, s))
+
+    x = torch.randn(5)
+    for s in (0.0, -0.0, None):
+        assert torch.equal(signed(x, s), signed.reference(x, s))
+
+    @opsmith.pointwise(fresh("wrapped"))
+    def wrapped(x: Tensor) -> Tensor:
+        return torch.full_like(x, 300, dtype=torch.int32).to(torch.uint8).float() + x
+
+    assert torch.equal(wrapped(x), wrapped.reference(x))
+
+
+def test_what_is_changed_in_place_does_not_grow(fresh: Callable[[str], str]) -> None:
+    @opsmith.pointwise(fresh("grows"))
+    def grows(x: Tensor, y: Tensor) -> Tensor:
+        z = x * 2
+        z += y
+        return z
+
+    check(grows, leaf(3, 8), leaf(8))
+    with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
+        grows(leaf(8), leaf(3, 8))

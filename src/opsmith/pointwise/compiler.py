@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Sequence
@@ -16,8 +17,10 @@ from . import levels
 from .expression import Line, Scalar
 from .launch import Prepared
 from .levels import Level, Saves, least_saves, saves_of
-from .specialise import TensorKind, UnsupportedDtype, specialise
+from .specialise import RefusedByTorch, TensorKind, UnsupportedDtype, specialise
 from .trace import Trace, is_static, line_at, told
+
+_TRIED = (torch.float32, torch.bool, torch.int64)
 
 
 class Arguments(NamedTuple):
@@ -162,7 +165,9 @@ class Compiler:
         least: list[Saves] = []
         for statics in every:
             values = [statics.get(i, 1) for i in range(len(self.signature.arguments))]
-            level = self._forward(values, [TensorKind(torch.float32, False) for _ in self.signature.tensors])
+            level = self._foreseen_level(values)
+            if level is None:  # some tensors cannot be floating: what is kept is every input
+                return
             plain.append(saves_of(level))
             least.append(least_saves(level, plain[-1]))
             self.same_shape = self.same_shape and len(level.shaped_by) == 1
@@ -172,6 +177,18 @@ class Compiler:
         # of which might want inputs and another results.
         inputs = Saves(frozenset().union(*(saves.inputs for saves in plain)), frozenset())
         self.saves = {FULL: least[0] if len(least) == 1 else inputs, HALF: inputs}
+
+    def _foreseen_level(self, values: Sequence[Any]) -> Level | None:
+        """The forward on float32; None where it takes other dtypes only, a mask or a whole number, for some tensors."""
+        count = len(self.signature.tensors)
+        try:
+            return self._forward(values, [TensorKind(torch.float32, False)] * count)
+        except RefusedByTorch as refused:
+            for dtypes in itertools.islice(itertools.product(_TRIED, repeat=count), 200):
+                with contextlib.suppress(RefusedByTorch, UnsupportedDtype):
+                    self._forward(values, [TensorKind(dtype, False) for dtype in dtypes])
+                    return None
+            raise refused
 
     def _foreseen(self) -> bool:
         """Whether the choices looked at are all there are."""
@@ -196,4 +213,6 @@ def _kind(tensor: torch.Tensor | None) -> TensorKind | None:
 
 
 def _hashable(value: Any) -> Any:
-    return tuple(_hashable(item) for item in value) if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return tuple(_hashable(item) for item in value)
+    return ("float", repr(value)) if isinstance(value, float) else (type(value), value)  # -0.0 is not 0.0, nor is 0

@@ -90,7 +90,9 @@ def _converted(value: Any, dtype: torch.dtype) -> Any:
         return torch.tensor(float(value), dtype=torch.float32).item()
     if dtype.is_floating_point:
         return float(value)
-    return bool(value) if dtype is torch.bool else int(value)
+    if dtype is torch.bool:
+        return bool(value)
+    return torch.tensor(int(value), dtype=torch.int64).to(dtype).item()  # which wraps
 
 
 def walk(roots: Iterable[Node]) -> Iterator[Node]:

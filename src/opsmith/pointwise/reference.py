@@ -15,7 +15,8 @@ from . import layout
 from .compiler import Arguments, Compiler
 from .evaluate import evaluate
 from .launch import full_shape
-from .levels import expanded_results
+from .levels import Level, backward, expanded_results
+from .specialise import TensorKind
 
 
 class _LaidOut(Plain):
@@ -97,15 +98,38 @@ class Pulled(Vjp):
         arguments = self.take(args)
         level = self.compiler.level(arguments)
         assert level is not None
-        tensors = arguments.tensors
-        device = next(tensor.device for tensor in tensors if tensor is not None)
-        shape = full_shape(level, tensors)
-        values = evaluate(expanded_results(level), tensors, self.compiler.scalar(arguments.values), device)
-        likes = [tensors[like] for like in level.likes]  # type: ignore[index]
-        return [_summed(value, shape, like) for value, like in zip(values, likes, strict=True)]  # type: ignore[arg-type]
+        apply: Any = _Evaluated.apply
+        return list(apply(level, self.compiler.scalar(arguments.values), *arguments.tensors))
 
     def _tensors(self, args: Sequence[Any]) -> list[torch.Tensor]:
         return [tensor for tensor in self.take(args).tensors if tensor is not None]
+
+
+class _Evaluated(torch.autograd.Function):
+    """A level's results by torch's operators. Its gradient is the next level's: the derivative of each function by its
+    own rule, and not by what torch would make of the expansion, which differs at kinks."""
+
+    @staticmethod
+    def forward(ctx: Any, level: Level, scalars: Any, *tensors: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+        shape = full_shape(level, tensors)
+        device = next(tensor.device for tensor in tensors if tensor is not None)
+        values = evaluate(expanded_results(level), tensors, scalars, device)
+        ctx.call = level, scalars, [t if is_placeholder(t) else None for t in tensors]
+        ctx.save_for_backward(*[None if is_placeholder(tensor) else tensor for tensor in tensors])
+        ctx.set_materialize_grads(False)
+        likes = [tensors[like] for like in level.likes]  # type: ignore[index]
+        return tuple(_summed(value, shape, like) for value, like in zip(values, likes, strict=True))  # type: ignore[arg-type]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[Any, ...]:
+        level, scalars, shapes = ctx.call
+        tensors = [shape if saved is None else saved for saved, shape in zip(ctx.saved_tensors, shapes, strict=True)]
+        needs = list(ctx.needs_input_grad[2:])
+        none: list[Any] = [None] * len(grads)
+        kinds = [None if grad is None else TensorKind(grad.dtype, False) for grad in grads]
+        above = backward(level, f"{level.name}_backward", kinds, none, needs)
+        found = iter(_Evaluated.apply(above, scalars, *grads, *tensors, *none))  # type: ignore[no-untyped-call]
+        return None, None, *[next(found) if needed else None for needed in needs]
 
 
 def _summed(value: torch.Tensor, shape: layout.Sizes, like: torch.Tensor) -> torch.Tensor:

@@ -54,6 +54,8 @@ def build(builder: Builder, target: Any, args: Sequence[Any], example: Any) -> V
     if name == "pos":
         return values[0]
     if name == "pow_general" and dtype is torch.int64:
+        if values[1].number() is None:
+            return None  # whole for an exponent of 2, not for one of -2
         name = "integer_pow"
     return builder.cast(builder.call(primitive(name), values, through), dtype)
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
-from ..errors import UndeclaredMutationError
+from ..errors import NotPointwiseError, UndeclaredMutationError
 from ..schema import Kind
 from . import scalars
 from .expression import Interner, Node
@@ -38,7 +38,7 @@ class Specialised:
     kinds: tuple[TensorKind | None, ...]
     results: tuple[Node, ...]
     dtypes: tuple[torch.dtype, ...]  # of the results in memory
-    shaped_by: tuple[frozenset[int], ...]  # the slots that give each result its shape
+    shaped_by: tuple[frozenset[int], ...]  # the slots that give each result its shape, and what must have the same
     interner: Interner
 
 
@@ -59,9 +59,16 @@ def specialise(trace: Trace, kinds: Sequence[TensorKind | None]) -> Specialised:
         tuple(kinds),
         tuple(value.node for value in returned),
         tuple(dtypes),
-        tuple(run.shaped_by[id(value)] for value in returned),
+        (*(run.shaped_by[id(value)] for value in returned), *run.must_not_grow),
         run.builder.interner,
     )
+
+
+class RefusedByTorch(NotPointwiseError):
+    """torch does not take these dtypes for a function; it may take others."""
+
+    def __init__(self, message: str) -> None:
+        TypeError.__init__(self, message)
 
 
 class UnsupportedDtype(Exception):
@@ -129,7 +136,9 @@ class _Run:
         self.roots: dict[fx.Node, fx.Node] = {}  # what an in-place call changed, for the value it returned
         self.inputs: dict[fx.Node, str] = {}
         self.shaped_by: dict[int, frozenset[int]] = {}
+        self.must_not_grow: list[frozenset[int]] = []  # what gives those values their shape that are changed in place
         self._keep: list[Value] = []  # so that identities stay unique
+        self._shared: set[fx.Node] = set()  # values that are, or may be, one memory with another
         self._place(kinds)
 
     def _place(self, kinds: Sequence[TensorKind | None]) -> None:
@@ -200,7 +209,9 @@ class _Run:
         try:
             example = _called(node, examples, keywords)
         except Exception as error:
-            raise self.trace.refusal(f"torch refuses it ({str(error).splitlines()[0]})", line) from error
+            raise RefusedByTorch(
+                str(self.trace.refusal(f"torch refuses it ({str(error).splitlines()[0]})", line))
+            ) from error
         self.builder.line = line
         try:
             if not isinstance(example, torch.Tensor):
@@ -219,12 +230,22 @@ class _Run:
             given = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, Value)]
             slots = frozenset().union(*(self.shaped_by[id(arg)] for arg in given))
             fresh = Value(self.builder, value.node, example)
+            if not inplace:
+                self._note_shared(node, example)
             if inplace or kwargs.get("inplace"):
                 self._change(node, fresh, slots)
             else:
                 self._set(node, fresh, slots)
         finally:
             self.builder.line = None
+
+    def _note_shared(self, node: fx.Node, example: torch.Tensor) -> None:
+        """A cast to the dtype it has, or detach, gives the same memory under another name."""
+        for other in node.all_input_nodes:
+            value = self._value(other)
+            if isinstance(value, Value) and isinstance(value.example, torch.Tensor):
+                if value.example.data_ptr() == example.data_ptr():
+                    self._shared |= {node, self.roots.get(other, other)}
 
     def _change(self, node: fx.Node, value: Value, slots: frozenset[int]) -> None:
         target = node.args[0] if node.args else node.kwargs["input"]
@@ -234,8 +255,14 @@ class _Run:
         if name is not None and name not in {argument.name for argument in self.trace.signature.mutated}:
             culprit = f"the reference {self.trace.function.__name__} ({told(node.meta.get('line'))})"
             raise UndeclaredMutationError(self.trace.name, name, culprit)
+        if root in self._shared:
+            what = "it changes in place what may be one memory with another value (write y = y + 1, or clone it before)"
+            raise self.trace.refusal(what, node.meta.get("line"))
+        before = self.shaped_by[id(self.values[root])]
+        if not slots <= before:
+            self.must_not_grow.append(before)
         self.roots[node] = root
-        self._set(root, value, slots)
+        self._set(root, value, slots | before)
 
     def _plain(self, node: fx.Node, args: Any, example: Any) -> Any:
         """A call that gives no tensor: a number, or a dtype."""

@@ -32,6 +32,10 @@ def is_static(argument: Argument) -> bool:
     return argument.type not in SYMBOLIC
 
 
+class _GradientsOff(Exception):
+    """The function switches gradients off for a part of itself, which a graph of calls does not show."""
+
+
 class _Proxy(fx.Proxy):
     """A symbol that knows what `y += 1` does to a tensor. torch.fx's own takes it for y = y + 1, which leaves others
     who hold y with the old value, and an input that is to be changed unchanged."""
@@ -86,6 +90,8 @@ class _Tracer(fx.Tracer):
         return _Proxy(node, self)
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+        if not torch.is_grad_enabled():
+            raise _GradientsOff
         node = super().create_node(*args, **kwargs)
         node.meta["line"] = innermost_line(self._code.co_filename, sys._getframe(1))
         return node
@@ -129,7 +135,7 @@ class Trace:
         scope.update({names[position]: value for position, value in statics.items()})
         exec(f"def traced({', '.join(symbolic)}): return function({', '.join(passed)})", scope)
         try:
-            with torch._C._DisableAutocast():
+            with torch._C._DisableAutocast(), torch.enable_grad():
                 graph = _Tracer(self.function).trace(scope["traced"])
         except Exception as error:
             raise self.refusal(_reason(error), self._line_of(error)) from error
@@ -180,6 +186,8 @@ _SYMBOLS = {"matmul": "@", "imatmul": "@=", "getitem": "[...]", "setitem": "[...
 
 def _reason(error: Exception) -> str:
     words = str(error)
+    if isinstance(error, _GradientsOff):
+        return "it switches gradients off for a part (use .detach() on what has none)"
     if isinstance(error, fx.proxy.TraceError):
         if "control flow" in words:
             return "it branches on a value (use torch.where, or an argument annotated bool or str)"

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from .core import Call, Value, translates
 
 
 def _identity(*names: str) -> None:
     @translates(*names)
     def build(call: Call, input: Any, *args: Any, **kwargs: Any) -> Value:
+        if any(isinstance(given, (str, torch.device)) for given in (*args, *kwargs.values())):
+            raise TypeError("a kernel works on the device of its tensors")
         # torch has run this call on a small tensor: what dtype comes out of it is known, and nothing else can change.
         return call.result(input)
 

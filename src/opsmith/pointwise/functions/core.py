@@ -168,7 +168,7 @@ class Builder:
             return value
         node = value.node
         if isinstance(node, Constant) and dtype not in HALF:
-            if not (math.isfinite(node.value) or dtype.is_floating_point):
+            if not dtype.is_floating_point and not (math.isfinite(node.value) and abs(node.value) < 2**63):
                 return self.call(CAST, [value], dtype)  # C++ decides what infinity is as an integer
             return self.constant(node.value, dtype)
         return self.call(CAST, [value], dtype)

@@ -37,7 +37,9 @@ define("trunc_divide", lambda g, a, b, y: (None, None), expand=_trunc_divide)
 
 
 @translates("round")
-def round_(call: Call, input: Any, *, decimals: int = 0) -> Value:
+def round_(call: Call, input: Any, *, decimals: Any = 0) -> Value:
+    if isinstance(decimals, Value):
+        raise TypeError("decimals is a number in the function itself, not an argument")
     x = call.operand(input)
     if not x.dtype.is_floating_point:
         return x
