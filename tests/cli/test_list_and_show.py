@@ -145,7 +145,10 @@ def test_show_says_which_calls_go_through_python(tier: str, fresh) -> None:  # t
 def test_an_unknown_op_is_answered_with_the_nearest_and_the_way_to_ones_own(invoke: Invoke) -> None:
     result = invoke("show", "mish", "--from", OPS)
     assert result.exit_code == 2
-    assert "error: no op is named 'mish'. Did you mean cli_tests::mish or opsmith::mish?" in result.output
+    assert (
+        "error: no op is named 'mish'. Did you mean cli_tests::mish" in result.output
+        and "opsmith::mish?" in result.output
+    )
     assert "opsmith show mish --from FILE.py" in result.output
     assert "Did you mean cli_tests::scale_?" in invoke("show", "cli_tests::scal_", "--from", OPS).output
 
