@@ -27,8 +27,12 @@ def _few_ops_and_short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "ROUND_SECONDS", 0.001)
 
 
-def test_it_builds_checks_times_and_trains(invoke: Invoke) -> None:
-    result = invoke("demo", "--device", "cpu", "--compile-seconds", "0", "--steps", "40")
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_it_builds_checks_times_and_trains(device: str, invoke: Invoke) -> None:
+    result = invoke("demo", "--device", device, "--compile-seconds", "0", "--steps", "40")
     assert result.exit_code == 0, result.output
     assert "return torch.relu(x * scale + bias)" in result.output
     assert re.search(r"Building .* 2/2", result.output)
@@ -39,11 +43,12 @@ def test_it_builds_checks_times_and_trains(invoke: Invoke) -> None:
     assert re.search(rf"add_two_\s+\d+% ok{number}{number}\s+-\s+-\s+-\s+-", result.output), result.output
     assert "torch.compile was timed on no op: none was asked for." in flat(result.output)
     assert re.search(r"Training .* 40/40 loss \d\.\d+ accuracy \d+", result.output)
-    assert "Next:" in result.output and "opsmith show polynomial --source cpu" in result.output
+    assert "Next:" in result.output and "opsmith show polynomial --source" in result.output
 
 
-def test_the_classifier_passes_95_percent() -> None:
-    assert training.train("cpu", 60) > demo.WANTED
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_classifier_passes_95_percent(device: str) -> None:
+    assert training.train(device, 60) > demo.WANTED
 
 
 def test_lines_fit_80_columns(invoke: Invoke) -> None:
