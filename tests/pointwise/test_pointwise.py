@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import opsmith
-from opsmith.errors import NotPointwiseError, UndeclaredMutationError
+from opsmith.errors import NotPointwiseError, SharedMemoryError, UndeclaredMutationError
 from opsmith.pointwise import Pointwise
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -624,3 +624,21 @@ def test_what_is_changed_in_place_does_not_grow(fresh: Callable[[str], str]) -> 
     check(grows, leaf(3, 8), leaf(8))
     with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
         grows(leaf(8), leaf(3, 8))
+
+
+@pytest.mark.usefixtures("tier")
+def test_a_tensor_changed_in_place_is_not_given_twice(fresh: Callable[[str], str]) -> None:
+    name = fresh("twice_")
+
+    @opsmith.pointwise(name, mutates_args=("x",))
+    def twice_(x: Tensor, y: Tensor) -> None:
+        x.mul_(2).add_(y)
+
+    operator = getattr(torch.ops.opsmith_tests, name.partition("::")[2])
+    x, y = torch.ones(4), torch.ones(4)
+    for _ in range(2):  # by Python, then by C++
+        before = x.clone()
+        operator(x, y)
+        assert torch.equal(x, before * 2 + y)
+        with pytest.raises(SharedMemoryError, match="share memory"):
+            operator(x, x)

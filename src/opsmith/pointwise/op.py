@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch.compiler import is_compiling
 
-from ..errors import InPlaceGradientError, OutGradientError, ReferenceRunsWarning, ToolchainError
+from ..errors import InPlaceGradientError, OutGradientError, ReferenceRunsWarning, SharedMemoryError, ToolchainError
 from ..kernels import Kernel
 from ..op import DEFAULT, Op
 from ..reference import Out, Plain
 from ..registration import Operator
-from ..tensors import storage_of
+from ..tensors import overlap, storage_of
 from ..variant import Registered, Variant
 from . import launch, native
 from .batching import by_broadcasting
@@ -203,6 +203,7 @@ class _Generated:
         if self.role == "inplace":
             pairs = zip(self.compiler.signature.tensors, tensors, strict=True)
             outs = [tensor for argument, tensor in pairs if argument.mutated and tensor is not None]
+            self._refuse_shared(tensors)
         place = _device_of(tensors)
         prepared = self.compiler.prepared(arguments) if _usable(self.device_name) else None
         if prepared is None:
@@ -230,6 +231,15 @@ class _Generated:
         if self.role in ("backward", "second"):
             return results
         return results[0] if len(results) == 1 else tuple(results)
+
+    def _refuse_shared(self, tensors: Sequence[torch.Tensor | None]) -> None:
+        """As the op's own call does, for those who call torch.ops: a tensor that is changed must not be given twice."""
+        arguments = self.compiler.signature.tensors
+        for index, (argument, tensor) in enumerate(zip(arguments, tensors, strict=True)):
+            for other, second in zip(arguments[:index], tensors[:index], strict=True):
+                if (argument.mutated or other.mutated) and tensor is not None and second is not None:
+                    if overlap(tensor, second):
+                        raise SharedMemoryError(self.compiler.name, other.name, argument.name)
 
 
 def _device_of(tensors: Sequence[torch.Tensor | None]) -> torch.device:

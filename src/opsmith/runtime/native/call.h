@@ -107,7 +107,7 @@ inline bool ranges_meet(const at::Tensor& first, const at::Tensor& second) {
 
 // op.py's _can_write: whether a kernel can write straight into the tensors it was given. They must be of the right
 // shape and dtype, hold no element twice, and share no memory with each other, nor with an input but as the very same
-// tensor.
+// tensor; one that is changed in place not even so, for what the other argument then holds is for Python to refuse.
 inline bool can_write(const Call& call) {
   const Prepared& prepared = call.prepared;
   for (size_t i = 0; i < prepared.outs.size(); ++i) {
@@ -118,12 +118,13 @@ inline bool can_write(const Call& call) {
     for (int64_t d = 0; d < out->dim(); ++d) {
       if (out->stride(d) == 0 && out->size(d) > 1) return false;
     }
+    const bool in_place = prepared.outs[i] < prepared.inputs;
     for (int slot = 0; slot < prepared.inputs; ++slot) {
       const at::Tensor* tensor = call.given.tensors[slot];
       if (tensor == nullptr || tensor == out || !ranges_meet(*out, *tensor)) continue;
       const bool same = tensor->const_data_ptr() == out->const_data_ptr() && tensor->strides() == out->strides() &&
                         tensor->sizes() == out->sizes();
-      if (!same) return false;
+      if (!same || in_place) return false;
     }
     for (size_t other = 0; other < i; ++other) {
       if (ranges_meet(*out, *call.given.tensors[prepared.outs[other]])) return false;
