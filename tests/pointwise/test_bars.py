@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from opsmith.bench import time_together
-from opsmith.pointwise import devices, emit_cpp
+from opsmith.pointwise import devices
 from opsmith.toolchain import find_nvrtc
 
 from . import golden_ops
@@ -92,7 +92,6 @@ def test_cpp_compiles_in_five_seconds(name: str) -> None:
             devices._cpu_function(text, f"opsmith_{name}_{direction}")
         seconds.append(time.perf_counter() - start)
     assert min(seconds) < 5, seconds
-    assert emit_cpp.GRAIN
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])

@@ -49,7 +49,6 @@ class Compiler:
         self._levels: dict[Any, Level | None] = {}
         self._prepared: dict[Any, Prepared | None] = {}
         self._lock = threading.RLock()
-        self._scalars = [i for i, a in enumerate(signature.arguments) if not a.is_tensor and i not in self._static]
         for argument in signature.arguments:
             if argument.kind in (Kind.TENSOR_LIST, Kind.OPTIONAL_TENSOR_LIST):
                 what = f"{argument.name!r} is a list of tensors, and a kernel takes each tensor by a name of its own"
@@ -157,7 +156,7 @@ class Compiler:
         keep for their backward."""
         self.saves: dict[str, Saves] = {}
         choices = [self._choices(i) for i in self._static]
-        self.same_shape = True
+        same_shape = True
         if any(choice is None for choice in choices):
             return
         every = [dict(zip(self._static, combination, strict=True)) for combination in itertools.product(*choices)]  # type: ignore[arg-type]
@@ -170,8 +169,8 @@ class Compiler:
                 return
             plain.append(saves_of(level))
             least.append(least_saves(level, plain[-1]))
-            self.same_shape = self.same_shape and len(level.shaped_by) == 1
-        if not self._foreseen() or not self.same_shape:
+            same_shape = same_shape and len(level.shaped_by) == 1
+        if not self._foreseen() or not same_shape:
             return
         # In half types results are rounded, so inputs are kept; and likewise where the function has several forms, one
         # of which might want inputs and another results.

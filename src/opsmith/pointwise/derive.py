@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .expression import Constant, Input, Interner, Node, Scalar, walk
+from .expression import Input, Interner, Node, walk
 from .functions import Builder, Value
 from .functions.core import CAST
 from .text import computed_in
@@ -102,7 +102,3 @@ def _expand(builder: Builder, root: Node, done: dict[Node, Node]) -> Node:
 def inputs_of(roots: Sequence[Node]) -> set[int]:
     """The slots that expressions read."""
     return {node.slot for node in walk(roots) if isinstance(node, Input)}
-
-
-def is_leaf(node: Node) -> bool:
-    return isinstance(node, (Input, Constant, Scalar))

@@ -6,8 +6,8 @@ there."""
 from __future__ import annotations
 
 from . import activation, arithmetic, casting, comparison, exponential, rounding, trigonometric
-from .core import Builder, Call, Function, Translation, Value, find, known_methods, names
+from .core import Builder, Call, Function, Translation, Value, find, names
 
 FAMILIES = (arithmetic, exponential, trigonometric, comparison, rounding, casting, activation)
 
-__all__ = ["Builder", "Call", "Function", "Translation", "Value", "find", "known_methods", "names"]
+__all__ = ["Builder", "Call", "Function", "Translation", "Value", "find", "names"]

@@ -7,12 +7,7 @@ from typing import Any
 
 import torch
 
-from .core import Call, Value, define, translates
-
-
-def _of(name: str, *args: Any) -> Value:
-    builder = next(arg.builder for arg in args if isinstance(arg, Value))
-    return builder.apply(name, *args)
+from .core import Call, Value, define, of, translates
 
 
 def _float32(number: float) -> float:
@@ -20,7 +15,7 @@ def _float32(number: float) -> float:
 
 
 def _zero_or_more(x: Value) -> Value:
-    return _of("maximum", x, 0)
+    return of("maximum", x, 0)
 
 
 define("relu", lambda g, x, y: ((y <= 0).where(0, g),), expand=_zero_or_more)
@@ -37,18 +32,18 @@ define(
 define(
     "hardtanh",
     lambda g, x, lo, hi, y: (((x > lo) & (x < hi)).where(g, 0), None, None),
-    expand=lambda x, lo, hi: _of("minimum", _of("maximum", x, lo), hi),
+    expand=lambda x, lo, hi: of("minimum", of("maximum", x, lo), hi),
 )
 define(
     "hardsigmoid",
     # torch's own sixth, which is float32's also where it computes in float64.
     lambda g, x, y: (((x > -3) & (x < 3)).where(g * _float32(1 / 6), 0),),
-    expand=lambda x: _of("minimum", _zero_or_more(x + 3), 6) / 6,
+    expand=lambda x: of("minimum", _zero_or_more(x + 3), 6) / 6,
 )
 define(
     "hardswish",
     lambda g, x, y: ((x <= -3).where(0, (x >= 3).where(g, g * (x / 3 + 0.5))),),
-    expand=lambda x: x * _of("minimum", _zero_or_more(x + 3), 6) / 6,
+    expand=lambda x: x * of("minimum", _zero_or_more(x + 3), 6) / 6,
 )
 define(
     "hardshrink",
@@ -63,13 +58,13 @@ define(
 
 
 def _elu(x: Value, alpha: Value, scale: Value, input_scale: Value) -> Value:
-    return (x < 0).where(_of("expm1", x * input_scale) * (alpha * scale), x * scale)
+    return (x < 0).where(of("expm1", x * input_scale) * (alpha * scale), x * scale)
 
 
 def _elu_derivative(g: Value, x: Value, alpha: Value, scale: Value, input_scale: Value, y: Value) -> Any:
     positive = x > 0
     # Where x is positive the exponential is not used, and must not overflow in a second derivative either.
-    slope = input_scale * (alpha * scale) * _of("exp", positive.where(0, x) * input_scale)
+    slope = input_scale * (alpha * scale) * of("exp", positive.where(0, x) * input_scale)
     return positive.where(g * scale, g * slope), None, None, None
 
 
@@ -92,35 +87,35 @@ define("celu", _celu_derivative, expand=_celu)
 
 def _softplus(x: Value, beta: Value, threshold: Value) -> Value:
     scaled = x * beta
-    return (scaled > threshold).where(x, _of("softplus", scaled) / beta)
+    return (scaled > threshold).where(x, of("softplus", scaled) / beta)
 
 
 def _softplus_derivative(g: Value, x: Value, beta: Value, threshold: Value, y: Value) -> tuple[Value, None, None]:
     scaled = x * beta
-    return (scaled > threshold).where(g, g * _of("sigmoid", scaled)), None, None
+    return (scaled > threshold).where(g, g * of("sigmoid", scaled)), None, None
 
 
 define("softplus_beta", _softplus_derivative, expand=_softplus)
 
 
 def _silu_derivative(g: Value, x: Value, y: Value) -> tuple[Value]:
-    s = _of("sigmoid", x)
+    s = of("sigmoid", x)
     return (g * s * (1 + x * (1 - s)),)
 
 
 def _mish_derivative(g: Value, x: Value, y: Value) -> tuple[Value]:
-    return (g * (_of("tanh_softplus", x) + x * _of("tanh_softplus_slope", x)),)
+    return (g * (of("tanh_softplus", x) + x * of("tanh_softplus_slope", x)),)
 
 
 def _gelu_derivative(g: Value, x: Value, y: Value) -> tuple[Value]:
-    return (g * (_of("normal_cdf", x) + x * _of("normal_pdf", x)),)
+    return (g * (of("normal_cdf", x) + x * of("normal_pdf", x)),)
 
 
 _GELU_SCALE, _GELU_CUBIC = math.sqrt(2 / math.pi), 0.044715
 
 
 def _gelu_tanh_inner(x: Value) -> Value:
-    return _of("tanh", _GELU_SCALE * (x + _GELU_CUBIC * (x * x * x)))
+    return of("tanh", _GELU_SCALE * (x + _GELU_CUBIC * (x * x * x)))
 
 
 def _gelu_tanh_derivative(g: Value, x: Value, y: Value) -> tuple[Value]:
@@ -129,104 +124,104 @@ def _gelu_tanh_derivative(g: Value, x: Value, y: Value) -> tuple[Value]:
     return (g * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * steep),)
 
 
-define("silu", _silu_derivative, expand=lambda x: x * _of("sigmoid", x))
-define("mish", _mish_derivative, expand=lambda x: x * _of("tanh_softplus", x))
-define("gelu", _gelu_derivative, expand=lambda x: x * _of("normal_cdf", x))
+define("silu", _silu_derivative, expand=lambda x: x * of("sigmoid", x))
+define("mish", _mish_derivative, expand=lambda x: x * of("tanh_softplus", x))
+define("gelu", _gelu_derivative, expand=lambda x: x * of("normal_cdf", x))
 define("gelu_tanh", _gelu_tanh_derivative, expand=lambda x: 0.5 * x * (1 + _gelu_tanh_inner(x)))
 
 
 @translates("relu")
 def relu(call: Call, input: Any, inplace: bool = False) -> Value:
-    return _of("relu", call.operand(input))
+    return of("relu", call.operand(input))
 
 
 @translates("relu6")
 def relu6(call: Call, input: Any, inplace: bool = False) -> Value:
-    return _of("hardtanh", call.operand(input), 0, 6)
+    return of("hardtanh", call.operand(input), 0, 6)
 
 
 @translates("hardtanh")
 def hardtanh(call: Call, input: Any, min_val: Any = -1.0, max_val: Any = 1.0, inplace: bool = False) -> Value:
-    return _of("hardtanh", *call.operands(input, min_val, max_val))
+    return of("hardtanh", *call.operands(input, min_val, max_val))
 
 
 @translates("threshold")
 def threshold(call: Call, input: Any, threshold: Any, value: Any, inplace: bool = False) -> Value:
-    return _of("threshold", *call.operands(input, threshold, value))
+    return of("threshold", *call.operands(input, threshold, value))
 
 
 @translates("leaky_relu")
 def leaky_relu(call: Call, input: Any, negative_slope: Any = 0.01, inplace: bool = False) -> Value:
-    return _of("leaky_relu", *call.operands(input, negative_slope))
+    return of("leaky_relu", *call.operands(input, negative_slope))
 
 
 @translates("elu")
 def elu(call: Call, input: Any, alpha: Any = 1.0, inplace: bool = False) -> Value:
-    return _of("elu", *call.operands(input, alpha, 1.0, 1.0))
+    return of("elu", *call.operands(input, alpha, 1.0, 1.0))
 
 
 @translates("selu")
 def selu(call: Call, input: Any, inplace: bool = False) -> Value:
-    return _of("elu", *call.operands(input, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0))
+    return of("elu", *call.operands(input, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0))
 
 
 @translates("celu")
 def celu(call: Call, input: Any, alpha: Any = 1.0, inplace: bool = False) -> Value:
-    return _of("celu", *call.operands(input, alpha))
+    return of("celu", *call.operands(input, alpha))
 
 
 @translates("hardsigmoid")
 def hardsigmoid(call: Call, input: Any, inplace: bool = False) -> Value:
-    return _of("hardsigmoid", call.operand(input))
+    return of("hardsigmoid", call.operand(input))
 
 
 @translates("hardswish")
 def hardswish(call: Call, input: Any, inplace: bool = False) -> Value:
-    return _of("hardswish", call.operand(input))
+    return of("hardswish", call.operand(input))
 
 
 @translates("hardshrink")
 def hardshrink(call: Call, input: Any, lambd: Any = 0.5) -> Value:
-    return _of("hardshrink", *call.operands(input, lambd))
+    return of("hardshrink", *call.operands(input, lambd))
 
 
 @translates("softshrink")
 def softshrink(call: Call, input: Any, lambd: Any = 0.5) -> Value:
-    return _of("softshrink", *call.operands(input, lambd))
+    return of("softshrink", *call.operands(input, lambd))
 
 
 @translates("softplus")
 def softplus(call: Call, input: Any, beta: Any = 1.0, threshold: Any = 20.0) -> Value:
-    return _of("softplus_beta", *call.operands(input, beta, threshold))
+    return of("softplus_beta", *call.operands(input, beta, threshold))
 
 
 @translates("logsigmoid", "log_sigmoid")
 def logsigmoid(call: Call, input: Any) -> Value:
-    return -_of("softplus", -call.operand(input))
+    return -of("softplus", -call.operand(input))
 
 
 @translates("silu")
 def silu(call: Call, input: Any, inplace: bool = False) -> Value:
-    return _of("silu", call.operand(input))
+    return of("silu", call.operand(input))
 
 
 @translates("mish")
 def mish(call: Call, input: Any, inplace: bool = False) -> Value:
-    return _of("mish", call.operand(input))
+    return of("mish", call.operand(input))
 
 
 @translates("gelu")
 def gelu(call: Call, input: Any, approximate: str = "none") -> Value:
-    return _of("gelu" if approximate == "none" else "gelu_tanh", call.operand(input))
+    return of("gelu" if approximate == "none" else "gelu_tanh", call.operand(input))
 
 
 @translates("softsign")
 def softsign(call: Call, input: Any) -> Value:
     x = call.operand(input)
-    return x / (_of("absolute", x) + 1)
+    return x / (of("absolute", x) + 1)
 
 
 @translates("tanhshrink")
 def tanhshrink(call: Call, input: Any) -> Value:
     x = call.operand(input)
-    return x - _of("tanh", x)
+    return x - of("tanh", x)

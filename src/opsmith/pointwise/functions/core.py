@@ -312,10 +312,6 @@ def find(target: Any) -> tuple[Translation, bool] | None:
     return _translations.get(name) or _translations[name.removesuffix("_")], name.endswith("_")
 
 
-def known_methods() -> list[str]:
-    return sorted(_table()[1])
-
-
 def names() -> list[str]:
     """Every function of torch in the table, by its own name."""
     _table()
@@ -325,3 +321,18 @@ def names() -> list[str]:
 def is_uniform(value: Any) -> bool:
     """Whether a value is a number or an argument, not an element."""
     return not isinstance(value, Value) or isinstance(value.node, (Constant, Scalar))
+
+
+def of(name: str, *args: Any) -> Value:
+    """A function of values and numbers, for formulas: of("exp", x)."""
+    builder = next(arg.builder for arg in args if isinstance(arg, Value))
+    return builder.apply(name, *args)
+
+
+def unary(name: str, derivative: Callable[..., Any], *aliases: str) -> None:
+    """Enters a function of one value that torch has under the same name."""
+    define(name, derivative)
+
+    @translates(name, *aliases)
+    def build(call: Call, input: Any) -> Value:
+        return of(name, call.operand(input))

@@ -5,84 +5,71 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .core import Call, Value, define, translates
+from .core import Call, Value, define, of, translates, unary
 
 _LN2, _LN10 = math.log(2), math.log(10)
 _TWO_OVER_ROOT_PI, _HALF_ROOT_PI = 2 / math.sqrt(math.pi), math.sqrt(math.pi) / 2
 
 
-def _unary(name: str, derivative: Any, *aliases: str) -> None:
-    define(name, derivative)
+unary("exp", lambda g, x, y: (g * y,))
+unary("exp2", lambda g, x, y: (g * y * _LN2,))
+unary("expm1", lambda g, x, y: (g * (y + 1),))
+unary("log", lambda g, x, y: (g / x,))
+unary("log2", lambda g, x, y: (g / (x * _LN2),))
+unary("log10", lambda g, x, y: (g / (x * _LN10),))
+unary("log1p", lambda g, x, y: (g / (x + 1),))
+unary("erf", lambda g, x, y: (_TWO_OVER_ROOT_PI * of("exp", -(x * x)) * g,))
+unary("erfc", lambda g, x, y: (-_TWO_OVER_ROOT_PI * of("exp", -(x * x)) * g,))
+unary("erfinv", lambda g, x, y: (_HALF_ROOT_PI * of("exp", y * y) * g,))
+unary("sigmoid", lambda g, x, y: (g * (1 - y) * y,), "expit")
 
-    @translates(name, *aliases)
-    def build(call: Call, input: Any) -> Value:
-        return call.builder.apply(name, call.operand(input))
-
-
-def _of(name: str, *args: Any) -> Value:
-    builder = next(arg.builder for arg in args if isinstance(arg, Value))
-    return builder.apply(name, *args)
-
-
-_unary("exp", lambda g, x, y: (g * y,))
-_unary("exp2", lambda g, x, y: (g * y * _LN2,))
-_unary("expm1", lambda g, x, y: (g * (y + 1),))
-_unary("log", lambda g, x, y: (g / x,))
-_unary("log2", lambda g, x, y: (g / (x * _LN2),))
-_unary("log10", lambda g, x, y: (g / (x * _LN10),))
-_unary("log1p", lambda g, x, y: (g / (x + 1),))
-_unary("erf", lambda g, x, y: (_TWO_OVER_ROOT_PI * _of("exp", -(x * x)) * g,))
-_unary("erfc", lambda g, x, y: (-_TWO_OVER_ROOT_PI * _of("exp", -(x * x)) * g,))
-_unary("erfinv", lambda g, x, y: (_HALF_ROOT_PI * _of("exp", y * y) * g,))
-_unary("sigmoid", lambda g, x, y: (g * (1 - y) * y,), "expit")
-
-define("softplus", lambda g, x, y: (g * _of("sigmoid", x),))
+define("softplus", lambda g, x, y: (g * of("sigmoid", x),))
 define("normal_pdf", lambda g, x, y: (-g * (x * y),))
-define("normal_cdf", lambda g, x, y: (g * _of("normal_pdf", x),))
+define("normal_cdf", lambda g, x, y: (g * of("normal_pdf", x),))
 
 
 def _ndtr(x: Value) -> Value:
     """By erfc away from the middle, so that the tails keep their digits."""
     z = x * math.sqrt(0.5)
-    size = _of("absolute", z)
-    tail = 0.5 * _of("erfc", size)
-    return (size < math.sqrt(0.5)).where(0.5 + 0.5 * _of("erf", z), (z > 0).where(1 - tail, tail))
+    size = of("absolute", z)
+    tail = 0.5 * of("erfc", size)
+    return (size < math.sqrt(0.5)).where(0.5 + 0.5 * of("erf", z), (z > 0).where(1 - tail, tail))
 
 
-define("ndtr", lambda g, x, y: (g * _of("normal_pdf", x),), expand=_ndtr)
+define("ndtr", lambda g, x, y: (g * of("normal_pdf", x),), expand=_ndtr)
 
 
 @translates("ndtr")
 def ndtr(call: Call, input: Any) -> Value:
-    return _of("ndtr", call.operand(input))
+    return of("ndtr", call.operand(input))
 
 
 # d/da log(e^a + e^b) = 1 / (1 + e^(b-a)): torch's form, which is 0 or 1 where the exponential overflows or vanishes.
-define("logaddexp", lambda g, a, b, y: (g / (1 + _of("exp", b - a)), g / (1 + _of("exp", a - b))))
-define("logaddexp2", lambda g, a, b, y: (g / (1 + _of("exp2", b - a)), g / (1 + _of("exp2", a - b))))
+define("logaddexp", lambda g, a, b, y: (g / (1 + of("exp", b - a)), g / (1 + of("exp", a - b))))
+define("logaddexp2", lambda g, a, b, y: (g / (1 + of("exp2", b - a)), g / (1 + of("exp2", a - b))))
 define(
     "xlogy",
-    lambda g, x, b, y: ((x.equals(0) & (b <= 0)).where(0, _of("xlogy", g, b)), g * x / b),
+    lambda g, x, b, y: ((x.equals(0) & (b <= 0)).where(0, of("xlogy", g, b)), g * x / b),
 )
 
 
 @translates("logaddexp")
 def logaddexp(call: Call, input: Any, other: Any) -> Value:
-    return _of("logaddexp", *call.operands(input, other))
+    return of("logaddexp", *call.operands(input, other))
 
 
 @translates("logaddexp2")
 def logaddexp2(call: Call, input: Any, other: Any) -> Value:
-    return _of("logaddexp2", *call.operands(input, other))
+    return of("logaddexp2", *call.operands(input, other))
 
 
 @translates("xlogy")
 def xlogy(call: Call, input: Any, other: Any) -> Value:
-    return _of("xlogy", *call.operands(input, other))
+    return of("xlogy", *call.operands(input, other))
 
 
 def _logit(x: Value) -> Value:
-    return _of("log", x / (1 - x))
+    return of("log", x / (1 - x))
 
 
 def _logit_derivative(g: Value, x: Value, y: Value) -> tuple[Value]:
@@ -108,16 +95,16 @@ define("logit_eps", _logit_eps_derivative, expand=_logit_eps)
 @translates("logit")
 def logit(call: Call, input: Any, eps: Any = None) -> Value:
     x = call.operand(input)
-    return _of("logit", x) if eps is None else _of("logit_eps", x, call.operand(eps))
+    return of("logit", x) if eps is None else of("logit_eps", x, call.operand(eps))
 
 
 def _entr(x: Value) -> Value:
-    return (x > 0).where(-x * _of("log", x), x.equals(0).where(0, x.builder.test("is_nan", x).where(x, -math.inf)))
+    return (x > 0).where(-x * of("log", x), x.equals(0).where(0, x.builder.test("is_nan", x).where(x, -math.inf)))
 
 
-define("entr", lambda g, x, y: (g * (-_of("log", x) - 1),), expand=_entr)
+define("entr", lambda g, x, y: (g * (-of("log", x) - 1),), expand=_entr)
 
 
 @translates("entr")
 def entr(call: Call, input: Any) -> Value:
-    return _of("entr", call.operand(input))
+    return of("entr", call.operand(input))

@@ -5,32 +5,19 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .core import Call, Value, define, translates
+from .core import Call, Value, define, of, translates, unary
 
-
-def _unary(name: str, derivative: Any, *aliases: str) -> None:
-    define(name, derivative)
-
-    @translates(name, *aliases)
-    def build(call: Call, input: Any) -> Value:
-        return call.builder.apply(name, call.operand(input))
-
-
-def _of(name: str, *args: Value) -> Value:
-    return args[0].builder.apply(name, *args)
-
-
-_unary("sin", lambda g, x, y: (g * _of("cos", x),))
-_unary("cos", lambda g, x, y: (g * -_of("sin", x),))
-_unary("tan", lambda g, x, y: (g * (1 + y * y),))
-_unary("asin", lambda g, x, y: (g * _of("rsqrt", 1 - x * x),), "arcsin")
-_unary("acos", lambda g, x, y: (g * -_of("rsqrt", 1 - x * x),), "arccos")
-_unary("atan", lambda g, x, y: (g / (x * x + 1),), "arctan")
-_unary("sinh", lambda g, x, y: (g * _of("cosh", x),))
-_unary("cosh", lambda g, x, y: (g * _of("sinh", x),))
-_unary("asinh", lambda g, x, y: (g * _of("rsqrt", x * x + 1),), "arcsinh")
-_unary("acosh", lambda g, x, y: (g * _of("rsqrt", x * x - 1),), "arccosh")
-_unary("atanh", lambda g, x, y: (g / (1 - x * x),), "arctanh")
+unary("sin", lambda g, x, y: (g * of("cos", x),))
+unary("cos", lambda g, x, y: (g * -of("sin", x),))
+unary("tan", lambda g, x, y: (g * (1 + y * y),))
+unary("asin", lambda g, x, y: (g * of("rsqrt", 1 - x * x),), "arcsin")
+unary("acos", lambda g, x, y: (g * -of("rsqrt", 1 - x * x),), "arccos")
+unary("atan", lambda g, x, y: (g / (x * x + 1),), "arctan")
+unary("sinh", lambda g, x, y: (g * of("cosh", x),))
+unary("cosh", lambda g, x, y: (g * of("sinh", x),))
+unary("asinh", lambda g, x, y: (g * of("rsqrt", x * x + 1),), "arcsinh")
+unary("acosh", lambda g, x, y: (g * of("rsqrt", x * x - 1),), "arccosh")
+unary("atanh", lambda g, x, y: (g / (1 - x * x),), "arctanh")
 
 
 def _tanh_derivative(g: Value, x: Value, y: Value) -> tuple[Value]:
@@ -38,13 +25,13 @@ def _tanh_derivative(g: Value, x: Value, y: Value) -> tuple[Value]:
 
 
 def _tanh_softplus_derivative(g: Value, x: Value, y: Value) -> tuple[Value]:
-    return (g * _of("tanh_softplus_slope", x),)
+    return (g * of("tanh_softplus_slope", x),)
 
 
 def _bounded_exp(x: Value) -> Value:
     """Beyond 20 what tanh(softplus(x)) lacks of 1 is below any rounding error, and the exponential must not
     overflow."""
-    return _of("exp", (x > 20).where(20, x))
+    return of("exp", (x > 20).where(20, x))
 
 
 def _tanh_softplus(x: Value) -> Value:
@@ -63,8 +50,8 @@ def _tanh_softplus_slope(x: Value) -> Value:
 
 
 def _tanh_softplus_curvature(g: Value, x: Value, y: Value) -> tuple[Value]:
-    t = _of("tanh_softplus", x)
-    s = _of("sigmoid", x)
+    t = of("tanh_softplus", x)
+    s = of("sigmoid", x)
     return (g * y * (1 - s - 2 * t * s),)
 
 
@@ -81,13 +68,13 @@ def tanh(call: Call, input: Any) -> Value:
     if inner.function is not None and inner.function.name == "softplus_beta":
         argument, beta, threshold = (x.builder.value(arg) for arg in inner.args)
         if beta.number() == 1 and threshold.number() == 20:
-            return _of("tanh_softplus", argument)
-    return _of("tanh", x)
+            return of("tanh_softplus", argument)
+    return of("tanh", x)
 
 
 def _atan2_derivative(g: Value, a: Value, b: Value, y: Value) -> tuple[Value, Value]:
     square = a * a + b * b
-    scale = square.equals(0).where(0, _of("reciprocal", square))
+    scale = square.equals(0).where(0, of("reciprocal", square))
     return g * (b * scale), g * (-a * scale)
 
 
@@ -96,12 +83,12 @@ define("atan2", _atan2_derivative)
 
 @translates("atan2", "arctan2")
 def atan2(call: Call, input: Any, other: Any) -> Value:
-    return _of("atan2", *call.operands(input, other))
+    return of("atan2", *call.operands(input, other))
 
 
 def _sinc_slope(x: Value) -> Value:
     at, square = x * math.pi, x * x * math.pi
-    return square.equals(0).where(0, (at * _of("cos", at) - _of("sin", at)) / square)
+    return square.equals(0).where(0, (at * of("cos", at) - of("sin", at)) / square)
 
 
 define("sinc", lambda g, x, y: (g * _sinc_slope(x),))
@@ -109,4 +96,4 @@ define("sinc", lambda g, x, y: (g * _sinc_slope(x),))
 
 @translates("sinc")
 def sinc(call: Call, input: Any) -> Value:
-    return _of("sinc", call.operand(input))
+    return of("sinc", call.operand(input))
