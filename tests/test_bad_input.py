@@ -312,7 +312,7 @@ class TestCalls:
     @pytest.mark.parametrize("out", [torch.empty(4), torch.empty(3, dtype=torch.float64)])
     def test_out_of_another_shape_or_dtype(self, fresh: Fresh, out: Tensor) -> None:
         op = opsmith.op(fresh("out_shape"))(square)
-        with pytest.raises(errors.ReferenceResultError, match=r"an out= that is a torch.float\d\d Tensor of shape"):
+        with pytest.raises(errors.OutMismatchError, match=r"but out= is a torch.float\d\d Tensor of shape"):
             op(torch.randn(3), out=out)
 
 

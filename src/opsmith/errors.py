@@ -87,6 +87,15 @@ class NotPointwiseError(OpsmithError, TypeError):
         )
 
 
+class OutMismatchError(OpsmithError, ValueError):
+    """A tensor given as out= is not what the result is."""
+
+    def __init__(self, name: str, result: str, given: str) -> None:
+        super().__init__(
+            f"{name}: the result is {result}, but out= is {given}. Give an out= of the result's shape and dtype."
+        )
+
+
 class UndeclaredMutationError(OpsmithError, RuntimeError):
     """The reference or a kernel changed an input that mutates_args does not name."""
 

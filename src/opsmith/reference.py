@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.compiler import is_compiling
 
-from .errors import ReferenceResultError, UndeclaredMutationError, described
+from .errors import OutMismatchError, ReferenceResultError, UndeclaredMutationError, described
 from .purity import Audit, RandomState
 from .schema import Argument, Kind, Signature, flatten, unflatten
 from .tensors import contiguous_clone, on_meta, settle, told, version_of
@@ -194,9 +194,7 @@ class Out(Plain):
             assert results is not None
             for out, result in zip(args[-count:], results, strict=True):
                 if out.shape != result.shape or out.dtype != result.dtype:
-                    raise ReferenceResultError(
-                        name, of.function, f"{told(result)} into out=", f"an out= that is {told(out)}"
-                    )
+                    raise OutMismatchError(of.name, told(result), told(out))
                 out.copy_(result)
 
         function.__name__ = of.function.__name__

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import opsmith
-from opsmith.errors import NotPointwiseError, UndeclaredMutationError
+from opsmith.errors import NotPointwiseError, OutMismatchError, UndeclaredMutationError
 
 from .test_pointwise import branching, check, leaf, sigmoid
 
@@ -177,3 +177,13 @@ def test_what_is_changed_in_place_does_not_grow(fresh: Callable[[str], str]) -> 
     check(grows, leaf(3, 8), leaf(8))
     with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
         grows(leaf(8), leaf(3, 8))
+
+
+def test_a_choice_that_torch_refuses_is_torchs_error() -> None:
+    with pytest.raises(RuntimeError, match="approximate argument must be either none or tanh"):
+        opsmith.ops.gelu(torch.ones(3), "foo")
+
+
+def test_an_out_of_another_shape_is_told_so() -> None:
+    with pytest.raises(OutMismatchError, match=r"the result is .*\(3,\), but out= is .*\(4,\)"):
+        opsmith.ops.elementwise_mult(torch.ones(3), torch.ones(3), out=torch.ones(4))

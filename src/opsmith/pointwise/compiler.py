@@ -109,7 +109,7 @@ class Compiler:
         if key not in self._levels:
             try:
                 self._levels[key] = self._made(arguments)
-            except UnsupportedDtype:
+            except (UnsupportedDtype, RefusedByTorch):  # the reference runs, and torch says in its own words what it is
                 self._levels[key] = None
         return self._levels[key]
 
