@@ -1,0 +1,139 @@
+"""Calling an op."""
+
+from __future__ import annotations
+
+from .base import OpsmithError, OpsmithWarning
+
+
+class ReferenceRunsWarning(OpsmithWarning):
+    """A generated kernel could not be compiled, so the plain PyTorch reference runs in its place."""
+
+    def __init__(self, device: str, reason: str) -> None:
+        super().__init__(
+            f"opsmith cannot compile pointwise kernels for {device} here, so the plain PyTorch references run instead "
+            f"(right, but slower): {reason}"
+        )
+
+
+class ArgumentError(OpsmithError, TypeError):
+    """An argument is not of the type the op's schema takes."""
+
+    def __init__(self, name: str, schema: str, what: str) -> None:
+        super().__init__(f"{name}: {what}.\n  Its signature is {schema}")
+
+
+class SharedMemoryError(OpsmithError, ValueError):
+    """Two arguments of an in-place op share memory that it changes."""
+
+    def __init__(self, name: str, first: str, second: str) -> None:
+        super().__init__(
+            f"{name}: {first} and {second} share memory, which the op changes: what it gives would depend on the order "
+            f"of its steps. Give it a copy: {second} = {second}.clone()."
+        )
+
+
+class DeviceMixError(OpsmithError, ValueError):
+    """Tensors of one call are on different devices."""
+
+    def __init__(self, name: str, places: dict[str, str]) -> None:
+        listed = ", ".join(f"{argument} on {device}" for argument, device in places.items())
+        devices = list(dict.fromkeys(places.values()))
+        target = next((device for device in devices if device != "cpu"), devices[0])
+        stray = next(argument for argument, device in places.items() if device != target)
+        super().__init__(
+            f"{name}: all tensors of a call must be on one device, but there is {listed}. "
+            f"Move them together, for example {stray} = {stray}.to({target!r})."
+        )
+
+
+class KernelResultError(OpsmithError, RuntimeError):
+    """A kernel returned something other than what the reference returns for the same arguments."""
+
+    def __init__(self, name: str, kernel: str, what: str) -> None:
+        super().__init__(
+            f"{name}: the kernel {kernel} does not return what the reference does: {what}. A kernel returns fresh "
+            "contiguous tensors of the reference's shapes, dtypes and device."
+        )
+
+
+class UnknownKernelError(OpsmithError, KeyError):
+    """`using` named a kernel that is not registered."""
+
+    def __init__(self, name: str, kernel: str, known: list[str]) -> None:
+        listed = ", ".join(repr(each) for each in known)
+        super().__init__(f"{name} has no kernel {kernel!r}; it has {listed}.")
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class UnsavedInputError(OpsmithError, RuntimeError):
+    """The derived gradient needs an input that the op's backward kernel did not ask to be saved."""
+
+    def __init__(self, name: str, inputs: list[str]) -> None:
+        listed = ", ".join(inputs)
+        super().__init__(
+            f"{name}: this gradient is derived from the reference and needs {listed}, but the backward kernel of this "
+            f"device does not name {listed} among its parameters, so nothing was saved. Add {listed} to the parameters "
+            "of the function given to register_backward."
+        )
+
+
+class InPlaceGradientError(OpsmithError, RuntimeError):
+    """torch.ops was called in place on a tensor that needs a gradient."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name} changes its argument in place, and an argument requires a gradient. torch.ops cannot record that: "
+            "call the Op object itself (it keeps the gradient right), or wrap the call in torch.no_grad()."
+        )
+
+
+class OutGradientError(OpsmithError, RuntimeError):
+    """out= was given while an argument requires a gradient."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name}: out= cannot be differentiated, and an argument requires a gradient. Leave out= away, or wrap the "
+            "call in torch.no_grad()."
+        )
+
+
+class RedeclaredError(OpsmithError, RuntimeError):
+    """Something made before the op, or its backward kernel, was declared again was used: the old Op, its graph, a
+    compiled function."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name}, or its backward kernel, has been declared again since. Use the Op of the new declaration; a "
+            "graph recorded before needs its forward pass once more, and a function compiled before needs compiling."
+        )
+
+
+class RuntimeTierError(OpsmithError, ValueError):
+    """OPSMITH_RUNTIME is set to something that is not a tier."""
+
+    def __init__(self, variable: str, value: str) -> None:
+        super().__init__(f"{variable}={value!r} is not a runtime: set 'native' (C++), 'python', or nothing at all.")
+
+
+class SamplesMissingError(OpsmithError, LookupError):
+    """A check, benchmark or demo was asked for, but the op has no samples."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name} has no samples to run on. Give some:\n"
+            "    @op.register_samples\n"
+            "    def _(device, dtype):\n"
+            "        yield opsmith.Sample(args=(torch.randn(64, device=device, dtype=dtype),))"
+        )
+
+
+class UnknownOpError(OpsmithError, LookupError):
+    """No op of that name is declared."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        listed = ", ".join(known) if known else "none"
+        super().__init__(
+            f"No op named {name!r} is declared (declared: {listed}). Import the module that declares it first."
+        )

@@ -1,0 +1,94 @@
+"""Declaring an op and giving it parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .base import OpsmithError, described
+
+
+class InvalidNameError(OpsmithError, ValueError):
+    """The op's name is not of the form namespace::name."""
+
+    def __init__(self, name: object) -> None:
+        super().__init__(
+            f"{name!r} is not an operator name. Write 'namespace::name', each part letters, digits and underscores, "
+            "not beginning with a digit: 'mylib::mish'."
+        )
+
+
+class NameTakenError(OpsmithError, ValueError):
+    """The name belongs to another module's op, or to an operator opsmith did not declare."""
+
+    def __init__(self, name: str, owner: str) -> None:
+        super().__init__(
+            f"{name} is already declared by {owner}. Choose another name; only the module that declared an op can "
+            "declare it again (as a notebook cell run twice does)."
+        )
+
+
+class SignatureError(OpsmithError, TypeError):
+    """The reference's signature cannot become an operator schema."""
+
+    def __init__(self, name: str, function: Callable[..., Any], what: str) -> None:
+        super().__init__(f"{name}: the reference {described(function)} cannot become an operator: {what}.")
+
+
+class ReferenceResultError(OpsmithError, TypeError):
+    """The reference returned something other than what its annotation says."""
+
+    def __init__(self, name: str, function: Callable[..., Any], expected: str, given: str) -> None:
+        super().__init__(
+            f"{name}: the reference {described(function)} is annotated to return {expected} but returned {given}."
+        )
+
+
+class NotPointwiseError(OpsmithError, TypeError):
+    """A reference given to `pointwise` does what no kernel of elements can do."""
+
+    def __init__(self, name: str, function: Callable[..., Any], what: str, line: str) -> None:
+        where = f"\n  {line}" if line else ""
+        super().__init__(
+            f"{name}: the reference {described(function)} is not pointwise: {what}.{where}\n"
+            "A pointwise reference computes each element from the elements in the same place, by torch's elementwise "
+            "functions. For anything else declare it with @opsmith.op, which takes any PyTorch function."
+        )
+
+
+class OutMismatchError(OpsmithError, ValueError):
+    """A tensor given as out= is not what the result is."""
+
+    def __init__(self, name: str, result: str, given: str) -> None:
+        super().__init__(
+            f"{name}: the result is {result}, but out= is {given}. Give an out= of the result's shape and dtype."
+        )
+
+
+class UndeclaredMutationError(OpsmithError, RuntimeError):
+    """The reference or a kernel changed an input that mutates_args does not name."""
+
+    def __init__(self, name: str, argument: str, culprit: str) -> None:
+        super().__init__(
+            f"{name}: {culprit} changes its input {argument!r} in place, which the op does not declare: autograd and "
+            f"torch.compile would give wrong results. Work on a copy ({argument} = {argument}.clone()), or declare "
+            f'mutates_args=("{argument}",) and return None.'
+        )
+
+
+class RandomReferenceError(OpsmithError, RuntimeError):
+    """A gradient by recomputing the reference was asked for, but the reference draws random numbers."""
+
+    def __init__(self, name: str, where: str) -> None:
+        super().__init__(
+            f"{name}: the reference draws random numbers ({where}), so its gradient cannot be derived by running it "
+            "again. Draw outside and pass the numbers in as a tensor, or write the gradient with register_autograd or "
+            "register_backward."
+        )
+
+
+class RegistrationError(OpsmithError, ValueError):
+    """register_* was given something it does not take."""
+
+    def __init__(self, name: str, what: str) -> None:
+        super().__init__(f"{name}: {what}.")
