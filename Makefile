@@ -84,9 +84,10 @@ demo: setup ## What opsmith does, in a minute
 	@$(VENV)/bin/opsmith demo
 
 .PHONY: bench
-bench: setup ## The cost of a call on the CPU, against aten; the speed of the pointwise ops, against torch.compile
+bench: setup ## On the CPU: the cost of a call against aten, the pointwise ops against torch.compile, builds
 	@$(PY) benchmarks/overhead.py
 	@$(PY) benchmarks/pointwise.py
+	@$(PY) benchmarks/build.py
 
 # --- Elsewhere ------------------------------------------------------------------------------------------------
 
@@ -102,6 +103,8 @@ gpu: ## GPU tests and benchmarks by the python3 on PATH, installing nothing; JSO
 	@$(PYTHON) -m pytest tests -m gpu -p no:cacheprovider -n 8 -q
 	@$(PYTHON) benchmarks/run_gpu.py --json "$(OUT)/overhead_gpu.json"
 	@$(PYTHON) benchmarks/pointwise.py --device cuda --json "$(OUT)/pointwise_h200.json"
+	@$(PYTHON) benchmarks/launch.py --json "$(OUT)/launch_h200.json"
+	@$(PYTHON) benchmarks/convrnn.py --loop --json "$(OUT)/convrnn_h200.json"
 	@$(PYTHON) -m opsmith.cli demo --device cuda
 
 OLDEST_TORCH := 2.11.0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
 import native_kernels
 from rich.console import Console
@@ -32,8 +32,8 @@ def square(x: torch.Tensor) -> torch.Tensor:
 def declare(name: str, tier: str) -> Op:
     with runtime.forced(tier):
         op = opsmith.op(name)(square)
-    op.register_kernel("cpu", native_kernels.library().square_forward)
-    op.register_backward("cpu", native_kernels.library().square_backward_kernel, saves=("x",))
+    op.register_kernel("cpu", native_kernels.extension().square_forward)
+    op.register_backward("cpu", native_kernels.extension().square_backward_kernel, saves=("x",))
     return op
 
 

@@ -1,4 +1,4 @@
-"""C++ kernels that tests and the overhead benchmark register: square, its backward, and a few that misbehave."""
+"""C++ kernels that tests and the overhead benchmarks register: square, its backward, and a few that misbehave."""
 
 from __future__ import annotations
 
@@ -6,35 +6,26 @@ import functools
 import tempfile
 from pathlib import Path
 
+import torch
+
+import opsmith
 from opsmith.kernels import NativeLibrary
-from opsmith.kernels.native import INCLUDE_DIRECTORY
-from opsmith.toolchain import compile_with_nvcc
+from opsmith.kernels.extension import Extension
 
 SOURCE = r"""
 #include <opsmith/kernel.h>
 
-#include <stdexcept>
 #include <tuple>
-#include <vector>
 
-using torch::headeronly::ScalarType;
-using torch::stable::Tensor;
+using opsmith::Tensor;
 
 namespace {
 
-template <typename Function>
-void for_float_or_double(const Tensor& x, Function&& function) {
-  if (x.scalar_type() == ScalarType::Float) return function(float{});
-  if (x.scalar_type() == ScalarType::Double) return function(double{});
-  STD_TORCH_CHECK(false, "square takes float32 and float64");
-}
-
 Tensor square(Tensor x) {
   Tensor result = opsmith::empty_like(x);
-  for_float_or_double(x, [&](auto zero) {
-    using Scalar = decltype(zero);
-    const Scalar* in = static_cast<const Scalar*>(x.data_ptr());
-    Scalar* out = static_cast<Scalar*>(result.data_ptr());
+  opsmith::dispatch<float, double>(x, "x", [&](auto zero) {
+    const auto* in = opsmith::data<const decltype(zero)>(x);
+    auto* out = opsmith::data<decltype(zero)>(result);
     for (int64_t i = 0; i < x.numel(); ++i) out[i] = in[i] * in[i];
   });
   return result;
@@ -42,11 +33,10 @@ Tensor square(Tensor x) {
 
 std::vector<Tensor> square_backward(std::optional<Tensor> grad, Tensor x, std::vector<bool> needs) {
   Tensor result = opsmith::empty_like(x);
-  for_float_or_double(x, [&](auto zero) {
-    using Scalar = decltype(zero);
-    const Scalar* in = static_cast<const Scalar*>(x.data_ptr());
-    const Scalar* upstream = static_cast<const Scalar*>(grad->data_ptr());
-    Scalar* out = static_cast<Scalar*>(result.data_ptr());
+  opsmith::dispatch<float, double>(x, "x", [&](auto zero) {
+    const auto* in = opsmith::data<const decltype(zero)>(x);
+    const auto* upstream = opsmith::data<const decltype(zero)>(grad);
+    auto* out = opsmith::data<decltype(zero)>(result);
     for (int64_t i = 0; i < x.numel(); ++i) out[i] = 2 * in[i] * upstream[i];
   });
   return {result};
@@ -54,31 +44,29 @@ std::vector<Tensor> square_backward(std::optional<Tensor> grad, Tensor x, std::v
 
 // x * weight summed over rows, with a scale, returned with the number of rows: several arguments, several results.
 std::tuple<Tensor, Tensor> weighted_rows(Tensor x, Tensor weight, double scale) {
-  Tensor sums = torch::stable::new_empty(x, {x.size(1)});
-  Tensor count = torch::stable::new_empty(x, {1});
-  const double* in = static_cast<const double*>(x.data_ptr());
-  const double* factors = static_cast<const double*>(weight.data_ptr());
-  double* out = static_cast<double*>(sums.data_ptr());
+  Tensor sums = opsmith::empty(x, {x.size(1)});
+  Tensor count = opsmith::empty(x, {1});
+  const auto* in = opsmith::data<const double>(x);
+  const auto* factors = opsmith::data<const double>(weight);
   for (int64_t column = 0; column < x.size(1); ++column) {
     double sum = 0;
     for (int64_t row = 0; row < x.size(0); ++row) sum += in[row * x.size(1) + column] * factors[row];
-    out[column] = sum * scale;
+    opsmith::data<double>(sums)[column] = sum * scale;
   }
-  static_cast<double*>(count.data_ptr())[0] = static_cast<double>(x.size(0));
+  opsmith::data<double>(count)[0] = static_cast<double>(x.size(0));
   return {sums, count};
 }
 
 void square_in_place(Tensor x) {
-  for_float_or_double(x, [&](auto zero) {
-    using Scalar = decltype(zero);
-    Scalar* values = static_cast<Scalar*>(x.data_ptr());
+  opsmith::dispatch<float, double>(x, "x", [&](auto zero) {
+    auto* values = opsmith::data<decltype(zero)>(x);
     for (int64_t i = 0; i < x.numel(); ++i) values[i] = values[i] * values[i];
   });
 }
 
-Tensor wrong_shape(Tensor x) { return torch::stable::new_empty(x, {x.numel() + 1}); }
+Tensor wrong_shape(Tensor x) { return opsmith::empty(x, {x.numel() + 1}); }
 
-Tensor raises(Tensor x) { STD_TORCH_CHECK(false, "the kernel's own words"); }
+Tensor raises(Tensor x) { opsmith::fail("the kernel's own words"); }
 
 }  // namespace
 
@@ -93,26 +81,20 @@ OPSMITH_EXPORT(raises_kernel, raises)
 
 CUDA_SOURCE = r"""
 #include <opsmith/kernel.h>
-#include <cuda_runtime.h>
 
-using torch::stable::Tensor;
+using opsmith::Tensor;
 
 __global__ void square_kernel(const float* x, float* out, int64_t count) {
-  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < count; i += int64_t{gridDim.x} * blockDim.x) {
-    out[i] = x[i] * x[i];
-  }
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < count) out[i] = x[i] * x[i];
 }
 
 Tensor square(Tensor x) {
-  STD_TORCH_CHECK(x.scalar_type() == torch::headeronly::ScalarType::Float, "square takes float32");
+  opsmith::expect(x, "x").cuda().dtype<float>().contiguous();
   Tensor out = opsmith::empty_like(x);
   if (x.numel() == 0) return out;
-  void* stream = nullptr;
-  opsmith::check(aoti_torch_get_current_cuda_stream(x.get_device_index(), &stream), "the current stream");
-  square_kernel<<<1024, 256, 0, static_cast<cudaStream_t>(stream)>>>(
-      static_cast<const float*>(x.data_ptr()), static_cast<float*>(out.data_ptr()), x.numel());
-  const cudaError_t status = cudaGetLastError();
-  STD_TORCH_CHECK(status == cudaSuccess, cudaGetErrorString(status));
+  opsmith::launch(square_kernel, {opsmith::blocks_for(x.numel(), 256), 256}, x, opsmith::data<const float>(x),
+                  opsmith::data<float>(out), x.numel());
   return out;
 }
 
@@ -126,18 +108,18 @@ def library() -> NativeLibrary:
 
 
 @functools.cache
-def cuda_library() -> NativeLibrary:
-    """CUDA_SOURCE compiled by nvcc for Hopper; works without a GPU."""
+def extension() -> Extension:
+    """The same functions by opsmith.extension."""
+    with tempfile.TemporaryDirectory() as directory:
+        source = Path(directory) / "square.cpp"
+        source.write_text(SOURCE)
+        return opsmith.extension("opsmith_test_extension", source)
+
+
+@functools.cache
+def cuda_library() -> Extension:
+    """CUDA_SOURCE compiled by nvcc, for Hopper where there is no GPU."""
     with tempfile.TemporaryDirectory() as directory:
         source = Path(directory) / "square.cu"
         source.write_text(CUDA_SOURCE)
-        path = compile_with_nvcc(
-            "opsmith_cuda_square",
-            source,
-            arch="sm_90",
-            output="shared",
-            abi="stable",
-            include_dirs=[INCLUDE_DIRECTORY],
-            extra_flags=["-DUSE_CUDA"],
-        )
-    return NativeLibrary(path)
+        return opsmith.extension("opsmith_cuda_square", source, arch=None if torch.cuda.is_available() else "sm_90")

@@ -17,17 +17,17 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 OP_PAGES = sorted((ROOT / "src" / "opsmith" / "ops").glob("*/README.md"))
 
-QUOTE = re.compile(r"<!-- (\S+\.py) \[(\w+)\] -->\n```python\n(.*?)\n```", re.DOTALL)
+QUOTE = re.compile(r"<!-- (\S+\.(?:py|cpp|cu)) \[(\w+)\] -->\n```(?:python|cpp)\n(.*?)\n```", re.DOTALL)
 TABLE = re.compile(r"<!-- (benchmarks/results/(\w+?)_\w+\.json)((?: \w+)*) -->\n((?:\|.*\n)*)")
 
 
 def region(path: str, marker: str) -> str:
-    """The lines of a file between two lines `# [marker]`."""
+    """The lines of a file between two lines `# [marker]`, or `// [marker]`."""
     lines = (ROOT / path).read_text().splitlines()
-    first, last = [number for number, line in enumerate(lines) if line.strip() == f"# [{marker}]"]
+    first, last = [number for number, line in enumerate(lines) if line.strip() in (f"# [{marker}]", f"// [{marker}]")]
     return textwrap.dedent("\n".join(lines[first + 1 : last])).strip()
 
 
@@ -62,7 +62,20 @@ def times(row: dict | None) -> list[str]:
     return [" / ".join(shown), "" if row["share_of_copy"] is None else f"{row['share_of_copy']:.0%}".replace("%", " %")]
 
 
+def convrnn_table(rows: list[dict], names: Sequence[str]) -> list[str]:
+    found = {(row["dtype"], row["batch"], row["steps"], row["direction"]): row for row in rows if "opsmith_us" in row}
+    lines = ["| B | T | dtype | forward | backward | PyTorch loop, forward |", "|---|---|---|---|---|---|"]
+    for dtype, batch, steps in dict.fromkeys(key[:3] for key in found):
+        forward, backward = (found[dtype, batch, steps, each] for each in ("forward", "backward"))
+        loop = f"{forward['loop_us']:.0f}" if "loop_us" in forward else ""
+        lines.append(
+            f"| {batch} | {steps} | {dtype} | **{forward['opsmith_us']:.0f}** | {backward['opsmith_us']:.0f} | {loop} |"
+        )
+    return lines
+
+
 TABLES: dict[str, Callable[[list[dict], Sequence[str]], list[str]]] = {
+    "convrnn": convrnn_table,
     "overhead": overhead_table,
     "pointwise": pointwise_table,
 }
@@ -77,7 +90,8 @@ def renewed(text: str) -> str:
     """The page with its quotes and tables as the files have them. A table that is not measured yet stays as it is."""
 
     def quote(found: re.Match[str]) -> str:
-        return f"<!-- {found[1]} [{found[2]}] -->\n```python\n{region(found[1], found[2])}\n```"
+        fence = "python" if found[1].endswith(".py") else "cpp"
+        return f"<!-- {found[1]} [{found[2]}] -->\n```{fence}\n{region(found[1], found[2])}\n```"
 
     def measured(found: re.Match[str]) -> str:
         if not (ROOT / found[1]).exists():
@@ -91,7 +105,8 @@ def renewed(text: str) -> str:
 def test_code_and_figures_are_quoted(page: Path) -> None:
     text = page.read_text()
     assert text == renewed(text), "run: .venv/bin/python tests/test_docs.py"
-    assert text.count("```python") == len(QUOTE.findall(text)), "every block of code is quoted from a tested file"
+    blocks = text.count("```python") + text.count("```cpp")
+    assert blocks == len(QUOTE.findall(text)), "every block of code is quoted from a tested file"
 
 
 def test_the_readme_has_code_and_figures() -> None:
@@ -99,7 +114,7 @@ def test_the_readme_has_code_and_figures() -> None:
     assert len(QUOTE.findall(text)) >= 4
     assert [path for path, _, _, _ in TABLE.findall(text)] == [
         f"benchmarks/results/{name}.json"
-        for name in ("pointwise_h200", "pointwise_cpu", "overhead_cpu", "overhead_h200")
+        for name in ("pointwise_h200", "pointwise_cpu", "convrnn_h200", "overhead_cpu", "overhead_h200")
     ]
 
 
@@ -125,8 +140,9 @@ def test_the_two_commands_are_named() -> None:
 
 @pytest.mark.parametrize("page", [*PAGES, *OP_PAGES], ids=lambda page: f"{page.parent.name}/{page.name}")
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-        if not (target.startswith("benchmarks/results/pointwise_") and not (ROOT / target).exists()):
+    prose = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#:]+)\)", prose):
+        if not (target.startswith("benchmarks/results/") and not (ROOT / target).exists()):
             assert (page.parent / target).exists(), target
 
 
@@ -135,7 +151,7 @@ def test_no_machine_is_named() -> None:
         path for folder in ("src", "tests", "examples", "benchmarks", "docs") for path in (ROOT / folder).rglob("*")
     ]
     words = ["/" + "root/", "/" + "work/", "/" + "farm/"]
-    for path in tracked:
+    for path in (path for path in tracked if "build" not in path.parts):  # compile_commands.json names this machine
         if path.suffix in (".py", ".md", ".h", ".cpp", ".json", ".toml", ".txt"):
             text = path.read_text()
             assert not any(word in text for word in words), path

@@ -13,13 +13,30 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .emulator import emulate
     from .errors import OpsmithError, OpsmithWarning
+    from .kernels.cuda_source import cuda_source
+    from .kernels.extension import extension
+    from .kernels.numba import numba_kernel
     from .op import Op, get, op
     from .pointwise import pointwise
     from .samples import Cost, Sample
 
 __version__ = "0.1.0"
-__all__ = ["Cost", "Op", "OpsmithError", "OpsmithWarning", "Sample", "get", "op", "pointwise"]
+__all__ = [
+    "Cost",
+    "Op",
+    "OpsmithError",
+    "OpsmithWarning",
+    "Sample",
+    "cuda_source",
+    "emulate",
+    "extension",
+    "get",
+    "numba_kernel",
+    "op",
+    "pointwise",
+]
 
 _HOMES = {
     "Cost": "samples",
@@ -27,7 +44,11 @@ _HOMES = {
     "OpsmithError": "errors",
     "OpsmithWarning": "errors",
     "Sample": "samples",
+    "cuda_source": "kernels.cuda_source",
+    "extension": "kernels.extension",
+    "emulate": "emulator",
     "get": "op",
+    "numba_kernel": "kernels.numba",
     "op": "op",
     "pointwise": "pointwise",
 }

@@ -28,7 +28,7 @@ def parts(op: Op) -> list[Part]:
     if gradient.written_gradient is not None:
         found.append(Part("gradient", "written", "register_autograd, in torch's operators"))
     else:
-        found += [_backward(default.backward, device) for device in ("cpu", "cuda")]
+        found += [_backward(op, device) for device in ("cpu", "cuda")]
     found.append(_second_gradient(op))
     found.append(Part("forward-mode", "derived", "the reference at the level of the tangent"))
     found.append(_either("fake", default.forward.written_fake, "the reference on fake tensors"))
@@ -81,18 +81,23 @@ def generated(kernel: Kernel) -> bool:
 def _kernel(name: str, kernel: Kernel, default: bool) -> str:
     if generated(kernel):
         return f"{'CUDA' if kernel.device == 'cuda' else 'C++'}, generated from the reference"
-    origin = str(kernel.native) if kernel.native is not None else f"Python {described(kernel.function)}"
     notes = [kernel.layout] if kernel.layout != "contiguous" else []
-    shown = f"{name}: {origin}" + (f" [{', '.join(notes)}]" if notes else "")
+    notes += ["inline"] if kernel.traced is not None else []
+    shown = f"{name}: {kernel.origin}" + (f" [{', '.join(notes)}]" if notes else "")
     return shown if default else f"{shown} (by using({name!r}))"
 
 
-def _backward(backward: Operator, device: str) -> Part:
-    kernel = backward.kernels.get(device)
-    if kernel is None:
-        return Part(f"{device} backward", "derived", "the reference again, and its vjp; saves the inputs")
-    shown = _kernel(kernel.name, kernel, default=True)
-    return Part(f"{device} backward", _status(kernel), f"{shown}; saves {_saved(backward, kernel)}")
+def _backward(op: Op, device: str) -> Part:
+    first = op.default.backward.kernels.get(device)
+    kernels = {first.name: first} if first is not None else {}
+    for variant in op.variants.values():
+        if kernel := variant.backward.kernels.get(device):
+            kernels.setdefault(kernel.name, kernel)
+    listed = [] if first is not None else ["the reference again, and its vjp; saves the inputs"]
+    for name, kernel in kernels.items():
+        shown = _kernel(name, kernel, default=kernel is first)
+        listed.append(f"{shown}; saves {_saved(op.default.backward, kernel)}")
+    return Part(f"{device} backward", _status(*kernels.values()), "; ".join(listed))
 
 
 def _saved(backward: Operator, kernel: Kernel) -> str:

@@ -22,7 +22,7 @@ from .errors import (
     UnknownKernelError,
     UnknownOpError,
 )
-from .kernels import Kernel, NativeFunction
+from .kernels import Deferred, Kernel, NativeFunction, emulation, languages
 from .reference import Plain
 from .registration import exists
 from .runtime import autocast, execution
@@ -40,6 +40,8 @@ DEFAULT = "default"
 REFERENCE = "reference"
 
 registry: dict[str, Op] = {}
+_registry_lock = threading.RLock()
+_everywhere = 0  # detours that every op takes, those declared later too
 
 
 def op(name: str, mutates_args: Sequence[str] = (), autocast: str = "keep") -> Callable[[Callable[..., Any]], Op]:
@@ -73,6 +75,15 @@ def get(name: str) -> Op:
         raise UnknownOpError(name, sorted(registry)) from None
 
 
+def detour_every_op(change: int) -> None:
+    """1: no op takes the short way to torch any more, so that `variant_in_use` is asked; -1: as before."""
+    global _everywhere
+    with _registry_lock:
+        _everywhere += change
+        for each in registry.values():
+            each._detour(change)
+
+
 class _Chosen(threading.local):
     """The kernel that `using` has picked on this thread. Not a ContextVar, which dynamo cannot trace; and set on the
     instance, for dynamo guards on an instance's attribute and not on a class's."""
@@ -102,6 +113,7 @@ class Op:
         self.__wrapped__ = function
         self.autocast = autocast_policy
         self.variants: dict[str, Variant] = {}
+        self.emulated: dict[str, Variant] = {}
         self.samples: Callable[..., Iterator[Sample]] | None = None
         self.cost: Callable[..., Cost] | None = None
         self._chosen = _Chosen()
@@ -113,9 +125,10 @@ class Op:
         self.default = self._make_variant(name)
         # A call goes to torch with no detour where it is nothing but the operator on positional arguments. An in-place
         # op always has one, any op while some thread is inside `using`.
-        self._detours = int(self.default.inplace)
         self._fast = self.default.forward.attachment.call
-        registry[name] = self
+        with _registry_lock:
+            self._detours = int(self.default.inplace) + _everywhere
+            registry[name] = self
 
     def _make_plain(self) -> Plain:
         return Plain(self.reference, self.signature, self.name)
@@ -136,10 +149,11 @@ class Op:
         former._close()
 
     def _close(self) -> None:
-        for variant in (self.default, *self.variants.values()):
+        for variant in self._every_variant():
             variant.close()
-        self._detours, self._fast = self._detours + 1, self.default.forward.call  # which refuses now
-        registry.pop(self.name, None)
+        with _registry_lock:
+            self._detours, self._fast = self._detours + 1, self.default.forward.call  # which refuses now
+            registry.pop(self.name, None)
 
     # --- calling ----------------------------------------------------------------------------------------------
 
@@ -240,6 +254,9 @@ class Op:
         """Inside, this thread's calls run the kernel of that name, backward included; 'reference' runs none."""
         if kernel not in self.variants and kernel != DEFAULT:
             self._variant(kernel)
+        for given in self._kernels.values():
+            if given.name == kernel and isinstance(given.function, Deferred):
+                given.function.require()
         before = self._chosen.kernel
         self._chosen.kernel = None if kernel == DEFAULT else kernel
         self._detour(1)
@@ -274,7 +291,28 @@ class Op:
 
     def variant_in_use(self) -> Variant:
         name = self._chosen.kernel
+        if emulation.state.active and (name or DEFAULT) in self.emulated:
+            return self.emulated[name or DEFAULT]
         return self.default if name is None else self.variants[name]
+
+    def make_emulated(self) -> None:
+        """A variant for each choice of kernels whose "cuda" kernels can be emulated: there they are the "cpu" ones. A
+        choice made inside of `emulate` is so part of a recorded or compiled graph, as one made by `using` is."""
+        with self._lock:
+            for name in (DEFAULT, *self.variants):
+                chosen = self._chosen_kernels(name)
+                emulated = [each for given in chosen if (each := given.emulated)]
+                kernels = {(each.direction, each.device): each for each in (*chosen, *emulated)}
+                former = self.emulated.get(name)
+                if former is not None and not (emulated and kernels.keys() >= former.given.keys()):
+                    self.emulated.pop(name).close()  # one is emulated no longer
+                if not emulated:
+                    continue
+                if name not in self.emulated:
+                    self.emulated[name] = self._made(f"{self.name}__{name}__emulated", name)
+                for place, given in kernels.items():
+                    if self.emulated[name].given.get(place) is not given:
+                        self.emulated[name].set(given)
 
     # --- parts written by the author --------------------------------------------------------------------------
 
@@ -284,22 +322,25 @@ class Op:
         fn: Callable[..., Any] | NativeFunction | None = None,
         layout: str = "contiguous",
         name: str | None = None,
+        inline: bool = False,
     ) -> Any:
         """A kernel for 'cpu' or 'cuda': a function of the op's arguments that returns the op's results, or a C++
         function.
 
         Tensors arrive contiguous unless layout='strided'. A Python kernel may return NotImplemented for arguments it
         does not take: then the reference runs. Several kernels for one device are kept by name, and `using` picks one;
-        the default is the one without a name, else the first. Without fn, a decorator."""
+        the default is the one without a name, else the first. With inline=True torch.compile sees the Triton kernels
+        that the function launches, where otherwise it sees the op alone. Without fn, a decorator."""
         self._check_device(device)
         if layout not in LAYOUTS:
             raise RegistrationError(self.name, f"layout={layout!r} is not one of {', '.join(LAYOUTS)}")
         self._check_kernel_name(name)
         if fn is None:
-            return self._decorator(lambda f: self.register_kernel(device, f, layout=layout, name=name))
+            return self._decorator(lambda f: self.register_kernel(device, f, layout=layout, name=name, inline=inline))
         if not callable(fn) and not isinstance(fn, NativeFunction):
             raise RegistrationError(self.name, f"a kernel is a function of the op's arguments, not {_told(fn)}")
-        self._register(Registered("forward", device, fn, layout, name or DEFAULT))
+        self._check_function(device, fn, inline)
+        self._register(Registered("forward", device, fn, layout, name or DEFAULT, inline=inline))
         return fn
 
     def register_backward(
@@ -309,18 +350,23 @@ class Op:
         layout: str = "contiguous",
         name: str | None = None,
         saves: Sequence[str] | None = None,
+        inline: bool = False,
     ) -> Any:
         """A backward kernel: `def _(grads, x, output, *, needs)`.
 
         `grads` is a tuple with the gradient of each result, None where undefined. The parameters after it name the op's
         arguments and results that the kernel needs, and only those are saved. `needs` tells which tensors want a
         gradient (needs.x). It returns one gradient a tensor argument, None where none is needed. A C++ function takes
-        the gradients, then what `saves` names, then needs as bool[], and returns the needed gradients as a list."""
+        the gradients, then what `saves` names, then needs as bool[], and returns the needed gradients as a list.
+        `inline` is as in register_kernel."""
         self._check_device(device)
         self._check_kernel_name(name)
         if fn is None:
-            return self._decorator(lambda f: self.register_backward(device, f, layout=layout, name=name, saves=saves))
-        self._register(Registered("backward", device, fn, layout, name or DEFAULT, saves))
+            return self._decorator(
+                lambda f: self.register_backward(device, f, layout=layout, name=name, saves=saves, inline=inline)
+            )
+        self._check_function(device, fn, inline)
+        self._register(Registered("backward", device, fn, layout, name or DEFAULT, saves, inline))
         return fn
 
     def register_autograd(
@@ -383,6 +429,19 @@ class Op:
                 f"{DEFAULT!r} nor {REFERENCE!r}"
             )  # fmt: skip
 
+    def _check_function(self, device: str, fn: Callable[..., Any] | NativeFunction, inline: bool) -> None:
+        if isinstance(fn, NativeFunction):
+            if inline:
+                raise RegistrationError(
+                    self.name, f"inline=True lets torch.compile see Triton kernels, and {fn} is C++: leave it away"
+                )
+            return
+        if inline and device != "cuda":
+            raise RegistrationError(
+                self.name, f"inline=True lets torch.compile see Triton kernels, which run on 'cuda', not on {device!r}"
+            )
+        languages.check(self.name, fn)
+
     def _decorator(self, register: Callable[[Any], Any]) -> Callable[[Function], Function]:
         def decorate(function: Function) -> Function:
             register(function)
@@ -394,9 +453,12 @@ class Op:
         """Gives a written part to every variant, also to those that a kernel registered later brings."""
         self.default.forward.check_open()
         with self._lock:
-            for variant in (self.default, *self.variants.values()):
+            for variant in self._every_variant():
                 part(variant)
             self._written.append(part)
+
+    def _every_variant(self) -> list[Variant]:
+        return [self.default, *self.variants.values(), *self.emulated.values()]
 
     def _register(self, given: Registered) -> None:
         """Puts a kernel where it is asked for: in the variant of its name, in the op itself if it is the default, and
@@ -412,6 +474,8 @@ class Op:
                 for name, variant in self.variants.items():
                     if self._kernel_for(name, given.direction, given.device) is given:
                         variant.set(given)
+                if self.emulated or _everywhere:
+                    self.make_emulated()
             except Exception:
                 if default_before is not given:
                     del self._kernels[given.direction, given.device, given.name]
@@ -428,18 +492,26 @@ class Op:
             return None
         return self._kernels.get((direction, device, name)) or self._default_for(direction, device)
 
+    def _chosen_kernels(self, name: str) -> list[Registered]:
+        every = itertools.product(("forward", "backward"), DEVICES)
+        return [given for direction, device in every if (given := self._kernel_for(name, direction, device))]
+
     def _variant(self, name: str, create: bool = False) -> Variant:
         with self._lock:
             if name not in self.variants:
                 if not create and name != REFERENCE:
                     raise UnknownKernelError(self.name, name, [DEFAULT, REFERENCE, *self.variants])
-                self.variants[name] = self._make_variant(f"{self.name}__{name}", generated=name != REFERENCE)
-                for part in self._written:
-                    part(self.variants[name])
-                for direction, device in itertools.product(("forward", "backward"), DEVICES):
-                    if given := self._kernel_for(name, direction, device):
-                        self.variants[name].set(given)
+                self.variants[name] = self._made(f"{self.name}__{name}", name)
+                for given in self._chosen_kernels(name):
+                    self.variants[name].set(given)
             return self.variants[name]
+
+    def _made(self, operator_name: str, choice: str) -> Variant:
+        """A variant with every written part but the kernels of its choice."""
+        variant = self._make_variant(operator_name, generated=choice != REFERENCE)
+        for part in self._written:
+            part(variant)
+        return variant
 
     # --- identity ---------------------------------------------------------------------------------------------
 

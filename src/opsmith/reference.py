@@ -27,6 +27,12 @@ class Reference:
 
     name: str
     signature: Signature
+    # Whether results are laid out after the inputs. Otherwise they are contiguous.
+    keeps_layout = False
+
+    def laid_out(self, returned: Any, args: Sequence[Any]) -> Any:
+        """What a kernel returned for contiguous copies of `args`, laid out as for `args` themselves."""
+        return returned
 
     def composite(self, *args: Any) -> Any:
         raise NotImplementedError

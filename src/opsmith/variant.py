@@ -10,8 +10,10 @@ the recorded, compiled or exported graph and holds for its backward.
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -25,7 +27,7 @@ from .errors import (
     SharedMemoryError,
     described,
 )
-from .kernels import Kernel, NativeFunction
+from .kernels import Kernel, NativeFunction, languages
 from .pullback import Vjp
 from .reference import Functional, Out, Plain, Reference
 from .registration import Operator
@@ -43,6 +45,13 @@ class Registered:
     layout: str
     name: str
     saves: Sequence[str] | None = None
+    inline: bool = False
+
+    @cached_property
+    def emulated(self) -> Registered | None:
+        """The same kernel for CPU tensors, where it is one for the GPU that can be emulated."""
+        function = languages.emulated(self.function) if self.device == "cuda" else None
+        return None if function is None else replace(self, device="cpu", function=function, inline=False)
 
 
 class Variant:
@@ -50,6 +59,7 @@ class Variant:
         self.name = name
         self.inplace = bool(plain.signature.mutated)
         self._made: list[Operator] = []
+        self.given: dict[tuple[str, str], Registered] = {}  # by direction and device: what an author registered
         try:
             self._make(name, plain)
         except Exception:
@@ -139,25 +149,24 @@ class Variant:
 
     def set(self, given: Registered) -> None:
         if given.direction == "forward":
-            self.set_kernel(given.device, given.function, given.layout, given.name)
+            self.set_kernel(given.device, given.function, given.layout, given.name, given.inline)
         else:
-            self.set_backward_kernel(given.device, given.function, given.layout, given.name, given.saves)
+            self.set_backward_kernel(given.device, given.function, given.layout, given.name, given.saves, given.inline)
+        self.given[given.direction, given.device] = given
 
-    def set_kernel(self, device: str, fn: Callable[..., Any] | NativeFunction, layout: str, name: str) -> None:
+    def set_kernel(
+        self, device: str, fn: Callable[..., Any] | NativeFunction, layout: str, name: str, inline: bool = False
+    ) -> None:
         kernel = _kernel(name, device, fn, layout, self.forward.signature)
-        self.forward.set_kernel(kernel)
+        if inline:
+            kernel.traced = _positional(_traced(fn), self.forward.signature)
+        _give(self.forward, kernel)
         if self.functional is not None:
             mutated = [i for i, argument in enumerate(self.forward.signature.arguments) if argument.mutated]
-
-            def function(*args: Any) -> Any:
-                copied = [contiguous_clone(v) if index in mutated else v for index, v in enumerate(args)]
-                if kernel.function(*copied) is NotImplemented:
-                    return NotImplemented
-                changed = tuple(copied[index] for index in mutated)
-                return changed[0] if len(changed) == 1 else changed
-
+            function = _functional(lambda *args: kernel.function(*args), mutated)
+            traced = None if kernel.traced is None else _functional(kernel.traced, mutated)
             function.__name__ = getattr(fn, "__name__", str(fn))
-            self.functional.set_kernel(Kernel(name, device, function, layout))
+            _give(self.functional, Kernel(name, device, function, layout, author=kernel.author, traced=traced))
 
     def set_backward_kernel(
         self,
@@ -166,6 +175,7 @@ class Variant:
         layout: str,
         name: str,
         saves: Sequence[str] | None,
+        inline: bool = False,
     ) -> None:
         if self.differentiable.written_gradient is not None:
             raise RegistrationError(
@@ -179,10 +189,12 @@ class Variant:
         if isinstance(fn, NativeFunction):
             kernel = _native_backward(name, device, fn, layout, self.backward.signature, forward, names)
         else:
-            function = _python_backward(self.name, fn, forward, self.backward, names)
-            kernel = Kernel(name, device, function, layout)
+            function = _python_backward(self.name, languages.launching(fn), forward, self.backward, names)
+            kernel = Kernel(name, device, function, layout, author=fn)
+            if inline:
+                kernel.traced = _python_backward(self.name, _traced(fn), forward, self.backward, names)
         kernel.saves = names
-        self.backward.set_kernel(kernel)
+        _give(self.backward, kernel)
         self.differentiable.backward_replaced()
 
 
@@ -227,11 +239,15 @@ def _kernel(
     name: str, device: str, fn: Callable[..., Any] | NativeFunction, layout: str, signature: Signature
 ) -> Kernel:
     if isinstance(fn, NativeFunction):
-        operator = fn.as_operator(signature.positional().schema)
-        return Kernel(name, device, operator.call, layout, native=fn, operator=operator)
+        return _native_kernel(name, device, fn, layout, signature.positional())
+    return Kernel(name, device, _positional(languages.launching(fn), signature), layout, author=fn)
+
+
+def _positional(fn: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
+    """An author's function, called with every argument in schema order."""
     positional = sum(not argument.keyword_only for argument in signature.arguments)
     if positional == len(signature.arguments):
-        return Kernel(name, device, fn, layout)
+        return fn
     keywords = [argument.name for argument in signature.arguments[positional:]]
 
     def function(*args: Any) -> Any:
@@ -239,7 +255,63 @@ def _kernel(
 
     function.__wrapped__ = fn  # type: ignore[attr-defined]
     function.__name__ = getattr(fn, "__name__", repr(fn))
-    return Kernel(name, device, function, layout)
+    return function
+
+
+def _functional(changing: Callable[..., Any], mutated: Sequence[int]) -> Callable[..., Any]:
+    """A kernel that changes tensors, on copies of them, which it returns."""
+
+    def function(*args: Any) -> Any:
+        copied = [contiguous_clone(v) if index in mutated else v for index, v in enumerate(args)]
+        if changing(*copied) is NotImplemented:
+            return NotImplemented
+        changed = tuple(copied[index] for index in mutated)
+        return changed[0] if len(changed) == 1 else changed
+
+    return function
+
+
+def _traced(fn: Callable[..., Any] | NativeFunction) -> Callable[..., Any]:
+    from .kernels import triton
+
+    assert not isinstance(fn, NativeFunction)  # Op has refused it
+    return triton.traced(fn)
+
+
+def _give(operator: Operator, kernel: Kernel) -> None:
+    operator.set_kernel(kernel)
+    if kernel.traced is not None:
+        from .kernels import triton
+
+        triton.let_through(operator)
+
+
+def _native_kernel(
+    name: str,
+    device: str,
+    fn: NativeFunction,
+    layout: str,
+    taken: Signature,
+    positions: tuple[int, ...] | None = None,
+) -> Kernel:
+    """A C++ kernel, which `taken` describes; `positions` are those of its arguments among the operator's. Where its
+    library is not built yet, the first call builds it: that one comes through Python, for it is checked."""
+    lock = threading.Lock()
+
+    def enter() -> Callable[..., Any]:
+        with lock:
+            if kernel.operator is None:
+                operator = fn.as_operator(taken.schema)
+                call = operator.call
+                if positions is not None:
+                    call = lambda *args: operator.call(*[args[position] for position in positions])  # noqa: E731
+                kernel.operator, kernel.function = operator, call
+        return kernel.function
+
+    kernel = Kernel(name, device, lambda *args: enter()(*args), layout, native=fn, positions=positions)
+    if fn.ready:
+        enter()
+    return kernel
 
 
 def _saved_names(
@@ -318,13 +390,7 @@ def _native_backward(
     arguments = [
         _kept_result(a) if first_result <= p < positions[-1] else a for p, a in zip(positions, arguments, strict=True)
     ]
-    taken = Signature(tuple(arguments), backward.results)
-    operator = fn.as_operator(taken.schema)
-
-    def function(*args: Any) -> Any:
-        return operator.call(*[args[position] for position in positions])
-
-    return Kernel(name, device, function, layout, native=fn, operator=operator, positions=tuple(positions))
+    return _native_kernel(name, device, fn, layout, Signature(tuple(arguments), backward.results), tuple(positions))
 
 
 def _kept_result(argument: Argument) -> Argument:

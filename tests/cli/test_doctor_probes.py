@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -190,7 +191,7 @@ def test_a_kernel_that_computes_nonsense_is_broken(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ["driver", "gpu", "nvrtc", "nvcc", "triton"])
+@pytest.mark.parametrize("name", ["driver", "gpu", "nvrtc", "nvcc", "triton", "numba"])
 def test_on_a_gpu_kernels_run(name: str) -> None:
     finding = ask(name)
     if finding.status == "missing":
@@ -236,16 +237,36 @@ def test_a_torch_without_cuda_beside_a_gpu_is_told_with_the_line_that_mends_it(m
     assert finding.fix == f"pip install --force-reinstall torch=={torch.__version__.split('+')[0]}"
 
 
-@pytest.mark.parametrize(("numpy", "broken"), [("2.5.0", True), ("2.10.1", True), ("2.4.6", False)])
-def test_numba_cuda_that_newer_numpy_breaks_is_told_with_the_version_that_mends_it(
-    numpy: str, broken: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: object())
-    monkeypatch.setattr(numba, "_version", {"numba-cuda": "0.30.4", "numpy": numpy}.__getitem__)
-    finding = ask("numba")
-    reason = f"NumPy {numpy}: this numba-cuda calls np.row_stack, which NumPy 2.5 no longer has"
-    assert finding.found.endswith(reason) == broken
-    assert (finding.fix == "pip install 'numpy<2.5'") == broken
+PROBE_NUMBA = """
+import sys, numpy
+if sys.argv[1] == "without" and hasattr(numpy, "row_stack"):
+    del numpy.row_stack  # as NumPy 2.5 has
+from opsmith.cli.doctor.child import find
+finding = find("opsmith.cli.doctor.probes.numba:numba")
+assert finding.status == "ok" and finding.proof.startswith("ran a kernel"), finding
+assert finding.found.endswith("looks for it, and opsmith lends it") == (not hasattr(numpy, "row_stack")), finding
+print(finding.found)
+"""
+
+
+@pytest.mark.parametrize("name", ["with", "without"])
+def test_numba_works_under_numpy_that_numba_cuda_does_not_know(name: str) -> None:
+    if importlib.util.find_spec("numba_cuda") is None:
+        pytest.skip("numba-cuda is not installed here: pip install 'opsmith[numba]'")
+    done = subprocess.run([sys.executable, "-c", PROBE_NUMBA, name], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert name == "with" or "NumPy" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["triton", "numba"])
+def test_without_a_gpu_a_kernel_runs_in_the_languages_own_emulator(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if importlib.util.find_spec({"triton": "triton", "numba": "numba_cuda"}[name]) is None:
+        pytest.skip(f"{name} is not installed here: pip install 'opsmith[{name}]'")
+    no_gpu(monkeypatch)
+    finding = ask(name)
+    assert finding.status == "ok", finding
+    emulator = {"triton": "interpreter", "numba": "simulator"}[name]
+    assert finding.proof == f"ran a kernel in its {emulator} (there is no GPU)"
 
 
 # --- The rest --------------------------------------------------------------------------------------------------

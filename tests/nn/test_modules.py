@@ -39,6 +39,10 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], Callable[..., Tensor]]] = {
         lambda: opsmith.nn.SwiGLU(FEATURES, 16),
         lambda m, x: m.down_proj(functional.silu(m.gate_proj(x)) * m.up_proj(x)),
     ),
+    "ConvRNN": (
+        lambda: opsmith.nn.ConvRNN(5, "relu"),
+        lambda m, x: opsmith.ops.convrnn.reference(x, m.kernel, torch.zeros_like(x[:, 0]), "relu"),
+    ),
 }
 
 
@@ -66,7 +70,7 @@ def test_it_computes_what_it_says(name: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_it_is_saved_copied_and_cast_as_any_module(name: str) -> None:
     make, _ = MODULES[name]
-    module, x = make(), torch.randn(5, FEATURES)
+    module, x = make(), torch.randn(5, 3, FEATURES)
     y = module(x)
     other = make()
     other.load_state_dict(module.state_dict())
@@ -88,7 +92,7 @@ def test_it_is_saved_copied_and_cast_as_any_module(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_it_compiles_to_one_graph(name: str) -> None:
-    module, x = MODULES[name][0](), torch.randn(5, FEATURES)
+    module, x = MODULES[name][0](), torch.randn(5, 3, FEATURES)
     compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(outcome(module, compiled, x), outcome(module, module, x))
 
@@ -104,7 +108,7 @@ def test_fused_linear_begins_as_a_linear_and_takes_its_weights() -> None:
 
 @pytest.mark.parametrize("name", ["FusedLinear", "SwiGLU"])
 def test_a_layer_with_a_matrix_has_the_dtype_of_the_autocast_region(name: str) -> None:
-    module, x = MODULES[name][0](), torch.randn(5, FEATURES)
+    module, x = MODULES[name][0](), torch.randn(5, 3, FEATURES)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y = module(x)
     assert y.dtype == torch.bfloat16
@@ -118,6 +122,7 @@ def test_parameters_are_made_where_and_as_asked() -> None:
         functools.partial(opsmith.nn.ScaleBiasReLU, 3),
         functools.partial(opsmith.nn.FusedLinear, 3, 4),
         functools.partial(opsmith.nn.SwiGLU, 3, 4),
+        opsmith.nn.ConvRNN,
     ]
     for make in made:
         for parameter in make(device="meta", dtype=torch.float16).parameters():
@@ -128,4 +133,5 @@ def test_their_text_tells_how_they_were_made() -> None:
     assert repr(opsmith.nn.Swish(1.5)) == "Swish(beta=1.5)"
     assert repr(opsmith.nn.ScaleBiasReLU(6, 0.5)) == "ScaleBiasReLU(features=6, scale=0.5)"
     assert repr(opsmith.nn.FusedLinear(6, 4)) == "FusedLinear(in_features=6, out_features=4, scale=1.0)"
+    assert repr(opsmith.nn.ConvRNN(5, "relu")) == "ConvRNN(kernel_size=5, activation='relu')"
     assert repr(opsmith.nn.Polynomial()) == "Polynomial(initially 0.0*x^3 + 0.25*x^2 + 0.5*x + 0.0)"

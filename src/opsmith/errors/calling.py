@@ -6,12 +6,12 @@ from .base import OpsmithError, OpsmithWarning
 
 
 class ReferenceRunsWarning(OpsmithWarning):
-    """A generated kernel could not be compiled, so the plain PyTorch reference runs in its place."""
+    """A kernel could not be compiled for want of a tool, so the plain PyTorch reference runs in its place."""
 
-    def __init__(self, device: str, reason: str) -> None:
+    def __init__(self, device: str, reason: str, kernel: str = "pointwise kernels") -> None:
         super().__init__(
-            f"opsmith cannot compile pointwise kernels for {device} here, so the plain PyTorch references run instead "
-            f"(right, but slower): {reason}"
+            f"opsmith cannot compile {kernel} for {device} here, so the plain PyTorch reference runs instead (right, "
+            f"but slower): {reason}"
         )
 
 

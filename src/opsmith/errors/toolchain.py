@@ -12,7 +12,11 @@ class ToolchainError(OpsmithError, RuntimeError):
     """The base of what can go wrong while finding a compiler, building, caching or loading."""
 
 
-class CompilerNotFoundError(ToolchainError):
+class ToolMissingError(ToolchainError):
+    """The base of errors where this machine has no tool, or none that fits, for a build: no fault of the source."""
+
+
+class CompilerNotFoundError(ToolMissingError):
     """No C++ compiler is installed, or CXX names none."""
 
     def __init__(self, looked_for: Sequence[str]) -> None:
@@ -24,7 +28,7 @@ class CompilerNotFoundError(ToolchainError):
         )
 
 
-class CompilerTooOldError(ToolchainError):
+class CompilerTooOldError(ToolMissingError):
     """The C++ compiler does not know C++20, which torch's headers are written in."""
 
     def __init__(self, compiler: object, minimum: str) -> None:
@@ -35,7 +39,7 @@ class CompilerTooOldError(ToolchainError):
         )
 
 
-class NvccNotFoundError(ToolchainError):
+class NvccNotFoundError(ToolMissingError):
     """CUDA's compiler is not installed, or NVCC names none."""
 
     def __init__(self, looked_for: Sequence[str]) -> None:
@@ -43,11 +47,12 @@ class NvccNotFoundError(ToolchainError):
         super().__init__(
             f"nvcc, the CUDA compiler, was not found; looked for {listed(looked_for)}.\n"
             "Install the CUDA toolkit (apt-get install cuda-toolkit-13, from NVIDIA's repository) and set CUDA_HOME.\n"
+            "An extension is built without its CUDA sources where the environment says USE_CUDA=0.\n"
             "Kernels given to opsmith.cuda_source need no nvcc, only NVRTC:  pip install 'opsmith[cuda13]'"
         )
 
 
-class NvrtcNotFoundError(ToolchainError):
+class NvrtcNotFoundError(ToolMissingError):
     """NVRTC, which compiles CUDA kernels at run time, or its Python binding is not installed."""
 
     def __init__(self, reason: str, extra: str) -> None:
@@ -56,7 +61,7 @@ class NvrtcNotFoundError(ToolchainError):
         )
 
 
-class CudaHeadersNotFoundError(ToolchainError):
+class CudaHeadersNotFoundError(ToolMissingError):
     """NVRTC is there, but not the headers it needs for half types."""
 
     def __init__(self, version: str, looked_in: Sequence[object], extra: str) -> None:
@@ -66,7 +71,7 @@ class CudaHeadersNotFoundError(ToolchainError):
         )
 
 
-class CudaVersionMismatchError(ToolchainError):
+class CudaVersionMismatchError(ToolMissingError):
     """A CUDA compiler of another major version than torch's CUDA: its kernels might not load into torch's process."""
 
     def __init__(self, tool: str, version: str, torch_cuda: str, remedy: str) -> None:
@@ -76,7 +81,7 @@ class CudaVersionMismatchError(ToolchainError):
         )
 
 
-class PythonHeadersNotFoundError(ToolchainError):
+class PythonHeadersNotFoundError(ToolMissingError):
     """Python.h is not installed."""
 
     def __init__(self, looked_in: Sequence[object]) -> None:

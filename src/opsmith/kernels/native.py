@@ -16,10 +16,12 @@ from typing import Any
 
 import torch
 
-from ..errors import RegistrationError
-from ..toolchain import compile_shared_library, load_library
+from ..errors import OpsmithError, RegistrationError, UnknownFunctionError
+from ..toolchain import compile_shared_library, defined_symbols, load_library
 
 NAMESPACE = "opsmith_kernels"
+MARK = "opsmith_export_"
+"""Before its name, a second symbol that OPSMITH_EXPORT writes: not everything that a library exports is a kernel."""
 INCLUDE_DIRECTORY = Path(__file__).parents[1] / "include"
 _serial = itertools.count()
 
@@ -28,22 +30,32 @@ class NativeFunction:
     """The boxed C++ function `symbol` of the shared library at `path`."""
 
     def __init__(self, path: str | Path, symbol: str) -> None:
-        self.path = Path(path)
+        self._path = Path(path)
         self.symbol = symbol
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    @property
+    def ready(self) -> bool:
+        """Whether the library is built: if not, asking for the address builds it."""
+        return True
 
     @cached_property
     def address(self) -> int:
         library = load_library(self.path)
         try:
+            getattr(library, MARK + self.symbol)
             function = getattr(library, self.symbol)
         except AttributeError:
-            raise RegistrationError(
-                str(self),
-                f"the library exports no function {self.symbol!r}; export it with OPSMITH_EXPORT({self.symbol}, ...)",
-            ) from None
+            raise self.unknown() from None
         address = ctypes.cast(function, ctypes.c_void_p).value
         assert address is not None
         return address
+
+    def unknown(self) -> OpsmithError:
+        return UnknownFunctionError(self.path.name, self.symbol, exported_functions(self.path))
 
     def __str__(self) -> str:
         return f"C++ {self.symbol} ({self.path.name})"
@@ -54,6 +66,11 @@ class NativeFunction:
     def as_operator(self, schema: Callable[[str], str]) -> NativeOperator:
         """An operator of its own in a private namespace, with no other part than this function."""
         return NativeOperator(self, schema)
+
+
+def exported_functions(path: Path) -> list[str]:
+    """What a library exports by OPSMITH_EXPORT."""
+    return [name.removeprefix(MARK) for name in defined_symbols(path) if name.startswith(MARK)]
 
 
 class NativeLibrary:

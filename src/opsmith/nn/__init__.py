@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .add_two import AddTwo
+    from .convrnn import ConvRNN
     from .fused_linear import FusedLinear
     from .mish import Mish
     from .polynomial import Polynomial
@@ -15,10 +16,11 @@ if TYPE_CHECKING:
     from .swiglu import SwiGLU
     from .swish import Swish
 
-__all__ = ["AddTwo", "FusedLinear", "Mish", "Polynomial", "ScaleBiasReLU", "Square", "SwiGLU", "Swish"]
+__all__ = ["AddTwo", "ConvRNN", "FusedLinear", "Mish", "Polynomial", "ScaleBiasReLU", "Square", "SwiGLU", "Swish"]
 
 _HOMES = {
     "AddTwo": "add_two",
+    "ConvRNN": "convrnn",
     "FusedLinear": "fused_linear",
     "Mish": "mish",
     "Polynomial": "polynomial",

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
+from ..runtime.driver import driver
 from ..toolchain import compile_cubin, compile_shared_library, load_library
 from . import emit_cpp, emit_cuda, tuning
 from .expression import Program
 from .launch import Job, words_array
 from .layout import Variant
 
-INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 INCLUDE_DIRECTORY = Path(__file__).parents[1] / "include"
 
 
@@ -124,8 +124,7 @@ class Cuda:
 
 @functools.cache
 def architecture(index: int) -> str:
-    major, minor = torch.cuda.get_device_capability(index)
-    return f"sm_{major}{minor}"
+    return driver().architecture(index)
 
 
 @functools.cache
@@ -146,50 +145,22 @@ def compile_cuda(text: str, entry: str, arch: str) -> Path:
 
 
 @functools.cache
-def _driver() -> Any:
-    driver = ctypes.CDLL("libcuda.so.1")
-    driver.cuLaunchKernel.argtypes = [
-        ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
-    ]  # fmt: skip
-    return driver
-
-
-def _checked(code: int, what: str) -> None:
-    if code != 0:
-        words = ctypes.c_char_p()
-        _driver().cuGetErrorString(code, ctypes.byref(words))
-        raise RuntimeError(f"{what} failed: {(words.value or b'unknown error').decode()}")
-
-
-@functools.cache
 def _cuda_kernel(text: str, entry: str, arch: str) -> int:
     cubin = compile_cuda(text, entry, arch).read_bytes()
-    library, kernel = ctypes.c_void_p(), ctypes.c_void_p()
-    _checked(
-        _driver().cuLibraryLoadData(ctypes.byref(library), cubin, None, None, 0, None, None, 0), "cuLibraryLoadData"
-    )
-    _checked(_driver().cuLibraryGetKernel(ctypes.byref(kernel), library, entry.encode()), "cuLibraryGetKernel")
-    assert kernel.value is not None
-    return kernel.value
+    cuda = driver()
+    with cuda.on(torch.cuda.current_device()):
+        kernel = cuda.kernel(cuda.load(cubin), entry)
+        cuda.make_resident(kernel)
+    return kernel
 
 
 def _launch(kernel: int, grid: tuple[int, ...], block: tuple[int, ...], words: Sequence[int], index: int) -> None:
     array = words_array(words)
     parameters = (ctypes.c_void_p * 1)(ctypes.addressof(array))
-    stream = torch._C._cuda_getCurrentRawStream(index)
-    code = _driver().cuLaunchKernel(kernel, *grid, *block, 0, stream, parameters, None)
-    if code == INVALID_CONTEXT:  # a thread that has not used this GPU yet, as autograd's own
-        _enter_context(index)
-        code = _driver().cuLaunchKernel(kernel, *grid, *block, 0, stream, parameters, None)
-    _checked(code, "cuLaunchKernel")
-
-
-def _enter_context(index: int) -> None:
-    """Makes the device's primary context, which torch's is, current on this thread."""
-    device, context = ctypes.c_int(), ctypes.c_void_p()
-    _checked(_driver().cuDeviceGet(ctypes.byref(device), index), "cuDeviceGet")
-    _checked(_driver().cuDevicePrimaryCtxRetain(ctypes.byref(context), device), "cuDevicePrimaryCtxRetain")
-    _checked(_driver().cuCtxSetCurrent(context), "cuCtxSetCurrent")
+    cuda = driver()
+    configuration = cuda.configuration(grid, block, 0, cuda.current_stream(index))
+    code = cuda.launch(kernel, ctypes.addressof(configuration), ctypes.addressof(parameters), index)
+    cuda.check(code, "cuLaunchKernelEx")
 
 
 DEVICES: dict[str, Cpu | Cuda] = {"cpu": Cpu(), "cuda": Cuda()}

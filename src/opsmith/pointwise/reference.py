@@ -22,6 +22,14 @@ from .specialise import TensorKind
 class _LaidOut(Plain):
     """A reference whose results are laid out as TensorIterator would lay them out."""
 
+    keeps_layout = True
+
+    def laid_out(self, returned: Any, args: Sequence[Any]) -> Any:
+        if returned is None:
+            return None
+        results = [returned] if isinstance(returned, torch.Tensor) else list(returned)
+        return self._packed([_laid_out(result, self._tensors(args)) for result in results])
+
     def composite(self, *args: Any) -> Any:
         results = self.results(self(*args))
         if results is None:
@@ -36,11 +44,7 @@ class _LaidOut(Plain):
         return self._packed(settled)
 
     def run(self, *args: Any) -> Any:
-        returned = super().run(*args)
-        if returned is None:
-            return None
-        results = [returned] if isinstance(returned, torch.Tensor) else list(returned)
-        return self._packed([_laid_out(result, self._tensors(args)) for result in results])
+        return self.laid_out(super().run(*args), args)
 
     def fake(self, *args: Any) -> Any:
         results = self.results(self(*args))
@@ -68,6 +72,8 @@ class Pulled(Vjp):
     """The gradients of a pointwise op, or of its gradients. torch differentiates the reference; where inputs were not
     kept, because kernels do not need them, the derived expressions are evaluated instead."""
 
+    keeps_layout = True
+
     def __init__(
         self, of: Reference, name: str, compiler: Compiler, take: Callable[[Sequence[Any]], Arguments]
     ) -> None:
@@ -75,10 +81,13 @@ class Pulled(Vjp):
         self.compiler = compiler
         self.take = take
 
+    def laid_out(self, returned: Any, args: Sequence[Any]) -> Any:
+        return [_laid_out(grad, self._tensors(args)) for grad in returned]
+
     def run(self, *args: Any) -> Any:
         complete = self._complete(args)
         found = super().run(*args) if complete else [grad.detach() for grad in self._evaluated(args)]
-        return [_laid_out(grad, self._tensors(args)) for grad in found]
+        return self.laid_out(found, args)
 
     def composite(self, *args: Any) -> Any:
         return super().composite(*args) if self._complete(args) else self._evaluated(args)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..errors import DeviceMixError, KernelResultError, UndeclaredMutationError
+from ..errors import DeviceMixError, KernelResultError, ReferenceRunsWarning, ToolMissingError, UndeclaredMutationError
 from ..schema import Argument, Kind, flatten
 from ..tensors import is_placeholder
 
@@ -45,9 +46,11 @@ def execute(operator: Operator, args: Sequence[Any]) -> Any:
         returned = function(*taken)
     if returned is NotImplemented:
         return operator.reference.run(*args)
-    if taken is not args and operator.signature.mutated:
+    if taken is args:
+        return returned
+    if operator.signature.mutated:
         write_back(operator.signature.arguments, args, taken)
-    return returned
+    return operator.reference.laid_out(returned, args)
 
 
 def _capturing(device: torch.device) -> bool:
@@ -99,7 +102,10 @@ def write_back(arguments: Sequence[Argument], args: Sequence[Any], taken: Sequen
 
 
 def checked_call(operator: Operator, kernel: Kernel, *args: Any) -> Any:
-    """A kernel's first call: what it returns is held against the fake, and its inputs must be as they were."""
+    """A kernel's first call: what it returns is held against the fake, and its inputs must be as they were.
+
+    Where this machine lacks the tool that compiles it, the reference runs from now on; a kernel that was asked for by
+    its name raises."""
     watched = [
         (argument.name, tensor, tensor._version)
         for argument, value in zip(operator.signature.arguments, args, strict=True)
@@ -107,7 +113,14 @@ def checked_call(operator: Operator, kernel: Kernel, *args: Any) -> Any:
         for tensor in flatten([argument], [value])
         if tensor is not None and not tensor.is_inference()
     ]
-    returned = kernel.function(*args)
+    try:
+        returned = kernel.function(*args)
+    except ToolMissingError as error:
+        if not kernel.is_default:
+            raise
+        kernel.function = _not_taken
+        warnings.warn(ReferenceRunsWarning(kernel.device, str(error), f"the kernel of {operator.name}"), stacklevel=2)
+        return NotImplemented
     if returned is NotImplemented:
         return returned
     for name, tensor, version in watched:
@@ -117,6 +130,10 @@ def checked_call(operator: Operator, kernel: Kernel, *args: Any) -> Any:
     kernel.checked = True
     operator.kernel_checked(kernel)
     return returned
+
+
+def _not_taken(*args: Any) -> Any:
+    return NotImplemented
 
 
 def check_results(operator: Operator, kernel: Kernel, args: Sequence[Any], returned: Any) -> None:

@@ -62,7 +62,7 @@ class Library:
         self._declare("set_saves", flag, handle, size, text, text)
         self._declare("set_saves_suffice", flag, handle, flag)
         self._declare("enter", flag, handle, size)
-        self._declare("set_kernel", flag, handle, size, text, ctypes.POINTER(size), size, flag)
+        self._declare("set_kernel", flag, handle, size, text, ctypes.POINTER(size), size, flag, flag)
         self._declare("attach_autocast", flag, handle, size)
         self._declare("set_autocast", flag, handle, size, ctypes.c_int, ctypes.c_int)
         number, numbers = ctypes.c_int64, ctypes.POINTER(ctypes.c_int64)
@@ -173,20 +173,20 @@ class Attachment:
         if self._generated.get(device):  # The author has written one.
             self._generated[device] = False
             self._library.call("set_generated", self._handle, _SLOTS[device], False)
-        if kernel.operator is None:
+        if kernel.native is None:
             if device in self._entered:  # A Python kernel has taken a C++ kernel's place: back to the twin.
-                self._library.call("set_kernel", self._handle, _SLOTS[device], None, None, 0, False)
+                self._library.call("set_kernel", self._handle, _SLOTS[device], None, None, 0, False, False)
             return
         if device not in self._entered:
             self._entered.add(device)
             self._library.call("enter", self._handle, _SLOTS[device])
-        if kernel.operator not in self._operators:
+        if kernel.operator is not None and kernel.operator not in self._operators:
             self._operators.append(kernel.operator)
         positions = kernel.positions or ()
         array = (ctypes.c_size_t * len(positions))(*positions)
-        name = kernel.operator.name if kernel.checked else None
-        contiguous = kernel.layout == "contiguous"
-        self._library.call("set_kernel", self._handle, _SLOTS[device], name, array, len(positions), contiguous)
+        name = kernel.operator.name if kernel.checked and kernel.operator is not None else None
+        layout = kernel.layout == "contiguous", self._operator.reference.keeps_layout
+        self._library.call("set_kernel", self._handle, _SLOTS[device], name, array, len(positions), *layout)
 
     def _serve_generated(self, device: str, statics: tuple[bool, ...]) -> None:
         if device not in self._entered:

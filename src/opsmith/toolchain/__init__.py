@@ -12,28 +12,37 @@ from .find import Compiler, Nvrtc, find_cxx, find_nvcc, find_nvrtc, forget, pyth
 from .headers import included_files
 from .load import load_library
 from .nvrtc import compile_cubin
+from .objects import Recipe, build_library, editor_commands
 from .progress import progress
+from .settings import gpu_targets, switch
+from .symbols import defined_symbols
 
 __all__ = [
     "Artifact",
     "Compiler",
     "Nvrtc",
+    "Recipe",
     "Usage",
+    "build_library",
     "cache_directory",
     "cache_key",
     "clear",
     "compile_cubin",
     "compile_shared_library",
     "compile_with_nvcc",
+    "defined_symbols",
+    "editor_commands",
     "find_cxx",
     "find_nvcc",
     "find_nvrtc",
     "find_shared_library",
     "forget",
+    "gpu_targets",
     "included_files",
     "load_library",
     "obtain",
     "progress",
     "python_headers",
+    "switch",
     "usage",
 ]

@@ -13,7 +13,7 @@ from typing import Literal
 from ..errors import NoSourceError, SourceNotFoundError
 from .abi import Abi, abi_settings
 from .cache import cache_key, find, obtain
-from .find import find_cxx, find_nvcc, require_cuda_major, torch_cuda_version
+from .find import Compiler, find_cxx, find_nvcc, require_cuda_major, torch_cuda_version
 from .headers import included_files
 from .invoke import invoke
 
@@ -27,7 +27,7 @@ _NVCC_FLAGS = {
     "shared": ("-shared", "-Xcompiler=-fPIC,-fvisibility=hidden", "-Xlinker=--exclude-libs=ALL"),
 }
 _NVCC_SUFFIXES = {"cubin": ".cubin", "object": ".o", "shared": ".so"}
-_COMPILED = {".o", ".a"}
+COMPILED = {".o", ".a"}
 
 
 def compile_shared_library(
@@ -87,15 +87,15 @@ def _plan(
         raise NoSourceError(label)
     sources = [Path(source).absolute() for source in sources]
     settings = abi_settings(abi)
-    flags, include_dirs = _without_include_flags(extra_cflags, include_dirs)
-    generated = f"{_stem(name)}.cpp"
-    library = f"{_stem(name)}.so"
+    flags, include_dirs = without_include_flags(extra_cflags, include_dirs)
+    generated = f"{file_stem(name)}.cpp"
+    library = f"{file_stem(name)}.so"
     texts = {generated: text} if text is not None else {}
     own_directories = [*(source.parent for source in sources), *include_dirs]
-    prefix_maps = _prefix_maps([*own_directories, *settings.include_dirs])
+    maps = prefix_maps([*own_directories, *settings.include_dirs])
     key = cache_key(
         kind="shared-library",
-        sources=_contents(sources, texts, include_dirs, label),
+        sources=contents(sources, texts, include_dirs, label),
         flags=[library, *_CXX_FLAGS, *settings.cflags, *flags, "--", *libraries, "--", *extra_ldflags],
         arch=host_arch(flags),
         abi=settings.level,
@@ -108,7 +108,7 @@ def _plan(
             *_CXX_FLAGS,
             *settings.cflags,
             *flags,
-            *prefix_maps,
+            *maps,
             *(f"-I{directory}" for directory in include_dirs),
             # As system headers, so that their warnings are not the author's.
             *(part for directory in settings.include_dirs for part in ("-isystem", str(directory))),
@@ -153,30 +153,24 @@ def compile_with_nvcc(
     label = label or name
     source = Path(source).absolute()
     settings = abi_settings(abi)
-    flags, include_dirs = _without_include_flags(extra_flags, include_dirs)
+    flags, include_dirs = without_include_flags(extra_flags, include_dirs)
     common = ("-O3", f"-std={CXX_STANDARD}", f"-arch={arch}", *_NVCC_FLAGS[output], *settings.cflags, *flags)
-    result = _stem(name) + _NVCC_SUFFIXES[output]
+    result = file_stem(name) + _NVCC_SUFFIXES[output]
     own_directories = [source.parent, *include_dirs]
-    torch_cuda = torch_cuda_version()
-    cuda_major = (torch_cuda or find_nvcc().version).split(".")[0]
     key = cache_key(
         kind=f"nvcc-{output}",
-        sources=_contents([source], {}, include_dirs, label),
+        sources=contents([source], {}, include_dirs, label),
         flags=[result, *common, "--", *libraries],
         arch=arch if output == "cubin" else f"{host_arch(flags)} {arch}",
-        abi=f"{settings.level} cuda{cuda_major}",
+        abi=f"{settings.level} cuda{cuda_major()}",
     )
 
     def build(workdir: Path) -> dict[str, object]:
-        nvcc = find_nvcc()
-        if torch_cuda:
-            remedy = f"Set CUDA_HOME to a CUDA {cuda_major} toolkit."
-            require_cuda_major("nvcc", nvcc.version, torch_cuda, remedy)
-        host = find_cxx()
+        nvcc, host = nvcc_for_torch(), find_cxx()
         linked = (*settings.libraries, *libraries) if output == "shared" else ()
         arguments = [
             *common,
-            *(f"-Xcompiler={flag}" for flag in _prefix_maps([*own_directories, *settings.include_dirs])),
+            *(f"-Xcompiler={flag}" for flag in prefix_maps([*own_directories, *settings.include_dirs])),
             *(() if host.arguments else ("-ccbin", str(host.path))),
             *(f"-I{directory}" for directory in include_dirs),
             *(part for directory in settings.include_dirs for part in ("-isystem", str(directory))),
@@ -199,6 +193,20 @@ def compile_with_nvcc(
     return obtain(key, build, label=label, filenames=[result]).path(result)
 
 
+def cuda_major() -> str:
+    """The major version of the CUDA that code is compiled for: torch's own, else nvcc's."""
+    return (torch_cuda_version() or find_nvcc().version).split(".")[0]
+
+
+def nvcc_for_torch() -> Compiler:
+    """nvcc, of the major version of torch's CUDA; raises NvccNotFoundError, CudaVersionMismatchError."""
+    nvcc, torch_cuda = find_nvcc(), torch_cuda_version()
+    if torch_cuda:
+        remedy = f"Set CUDA_HOME to a CUDA {torch_cuda.split('.')[0]} toolkit."
+        require_cuda_major("nvcc", nvcc.version, torch_cuda, remedy)
+    return nvcc
+
+
 def host_arch(flags: Sequence[str]) -> str:
     """The machine's architecture; for "native" code its processor's features too: machines may share a home."""
     machine = platform.machine()
@@ -209,27 +217,27 @@ def host_arch(flags: Sequence[str]) -> str:
     return f"{machine}-native-{digest[:16]}"
 
 
-def _contents(
+def contents(
     sources: Iterable[Path], texts: dict[str, str], include_dirs: Sequence[Path], label: str
 ) -> dict[str, str | bytes]:
     """Every file that makes the build what it is, under names that are the same on every machine."""
-    contents: dict[str, str | bytes] = {}
+    found: dict[str, str | bytes] = {}
     for filename, text in texts.items():
-        contents[f"text {filename}"] = text
-        contents.update(included_files(text, None, include_dirs))
+        found[f"text {filename}"] = text
+        found.update(included_files(text, None, include_dirs))
     for number, source in enumerate(sources):
         try:
             data = source.read_bytes()
         except OSError as error:
             raise SourceNotFoundError(source, label, error.strerror or str(error)) from error
-        contents[f"source {number} {source.name}"] = data
-        if source.suffix not in _COMPILED:
+        found[f"source {number} {source.name}"] = data
+        if source.suffix not in COMPILED:
             headers = included_files(data.decode(errors="replace"), source.parent, include_dirs)
-            contents.update({f"header {number} {name}": header for name, header in headers.items()})
-    return contents
+            found.update({f"header {number} {name}": header for name, header in headers.items()})
+    return found
 
 
-def _without_include_flags(flags: Sequence[str], include_dirs: Sequence[Path]) -> tuple[list[str], list[Path]]:
+def without_include_flags(flags: Sequence[str], include_dirs: Sequence[Path]) -> tuple[list[str], list[Path]]:
     """Take -I out of the flags: its directory is read for headers like any other, and the key is free of paths."""
     rest: list[str] = []
     directories = [Path(directory).absolute() for directory in include_dirs]
@@ -242,11 +250,14 @@ def _without_include_flags(flags: Sequence[str], include_dirs: Sequence[Path]) -
     return rest, directories
 
 
-def _prefix_maps(directories: Iterable[Path]) -> list[str]:
+def prefix_maps(directories: Iterable[Path]) -> list[str]:
     """Take this machine's paths out of __FILE__, which error messages carry: the key does not know where files lie."""
-    return [f"-fmacro-prefix-map={directory}/=" for directory in dict.fromkeys(directories)]
+    # nvcc cuts what it hands to the host compiler at commas.
+    return [
+        f"-fmacro-prefix-map={directory}/=" for directory in dict.fromkeys(directories) if "," not in str(directory)
+    ]
 
 
-def _stem(name: str) -> str:
+def file_stem(name: str) -> str:
     """A file name for an op's name: "mylib::mish" becomes mylib__mish."""
     return re.sub(r"[^A-Za-z0-9_.-]", "_", name).lstrip(".-") or "unnamed"

@@ -116,6 +116,20 @@ def find_nvcc() -> Compiler:
 
 
 @functools.cache
+def nvcc_include_dirs() -> tuple[Path, ...]:
+    """Where nvcc finds CUDA's headers, in its own words: for C++ files beside the CUDA files. nvcc may be a wrapper."""
+    words = run([*find_nvcc().command, "--dryrun", "-x", "cu", "-c", os.devnull], timeout=60).words
+    found = re.findall(r'"?-(?:I|isystem"?)\s*"?([^"\s]+)"?', "".join(re.findall(r"INCLUDES=(.*)\n", words)))
+    return tuple(dict.fromkeys(Path(os.path.normpath(directory)) for directory in found))
+
+
+@functools.cache
+def nvcc_architectures() -> tuple[str, ...]:
+    """("sm_75", ...): what nvcc can compile for; nothing where it does not tell."""
+    return tuple(re.findall(r"^sm_\d+", run([*find_nvcc().command, "--list-gpu-code"], timeout=60).words, re.MULTILINE))
+
+
+@functools.cache
 def find_nvrtc() -> Nvrtc:
     """NVRTC through its Python binding, with headers of its own major version; works without a GPU.
 
@@ -159,7 +173,7 @@ def python_headers() -> Path:
 
 def forget() -> None:
     """Forget every tool found so far."""
-    for function in (find_cxx, find_nvcc, find_nvrtc, python_headers):
+    for function in (find_cxx, find_nvcc, nvcc_include_dirs, nvcc_architectures, find_nvrtc, python_headers):
         function.cache_clear()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -14,15 +15,49 @@ from typing import NamedTuple
 _INCLUDE = re.compile(r'(?:#\s*(?:include|include_next|import)|\b__has_include(?:_next)?\s*\()\s*([<"])([^<>"\n]+)[>"]')
 
 
+Stamp = tuple[int, int, int, int]
+"""Device, inode, time of change and size: a file that has kept them has kept its contents, once they have settled."""
+
+SETTLES_AFTER = 20_000_000
+"""Nanoseconds. A file written twice within one tick of the kernel's clock, 10 ms at most, may keep its stamp."""
+
+
+def stamp(path: str) -> Stamp | None:
+    """What a file's contents are recognised by without reading them; None where there is no file."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def settled(of: Stamp) -> bool:
+    """Whether a stamp tells by itself that a file is as it was."""
+    return time.time_ns() - of[2] > SETTLES_AFTER
+
+
+class IncludedFile(NamedTuple):
+    """A header of the author's, as it was when it was read."""
+
+    name: str  # the number of the directory it was found under and the way from there: the same on every machine
+    path: str
+    contents: bytes
+    stamp: Stamp
+
+
 def included_files(source_text: str, directory: Path | None, include_dirs: Iterable[Path] = ()) -> dict[str, bytes]:
-    """The contents of every header that ``source_text`` includes from ``directory`` (its own) or ``include_dirs``.
+    """The contents of the headers that ``included`` finds, by their names."""
+    return {header.name: header.contents for header in included(source_text, directory, include_dirs)}
+
+
+def included(source_text: str, directory: Path | None, include_dirs: Iterable[Path] = ()) -> list[IncludedFile]:
+    """Every header that ``source_text`` includes from ``directory`` (its own) or ``include_dirs``.
 
     Headers are followed into the headers they include. What is not found there (the system's, torch's) is left out.
-    Names tell the number of the directory a header was found under and the way from there: the same on every machine.
     """
     own = [] if directory is None else [directory]
     roots = [(f"<{number}>", str(root)) for number, root in enumerate((*own, *include_dirs))]
-    found: dict[str, bytes] = {}
+    found: list[IncludedFile] = []
     seen: set[tuple[int, int]] = set()
     pending: list[tuple[list[tuple[str, str]], list[tuple[str, str]]]] = [(_includes(source_text), roots[: len(own)])]
     while pending:
@@ -32,34 +67,36 @@ def included_files(source_text: str, directory: Path | None, include_dirs: Itera
             for place, root in (*beside, *roots) if quote == '"' else roots:
                 path = os.path.join(root, spelling)
                 header = _header(path)
-                if header is None or header.file in seen:
+                if header is None or header.stamp[:2] in seen:
                     continue
-                seen.add(header.file)
+                seen.add(header.stamp[:2])
                 name = f"{place}/{spelling}"
-                found[name] = header.contents
+                found.append(IncludedFile(name, path, header.contents, header.stamp))
                 pending.append((header.includes, [(os.path.dirname(name), os.path.dirname(path))]))
     return found
 
 
 class _Header(NamedTuple):
-    file: tuple[int, int]  # what the system knows it by, under whatever name
+    stamp: Stamp
     contents: bytes
     includes: list[tuple[str, str]]
 
 
 def _header(path: str) -> _Header | None:
+    at = stamp(path)
+    if at is None:
+        return None
     try:
-        found = os.stat(path)
-        return _parsed(path, (found.st_dev, found.st_ino), found.st_mtime_ns, found.st_size)
-    except OSError:  # not there, a directory, unreadable: the compiler will say so if it matters
+        return _parsed(path, at) if settled(at) else _parsed.__wrapped__(path, at)
+    except OSError:  # a directory, unreadable: the compiler will say so if it matters
         return None
 
 
 @functools.lru_cache(maxsize=1024)
-def _parsed(path: str, file: tuple[int, int], modified: int, size: int) -> _Header:
+def _parsed(path: str, at: Stamp) -> _Header:
     """A header as it is at this time: every kernel of a process includes the same few."""
     contents = Path(path).read_bytes()
-    return _Header(file, contents, _includes(contents.decode(errors="replace")))
+    return _Header(at, contents, _includes(contents.decode(errors="replace")))
 
 
 def _includes(text: str) -> list[tuple[str, str]]:

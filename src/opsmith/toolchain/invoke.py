@@ -44,6 +44,7 @@ def invoke(
     output: Path,
     label: str,
     own_directories: Iterable[Path] = (),
+    is_text: bool = False,
 ) -> dict[str, object]:
     """Compile; return the facts for the artifact's provenance.
 
@@ -59,7 +60,7 @@ def invoke(
     outcome = run(command, cwd=workdir, env=environment)
     if outcome.status != 0:
         raise _failure(compiler, command, outcome, workdir, label, own_directories)
-    if not _is_elf(output):
+    if not (output.is_file() if is_text else _is_elf(output)):
         raise CompilerNoOutputError(
             compiler, command, f"reported success, but {output.name} is missing or no ELF file", outcome.words
         )

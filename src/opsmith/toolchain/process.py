@@ -7,7 +7,8 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,58 @@ from ..errors import CompilerNotExecutableError
 
 _running: set[int] = set()
 """Process groups to end if the interpreter exits while a background thread is still building."""
+
+
+class Cancelled(Exception):
+    """The batch a tool belongs to has been given up; whoever cancelled it tells why."""
+
+
+class Batch:
+    """Tools that are started by several threads and ended together."""
+
+    def __init__(self) -> None:
+        self.cancelled = False
+        self._groups: set[int] = set()
+        self._lock = threading.Lock()
+
+    def cancel(self) -> None:
+        """End every tool of the batch; a tool that is started later is ended at once."""
+        with self._lock:
+            self.cancelled = True
+            for pid in self._groups:
+                _kill_group(pid)
+
+    @contextlib.contextmanager
+    def joined(self) -> Iterator[None]:
+        """What this thread runs inside is of the batch."""
+        _current.batch = self
+        try:
+            yield
+        finally:
+            _current.batch = None
+
+    def _add(self, pid: int) -> None:
+        with self._lock:
+            self._groups.add(pid)
+            if self.cancelled:
+                _kill_group(pid)
+
+    def _remove(self, pid: int) -> None:
+        with self._lock:
+            self._groups.discard(pid)
+
+
+class _Current(threading.local):
+    batch: Batch | None = None
+
+
+_current = _Current()
+
+
+def raise_if_cancelled() -> None:
+    """For whoever waits without running a tool."""
+    if _current.batch is not None and _current.batch.cancelled:
+        raise Cancelled
 
 
 @dataclass(frozen=True)
@@ -43,8 +96,9 @@ def run(
 ) -> Outcome:
     """Run ``command`` and return its outcome. Whatever interrupts the wait, the whole process group is killed first.
 
-    Raises CompilerNotExecutableError when the kernel refuses to start it, and subprocess.TimeoutExpired.
+    Raises CompilerNotExecutableError when the kernel refuses to start it, subprocess.TimeoutExpired, and Cancelled.
     """
+    batch = _current.batch
     # Output goes to memory and not to a pipe, so that a daemon the tool leaves behind (a compiler cache's) cannot keep
     # us waiting for the pipe's end; and not to a file, so that a full disk is still told in the tool's own words.
     with os.fdopen(os.memfd_create("opsmith-tool-output"), "w+b") as output:
@@ -62,6 +116,8 @@ def run(
             raise CompilerNotExecutableError(command[0], command, f"cannot be started: {error.strerror}") from error
         _running.add(process.pid)
         try:
+            if batch is not None:
+                batch._add(process.pid)
             status = process.wait(timeout)
         except BaseException:
             _kill_group(process.pid)
@@ -69,6 +125,10 @@ def run(
             raise
         finally:
             _running.discard(process.pid)
+            if batch is not None:
+                batch._remove(process.pid)
+        if batch is not None and batch.cancelled:
+            raise Cancelled
         output.seek(0)
         return Outcome(status, output.read().decode(errors="replace"))
 

@@ -29,6 +29,7 @@ from typing import Any
 from ..errors import CorruptCacheEntryWarning
 from .lock import KeyLock
 from .ownership import refuse_if_others_can_write, written_by_us_alone
+from .process import raise_if_cancelled
 from .progress import Progress
 
 Build = Callable[[Path], Mapping[str, object] | None]
@@ -108,6 +109,7 @@ class Store:
         while not self._acquire(lock, label):
             progress.activity = f"waiting for {lock.holder()} to build {label}"
             time.sleep(_POLL_SECONDS)
+            raise_if_cancelled()
             with contextlib.suppress(DamagedEntry):
                 if found := self.find(key, filenames):
                     return found

@@ -1,77 +1,48 @@
-// For authors of C++ kernels: torch's stable ABI, and the one line that makes a function a kernel.
+// For authors of C++ and CUDA kernels: torch's stable ABI, the four steps of host code, and the line that exports it.
 //
 //   #include <opsmith/kernel.h>
-//   using torch::stable::Tensor;
+//   using opsmith::Tensor;
 //
-//   Tensor square(Tensor x) { ... }
+//   Tensor square(Tensor x) {
+//     opsmith::expect(x, "x").cuda().contiguous();                                 // 1. validate, with words
+//     Tensor out = opsmith::empty_like(x);
+//     if (x.numel() == 0) return out;
+//     const opsmith::Stream stream = opsmith::current_stream(x);                   // 2. the GPU of x, torch's stream
+//     opsmith::dispatch<float, opsmith::half>(x, "x", [&](auto zero) {             // 3. from dtype to C++ type
+//       using scalar = decltype(zero);
+//       opsmith::launch(square_kernel<scalar>, {opsmith::blocks_for(x.numel(), 256), 256}, stream,  // 4. and launch
+//                       opsmith::data<const scalar>(x), opsmith::data<scalar>(out), x.numel());
+//     });
+//     return out;
+//   }
 //   OPSMITH_EXPORT(square_forward, square)
 //
-// A library of such functions loads into every torch from 2.11 on, whatever torch it was compiled against.
+// A library of such functions loads into every torch from 2.11 on, whatever torch it was compiled against. Without nvcc
+// this header needs no CUDA: opsmith::launch is there in .cu files only. OPSMITH_WITH_CUDA is defined, in C++ files as
+// well, where an extension is built with its .cu files.
 #pragma once
 
 #include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
 
-#include <exception>
-#include <string>
-#include <vector>
+#include "dispatch.h"
+#include "errors.h"
+#include "expect.h"
+#include "geometry.h"
+#include "parallel.h"
+#include "stream.h"
+#include "tensors.h"
 
-namespace opsmith {
-
-// Throws where a call of torch's C shim has failed. (torch 2.11 and 2.13 each have a macro for this, under two names.)
-inline void check(AOTITorchError code, const char* what) {
-  STD_TORCH_CHECK(code == AOTI_TORCH_SUCCESS, what, " failed; torch's words are on stderr");
-}
-
-// A fresh contiguous tensor of the given sizes, with the dtype and device of `like`. torch::stable::empty_like finds its
-// operator by name on every call, which on a small tensor costs more than the kernel.
-inline torch::stable::Tensor empty(const torch::stable::Tensor& like, const int64_t* sizes, int64_t dimensions) {
-  std::vector<int64_t> strides(dimensions);
-  int64_t stride = 1;
-  for (int64_t dimension = dimensions - 1; dimension >= 0; --dimension) {
-    strides[dimension] = stride;
-    stride *= sizes[dimension] > 1 ? sizes[dimension] : 1;
-  }
-  int32_t dtype = 0;
-  int32_t device_type = 0;
-  int32_t device_index = 0;
-  check(aoti_torch_get_dtype(like.get(), &dtype), "aoti_torch_get_dtype");
-  check(aoti_torch_get_device_type(like.get(), &device_type), "aoti_torch_get_device_type");
-  check(aoti_torch_get_device_index(like.get(), &device_index), "aoti_torch_get_device_index");
-  AtenTensorHandle handle = nullptr;
-  check(
-      aoti_torch_empty_strided(dimensions, sizes, strides.data(), dtype, device_type, device_index, &handle),
-      "aoti_torch_empty_strided");
-  return torch::stable::Tensor(handle);
-}
-
-inline torch::stable::Tensor empty_like(const torch::stable::Tensor& like) {
-  return empty(like, like.sizes().data(), like.dim());
-}
-
-// Runs a boxed kernel. What it throws ends here and is raised by torch, inside torch's own library: a C++ exception that
-// crosses from one copy of the C++ runtime into another (a compiler that links its own statically) kills the process.
-template <typename Boxed>
-void guarded(const char* name, Boxed&& boxed) {
-  std::string words;
-  try {
-    boxed();
-    return;
-  } catch (const std::exception& error) {
-    words = error.what();
-  } catch (...) {
-    words = "an exception that is no std::exception";
-  }
-  aoti_torch_check(false, name, __FILE__, __LINE__, words.c_str());
-}
-
-}  // namespace opsmith
+#ifdef __CUDACC__
+#include "launch.h"
+#endif
 
 // Exports `function` under `name` in the boxed form that opsmith hands to torch's dispatcher. Arguments and results are
-// converted by torch::stable; a wrong number of them is reported at the first call.
+// converted by torch::stable; a wrong number of them is reported at the first call. The second symbol tells such
+// functions from whatever else a library exports.
 #define OPSMITH_EXPORT(name, function)                                                                         \
-  extern "C" __attribute__((visibility("default"))) void name(                                                 \
-      StableIValue* stack, uint64_t inputs, uint64_t outputs) {                                                \
+  extern "C" {                                                                                                 \
+  __attribute__((visibility("default"))) char opsmith_export_##name = 1;                                       \
+  __attribute__((visibility("default"))) void name(StableIValue* stack, uint64_t inputs, uint64_t outputs) {   \
     opsmith::guarded(#name, [&] { TORCH_BOX(&function)(stack, inputs, outputs); });                            \
+  }                                                                                                            \
   }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -16,6 +17,14 @@ from .._elementwise import least, tensors
 def elementwise_mult(a: Tensor, b: Tensor) -> Tensor:
     """y = a * b, for a [...], b [...] that broadcast to y [...]: torch.mul(a, b), and `out=` as there."""
     return a * b
+
+
+# The same op as an extension in C++ and CUDA, by `with elementwise_mult.using("extension"):`. Two of them, so that the
+# first needs no nvcc; each is built when it is first called.
+for device, source in (("cpu", "kernel.cpp"), ("cuda", "kernel.cu")):
+    extension = opsmith.extension(f"opsmith_elementwise_mult_{device}", Path(__file__).with_name(source), lazy=True)
+    elementwise_mult.register_kernel(device, extension.elementwise_mult_forward, name="extension")
+    elementwise_mult.register_backward(device, extension.elementwise_mult_backward, name="extension", saves=("a", "b"))
 
 
 @elementwise_mult.register_samples

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 import opsmith
+from opsmith.kernels import Deferred
+from opsmith.kernels.languages import CUDA
 
 from .._elementwise import least, tensors
 
@@ -16,6 +18,20 @@ from .._elementwise import least, tensors
 def polynomial(x: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
     """y = a*x^3 + b*x^2 + c*x + d, for x [...] and a, b, c, d that broadcast against it, [] as a rule; y [...]."""
     return a * x**3 + b * x**2 + c * x + d
+
+
+# The same from an inline CUDA string, by `with polynomial.using("cuda_string"):`. Its module, and with it what compiles
+# CUDA, is imported by the first call.
+polynomial.register_kernel(
+    "cuda", Deferred(f"{__package__}.cuda_string", "forward", CUDA), layout="strided", name="cuda_string"
+)
+polynomial.register_backward(
+    "cuda",
+    Deferred(f"{__package__}.cuda_string", "backward", CUDA),
+    layout="strided",
+    name="cuda_string",
+    saves=("x", "a", "b", "c", "d"),
+)
 
 
 @polynomial.register_samples

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 import opsmith
+from opsmith.kernels import Deferred
+from opsmith.kernels.languages import TRITON
 
 from .._elementwise import least, tensors
 
@@ -16,6 +18,15 @@ from .._elementwise import least, tensors
 def scale_bias_relu(x: Tensor, bias: Tensor, scale: float = 1.0) -> Tensor:
     """y = relu(x * scale + bias), for x [...], y [...] and a bias that broadcasts against them, [columns] as a rule."""
     return torch.relu(x * scale + bias)
+
+
+scale_bias_relu.register_kernel("cuda", Deferred(f"{__package__}.triton_kernel", "forward", TRITON), name="triton")
+scale_bias_relu.register_backward(
+    "cuda",
+    Deferred(f"{__package__}.triton_kernel", "backward", TRITON),
+    name="triton",
+    saves=("x", "bias", "scale"),
+)
 
 
 @scale_bias_relu.register_samples

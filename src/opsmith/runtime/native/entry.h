@@ -8,7 +8,7 @@
 namespace opsmith {
 
 // Registered on CPU and CUDA. What needs words goes to the Python twin: a kernel not yet checked, tensors of several
-// devices, a strided tensor that is written in place.
+// devices, a strided tensor that is written in place, one that results are laid out after.
 class EntryKernel final : public c10::OperatorKernel {
  public:
   EntryKernel(std::shared_ptr<Record> record, size_t device) : record_(std::move(record)), device_(device) {}
@@ -43,7 +43,7 @@ class EntryKernel final : public c10::OperatorKernel {
       found.taken &= *device == tensor.device();
       if (!kernel.contiguous || tensor.is_contiguous()) return;
       found.contiguous = false;
-      found.taken &= !record_->arguments[position].mutated;
+      found.taken &= !record_->arguments[position].mutated && !kernel.keeps_layout;
     });
     if (device.has_value() && device->is_cuda()) found.device = device;
     return found;

@@ -39,6 +39,7 @@ struct Kernel {
   c10::OperatorHandle operator_handle;
   std::vector<size_t> positions;  // the arguments it takes, in order; empty: all of them
   bool contiguous;                // tensors are made contiguous first
+  bool keeps_layout;              // and results are laid out after them: the Python twin does both
 };
 
 // What an autocast region does to floating arguments.

@@ -98,7 +98,7 @@ PROBES = (
         "numba",
         "Numba",
         "numba:numba",
-        fix="pip install numba-cuda 'numpy<2.5'",
+        fix="pip install numba-cuda",
         without="everything but kernels written in Numba",
     ),
 )

@@ -1,0 +1,2 @@
+// Refused: asynchronous copies.
+#error "opsmith's emulator does not run asynchronous copies (cuda_pipeline.h)"

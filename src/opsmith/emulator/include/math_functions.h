@@ -1,0 +1,3 @@
+// CUDA's mathematical functions, which a kernel has without including anything.
+#pragma once
+#include "opsmith_cuda.h"

@@ -1,0 +1,42 @@
+// CUDA C++ for a C++ compiler: the words, types and functions that a kernel finds without including anything.
+//
+// Included before the author's first line (-include). What a function does to memory or to other threads goes to the
+// emulator's runtime (../native/interface.h); what it computes is computed here.
+#pragma once
+
+#include "../native/interface.h"
+
+// The words of the language.
+#define OPSMITH_EMULATOR 1
+#define __global__
+#define __device__
+#define __host__
+#define __managed__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__ __attribute__((noinline))
+#define __align__(bytes) __attribute__((aligned(bytes)))
+#define __launch_bounds__(...)
+#define __maxnreg__(...)
+#define __grid_constant__
+#define __cluster_dims__(...)
+#define __inline_hint__
+#define __constant__ __attribute__((section("opsmith_constant"), used))
+// A block runs on one thread of the machine, so what is the thread's own is the block's own. `extern __shared__` is
+// rewritten before the compiler sees it.
+#define __shared__ static thread_local
+
+#include "opsmith_cuda_types.h"
+
+#define threadIdx (opsmith::emulator::as_uint3(opsmith::emulator::opsmith_thread_index()))
+#define blockIdx (opsmith::emulator::as_uint3(opsmith::emulator::opsmith_block_index()))
+#define blockDim (opsmith::emulator::as_dim3(opsmith::emulator::opsmith_block_size()))
+#define gridDim (opsmith::emulator::as_dim3(opsmith::emulator::opsmith_grid_size()))
+constexpr int warpSize = 32;
+
+#include "opsmith_cuda_math.h"
+#include "opsmith_cuda_threads.h"
+#include "opsmith_cuda_atomics.h"
+#include "opsmith_cuda_memory.h"
+
+#include <assert.h>
+#include <stdio.h>

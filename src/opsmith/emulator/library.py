@@ -1,0 +1,205 @@
+"""A source's kernels compiled for the emulator, and the runtime they call: each built once and cached."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import CompileError, UnsupportedFeatureError
+from ..kernels.cuda_source.signature import DeviceType, demangled, described_types
+from ..toolchain import cache_key, compile_shared_library, find_cxx, included_files, load_library, obtain
+from ..toolchain.invoke import invoke
+from . import elf, entries
+from .structures import CONSTANT, DEVICE, IGNORED, SHARED, Region
+from .translate import translated
+
+NATIVE = Path(__file__).parent / "native"
+INCLUDE = Path(__file__).parent / "include"
+OPSMITH_INCLUDE = Path(__file__).parents[1] / "include"
+RED_ZONE = 256
+"""Bytes behind each static __shared__ variable that are nobody's."""
+
+_FLAGS = ("-std=c++20", "-g", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-fno-math-errno", "-w", "-pthread")
+# The compiler emits a call before each load and store, for each addition that might overflow, and for each pointer that
+# might be misaligned; native/runtime.cpp defines what is called.
+_CHECKED = ("-O1", "-fsanitize=thread", "-fsanitize=signed-integer-overflow,alignment,integer-divide-by-zero")
+_UNCHECKED = ("-O2",)
+_VARIABLE = re.compile(r"^(?P<label>[^\s:#.][^\s:]*):\n\t\.zero\t(?P<bytes>\d+)$", re.MULTILINE)
+_SECTION = re.compile(r"^\t\.(?:section\t(?P<name>[^,\n]+)|text|data|bss)", re.MULTILINE)
+_REFUSAL = re.compile(r"opsmith's emulator does not run (?P<feature>[^.\n]+)")
+
+
+@functools.cache
+def runtime() -> ctypes.CDLL:
+    """The emulator's runtime, built on first use."""
+    return load_library(_runtime_path())
+
+
+@functools.cache
+def _runtime_path() -> Path:
+    return compile_shared_library(
+        "opsmith_emulator",
+        [NATIVE / "runtime.cpp"],
+        abi="plain",
+        extra_cflags=("-g", "-pthread", "-ftls-model=initial-exec"),
+        extra_ldflags=("-Wl,-soname,libopsmith_emulator.so",),
+        label="opsmith's CUDA emulator",
+    )
+
+
+@dataclass(frozen=True)
+class Source:
+    """A text to compile: what errors call it, the file and line its first line has, where headers are looked for."""
+
+    text: str
+    label: str
+    file: str
+    line: int = 1
+    include_dirs: tuple[Path, ...] = ()
+    macros: tuple[str, ...] = ()  # NAME=VALUE
+    directory: Path | None = None  # of quoted headers
+
+
+@dataclass
+class Library:
+    """A compiled library: its kernels by their spelling."""
+
+    path: Path
+    spellings: tuple[str, ...]
+    dynamic_names: tuple[str, ...]
+    handle: ctypes.CDLL = field(init=False)
+
+    def __post_init__(self) -> None:
+        runtime()  # the library finds it in the process, by its name
+        self.handle = load_library(self.path)
+        sections, symbols = elf.read(self.path)
+        marker = ctypes.cast(self.handle.opsmith_shared_marker, ctypes.c_void_p).value or 0
+        self.base = marker - next(each.value for each in symbols if each.name == "opsmith_shared_marker")
+        self.names: list[str] = []
+        self.shared = self._shared(symbols)
+        self.variables = self._variables(sections, symbols)
+
+    def entry(self, spelling: str) -> int:
+        function = getattr(self.handle, f"opsmith_enter_{self.spellings.index(spelling)}")
+        return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+    def types(self, spelling: str) -> list[DeviceType]:
+        """The types of a kernel's parameters."""
+        function = getattr(self.handle, f"opsmith_signature_{self.spellings.index(spelling)}")
+        function.restype = ctypes.c_char_p
+        return described_types(demangled(function().decode()))
+
+    def address(self, name: str) -> tuple[int, int]:
+        """(address, bytes) of a variable at file scope."""
+        _, symbols = elf.read(self.path)
+        for each in symbols:
+            if each.kind == elf.OBJECT and _readable(each.name) == name:
+                return self.base + each.value, each.size
+        raise KeyError(name)
+
+    def _shared(self, symbols: Sequence[elf.Symbol]) -> list[Region]:
+        """Static __shared__ variables, from where the marker lies."""
+        of_threads = {each.name: each for each in symbols if each.kind == elf.THREAD_LOCAL}
+        marker = next(each.value for name, each in of_threads.items() if entries.MARKER in name)
+        found = []
+        for name, each in of_threads.items():
+            if entries.MARKER in name or not each.size:
+                continue
+            pointer = any(_readable(name).endswith(own) for own in self.dynamic_names)
+            begin, end = (each.value - marker) % 2**64, (each.value + each.size - marker) % 2**64
+            found.append(Region(begin, end, IGNORED if pointer else SHARED, self._numbered(name)))
+        return found
+
+    def _variables(self, sections: Sequence[elf.Section], symbols: Sequence[elf.Symbol]) -> list[Region]:
+        """Variables at file scope, and what the compiler has put into read-only sections."""
+        found = []
+        for section in sections:
+            if section.is_constant and section.name.startswith(".rodata"):
+                begin = self.base + section.address
+                found.append(Region(begin, begin + section.size, CONSTANT, self._numbered("the compiler's constants")))
+        for each in symbols:
+            if each.kind == elf.OBJECT and each.size and not each.section.startswith((".rodata", ".tbss", ".tdata")):
+                kind = CONSTANT if each.section == "opsmith_constant" else DEVICE
+                begin = self.base + each.value
+                found.append(Region(begin, begin + each.size, kind, self._numbered(each.name)))
+        return found
+
+    def _numbered(self, name: str) -> int:
+        self.names.append(_readable(name))
+        return len(self.names) - 1
+
+
+def _readable(symbol: str) -> str:
+    """'reverse<float, 64>(...)::tile' as 'tile': a variable's own name."""
+    if not symbol.startswith("_Z"):
+        return symbol
+    return demangled(symbol).rpartition("::")[2]
+
+
+def compile_library(source: Source, spellings: Sequence[str], checks: bool) -> Library:
+    """The library of these kernels. Raises CompileError with the author's lines, and UnsupportedFeatureError."""
+    body, dynamic_names = translated(source.text, source.label)
+    entered = entries.text(dict(enumerate(spellings)))
+    text = f'#line {source.line} "{source.file}"\n{body}\n#line 1 "<opsmith>"\n{entered}'
+    include_dirs = [*source.include_dirs, OPSMITH_INCLUDE]
+    flags = [*_FLAGS, *(_CHECKED if checks else _UNCHECKED), *(f"-D{macro}" for macro in source.macros)]
+    own = {f"emulator {path.name}": path.read_bytes() for path in sorted(_own_headers())}
+    key = cache_key(
+        kind="emulated",
+        sources={"text": text, **included_files(source.text, source.directory, include_dirs), **own},
+        flags=flags,
+        arch="host",
+        abi="emulator-1",
+    )
+    name = "kernels.so"
+
+    def build(workdir: Path) -> dict[str, object]:
+        runtime_path = _runtime_path()
+        (workdir / "kernels.cpp").write_text(text)
+        directories = [*([source.directory] if source.directory else []), *include_dirs]
+        command = [
+            *flags,
+            "-include", str(INCLUDE / "opsmith_cuda.h"), "-isystem", str(INCLUDE),
+            *(f"-I{directory}" for directory in directories),
+            "-S", "kernels.cpp", "-o", "kernels.s",
+        ]  # fmt: skip
+        try:
+            invoke(
+                find_cxx(), command, workdir=workdir, output=workdir / "kernels.s", label=source.label,
+                own_directories=[Path(source.file).parent, *directories], is_text=True,
+            )  # fmt: skip
+        except CompileError as error:
+            if refused := _REFUSAL.search(error.log):
+                raise UnsupportedFeatureError(source.label, refused["feature"].strip(), None) from None
+            raise
+        assembly = (workdir / "kernels.s").read_text()
+        (workdir / "kernels.s").write_text(_with_red_zones(assembly))
+        return invoke(
+            find_cxx(), ["-shared", "-g", "kernels.s", "-o", name, str(runtime_path)],
+            workdir=workdir, output=workdir / name, label=source.label,
+        )  # fmt: skip
+
+    path = obtain(key, build, label=f"{source.label} for the emulator", filenames=[name]).path(name)
+    return Library(path, tuple(spellings), tuple(dynamic_names))
+
+
+def _own_headers() -> list[Path]:
+    return [path for path in (*INCLUDE.rglob("*"), NATIVE / "interface.h") if path.is_file()]
+
+
+def _with_red_zones(assembly: str) -> str:
+    """Puts RED_ZONE bytes behind each variable of a thread, which is one of a block here: what runs over the end of it
+    then does not land in the next."""
+    sections = [(found.start(), found["name"] or "") for found in _SECTION.finditer(assembly)]
+
+    def widened(found: re.Match[str]) -> str:
+        before = [name for start, name in sections if start < found.start()]
+        if not before or not before[-1].startswith(".tbss"):
+            return found[0]
+        return f"{found['label']}:\n\t.zero\t{int(found['bytes']) + RED_ZONE}"
+
+    return _VARIABLE.sub(widened, assembly)

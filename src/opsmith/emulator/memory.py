@@ -1,0 +1,82 @@
+"""The tensors of a launch as the kernel sees them: each in memory of its own, with nothing beside it.
+
+An allocator rounds sizes up and puts tensors side by side, so a kernel that runs over the end of one may go unnoticed.
+A checked launch therefore works on copies: the bytes from a tensor's first to its last element, and around them a
+margin that belongs to nobody. Views of one memory stay views of one memory; alignment is as on a GPU, whose
+allocations begin at multiples of 256 bytes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+MARGIN = 4096
+ALIGNMENT = 256
+
+
+@dataclass
+class Span:
+    """Bytes of a storage that tensors of the launch lie in, and their copy."""
+
+    begin: int
+    end: int
+    storage: int
+    copy: torch.Tensor | None = None
+    address: int = 0  # of the copy of `begin`
+
+    def make(self) -> None:
+        size = self.end - self.begin
+        buffer = torch.empty(size + 2 * MARGIN + ALIGNMENT, dtype=torch.uint8)
+        start = buffer.data_ptr() + MARGIN
+        start += (self.begin - self.storage - start) % ALIGNMENT
+        offset = start - buffer.data_ptr()
+        self.copy, self.address = buffer[offset : offset + size], start
+        ctypes.memmove(start, self.begin, size)
+
+    def write_back(self) -> None:
+        ctypes.memmove(self.begin, self.address, self.end - self.begin)
+
+
+class GuardedMemory:
+    """Copies of the launch's tensors, by address."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self.tensors = [tensor for tensor in tensors if tensor.numel()]
+        spans = sorted(
+            (Span(*extent(tensor), tensor.untyped_storage().data_ptr()) for tensor in self.tensors),
+            key=lambda span: span.begin,
+        )
+        self.spans: list[Span] = []
+        for span in spans:
+            if self.spans and span.begin < self.spans[-1].end and span.storage == self.spans[-1].storage:
+                self.spans[-1].end = max(self.spans[-1].end, span.end)
+            else:
+                self.spans.append(span)
+        for span in self.spans:
+            span.make()
+
+    def address(self, original: int) -> int:
+        """Where the copy of a byte is."""
+        for span in self.spans:
+            if span.begin <= original < span.end:
+                return span.address + original - span.begin
+        return original
+
+    def write_back(self) -> None:
+        for span in self.spans:
+            span.write_back()
+
+
+def extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """The addresses of a tensor's first byte and of the one after its last."""
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (reach + 1) * tensor.element_size()
+
+
+def tensors_of(args: Sequence[Any]) -> list[torch.Tensor]:
+    return [value for value in args if isinstance(value, torch.Tensor)]

@@ -1,0 +1,120 @@
+// What the emulator's runtime and the kernels compiled for it know of each other: plain C functions and structures.
+//
+// A kernel's library calls the functions; Python fills `Launch` and reads `Fault` (launch.py has the same layout).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace opsmith::emulator {
+
+struct Dim {
+  unsigned x, y, z;
+};
+
+// Memory that a kernel may touch: a tensor, a variable of the library.
+struct Region {
+  uintptr_t begin;
+  uintptr_t end;
+  uint32_t kind;    // RegionKind
+  uint32_t number;  // which tensor or variable, for messages
+};
+
+enum RegionKind : uint32_t { tensor = 0, constant_variable = 1, device_variable = 2, shared_variable = 3 };
+
+enum FaultKind : int32_t {
+  no_fault = 0,
+  out_of_bounds = 1,
+  shared_out_of_bounds = 2,
+  misaligned = 3,
+  uninitialised = 4,
+  partial_barrier = 5,
+  inactive_lane = 6,
+  race = 7,
+  signed_overflow = 8,
+  hang = 9,
+  failed_assertion = 10,
+  write_to_constant = 11,
+  bad_memory_access = 12,
+  division_by_zero = 13,
+  null_pointer = 14,
+};
+
+constexpr int kMostWaits = 8;
+
+// A place where threads wait or another access was made.
+struct Place {
+  uintptr_t pc;
+  Dim block, thread;
+  uint32_t count;  // of threads that wait here
+};
+
+struct Fault {
+  int32_t kind;
+  int32_t is_write;
+  uintptr_t pc;
+  uintptr_t address;
+  uint64_t size;
+  Dim block, thread;
+  int64_t region;       // index of the region concerned, or -1
+  int64_t offset;       // bytes from its beginning
+  uint32_t mask, lane;  // of a warp's operation
+  int32_t has_other;
+  Place other;  // the other access of a race
+  int32_t waits;
+  Place wait[kMostWaits];  // where threads wait, for barriers and hangs
+  char words[256];
+};
+
+using Entry = void (*)(void** arguments);
+
+struct Launch {
+  Entry entry;
+  void** arguments;
+  Dim grid, block;
+  uint64_t shared_bytes;
+  int32_t checks;
+  int32_t workers;
+  uint64_t seed;
+  double seconds;  // until a launch is taken for one that hangs
+  const Region* regions;
+  uint64_t region_count;
+  // The library's static __shared__ variables: offsets in its thread-local storage, whose begin `shared_base` tells.
+  const Region* shared_variables;
+  uint64_t shared_variable_count;
+  void* (*shared_base)();
+  Fault* fault;
+};
+
+extern "C" {
+
+// 0, or the kind of the fault that was written to launch.fault.
+int32_t opsmith_emulate(const Launch* launch);
+
+Dim opsmith_thread_index() __attribute__((const));
+Dim opsmith_block_index() __attribute__((const));
+Dim opsmith_block_size() __attribute__((const));
+Dim opsmith_grid_size() __attribute__((const));
+void* opsmith_dynamic_shared() __attribute__((const));
+uint64_t opsmith_dynamic_shared_bytes() __attribute__((const));
+
+// All threads of the block. `kind` is how the predicates of all are put together: 0 not at all, 1 and, 2 or, 3 count.
+int opsmith_barrier(int kind, int predicate);
+
+// The lanes of `mask`, each of which gives `bytes` and gets those of the lane it names; `kind` is for messages.
+void opsmith_shuffle(uint32_t mask, void* value, uint32_t bytes, int source, int kind);
+// Everybody's 8 bytes, in the order of the lanes; lanes outside of the mask are left as they are.
+void opsmith_gather(uint32_t mask, uint64_t own, uint64_t* all, int kind);
+void opsmith_sync_warp(uint32_t mask);
+uint32_t opsmith_active_mask();
+
+// To be called before an atomic operation: `kind` 1 is one that only reads.
+void opsmith_atomic_access(void* address, uint32_t bytes, int kind);
+void opsmith_fence(int scope);  // 0 block, 1 device, 2 system
+// A loop that waits for others gives way to them.
+void opsmith_yield();
+void opsmith_assertion_failed(const char* expression, const char* file, int line);
+uint64_t opsmith_clock();
+}
+
+}  // namespace opsmith::emulator

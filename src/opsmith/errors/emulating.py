@@ -1,0 +1,51 @@
+"""Running CUDA C++ on the CPU: what a kernel did wrong, and what the emulator does not run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .base import OpsmithError
+
+Triple = tuple[int, int, int]
+
+
+class KernelFault(OpsmithError, RuntimeError):
+    """An emulated kernel did what a GPU would not forgive, or would let pass with a wrong result.
+
+    `kind` is one of 'out of bounds', 'misaligned access', 'uninitialised shared memory', 'partial barrier', 'inactive
+    lane', 'data race', 'signed overflow', 'hang', 'failed assertion', 'write to a constant', 'bad memory access',
+    'division by zero'. `file` and `line` are the author's; `block` and `thread` are indices, as the kernel sees them.
+    """
+
+    def __init__(
+        self,
+        kernel: str,
+        kind: str,
+        what: str,
+        file: str | None,
+        line: int | None,
+        block: Triple | None,
+        thread: Triple | None,
+        notes: Sequence[str] = (),
+    ) -> None:
+        self.kernel = kernel
+        self.kind = kind
+        self.file = file
+        self.line = line
+        self.block = block
+        self.thread = thread
+        place = f"{file}:{line}" if file else "at a place the compiler did not record"
+        who = f", block {block}, thread {thread}" if block is not None else ""
+        super().__init__("\n".join([f"{kernel}: {kind} at {place}{who}: {what}.", *notes]))
+
+
+class UnsupportedFeatureError(OpsmithError, NotImplementedError):
+    """A source uses a part of CUDA that opsmith's emulator does not run."""
+
+    def __init__(self, label: str, feature: str, line: int | None) -> None:
+        self.feature = feature
+        where = f" (line {line})" if line else ""
+        super().__init__(
+            f"opsmith's emulator does not run {feature}, which {label} uses{where}. Run it on a GPU, or put it behind "
+            "`#if defined(__CUDA_ARCH__)` with plain C++ in the #else branch, which the emulator takes."
+        )

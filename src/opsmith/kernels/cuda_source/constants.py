@@ -1,0 +1,117 @@
+"""What __constant__ variables have been set to: checked against their types, and kept for modules loaded later."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...errors import ConstantError, OpsmithError
+from ...runtime.driver import Driver
+from .parameters import Place, Struct, article, number_type, pack, parameter, short
+from .signature import DeviceType, Variable
+from .types import NUMBERS, element_dtypes, unqualified, vector
+
+
+@dataclass(frozen=True)
+class Held:
+    """A constant's value: host bytes, or a tensor of one device with a way to wait until it is written."""
+
+    size: int
+    data: bytes = b""
+    tensor: torch.Tensor | None = None
+    waits: Callable[[], object] | None = None
+
+    @property
+    def source(self) -> bytes | int:
+        return self.data if self.tensor is None else self.tensor.data_ptr()
+
+    def wait(self) -> None:
+        if self.waits is not None:
+            self.waits()
+
+
+class Constants:
+    """The values by name: one for all devices from the host, or one for a device from a tensor there."""
+
+    def __init__(self) -> None:
+        self._everywhere: dict[str, Held] = {}
+        self._there: dict[tuple[str, int], Held] = {}
+
+    def set(self, name: str, value: Held, index: int | None) -> None:
+        if index is None:
+            self._there = {key: held for key, held in self._there.items() if key[0] != name}
+            self._everywhere[name] = value
+        else:
+            self._there[name, index] = value
+
+    def on(self, index: int) -> dict[str, Held]:
+        return {**self._everywhere, **{name: held for (name, at), held in self._there.items() if at == index}}
+
+
+def held(where: str, name: str, variable: Variable, value: Any, driver: Driver) -> Held:
+    """A value for a constant, if it is of the constant's type and size. Raises ConstantError."""
+    element = unqualified(variable.element)
+    if element != variable.element:
+        raise ConstantError(where, name, f"is declared const ({variable.element}), and so cannot be set")
+    if isinstance(value, torch.Tensor):
+        return _from_tensor(where, name, element, variable, value, driver)
+    return Held(variable.size, _from_host(where, name, element, variable, value))
+
+
+def _from_tensor(where: str, name: str, element: str, variable: Variable, value: torch.Tensor, driver: Driver) -> Held:
+    dtypes = element_dtypes(element) or (torch.uint8,)
+    if value.dtype not in dtypes:
+        raise ConstantError(
+            where,
+            name,
+            f"holds {element} and takes {article(dtypes)} {' or '.join(map(short, dtypes))} tensor, "
+            f"not {short(value.dtype)}",
+        )
+    if value.numel() * value.element_size() != variable.size:
+        raise ConstantError(
+            where,
+            name,
+            f"has {variable.size} bytes, which are {variable.size // value.element_size()} elements of "
+            f"{short(value.dtype)}, and was given {value.numel()}",
+        )
+    kept = value.detach().clone(memory_format=torch.contiguous_format)
+    if value.get_device() >= 0:
+        return Held(variable.size, tensor=kept, waits=driver.torch.written(value.get_device()))
+    return Held(variable.size, bytes(kept.reshape(-1).view(torch.uint8).tolist()))
+
+
+class _ConstantPlace(Place):
+    """A constant in the place of a parameter: what it does not take is a ConstantError."""
+
+    def mistyped(self, what: str) -> OpsmithError:
+        return ConstantError(self.kernel, self.name, what)
+
+    misvalued = mistyped
+
+
+def _from_host(where: str, name: str, element: str, variable: Variable, value: Any) -> bytes:
+    place = _ConstantPlace(where, "", 0, name, element)
+    made = vector(element)
+    number = NUMBERS.get(element) or (made and made[0])
+    if number is None or isinstance(value, (bytes, bytearray, ctypes.Array, ctypes.Structure)):
+        held: bytes = Struct(place, DeviceType(element, variable.size)).word(value, (), 0)
+        return held
+    count, values = variable.size // number.size, _flat(value)
+    if len(values) != count:
+        raise ConstantError(where, name, f"holds {count} numbers ({element}), and was given {len(values)}")
+    one = parameter(place, number_type(number))
+    return pack(struct.Struct(f"<{one.format * count}"), [one] * count, [one.word(each, (), 0) for each in values])
+
+
+def _flat(value: Any) -> list[Any]:
+    """The numbers in a number, a sequence, or a sequence of sequences."""
+    if hasattr(value, "tolist"):  # NumPy's
+        value = value.tolist()
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [number for part in value for number in _flat(part)]
+    return [value]

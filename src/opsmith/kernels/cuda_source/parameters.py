@@ -1,0 +1,364 @@
+"""A kernel's parameters: what each takes from Python, and how it becomes the bytes the kernel reads.
+
+`word` turns an argument into what struct packs, or says in words why the parameter does not take it. An ordinary tensor
+goes past it: see plan.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import operator
+import struct
+from collections.abc import Sequence
+from ctypes import c_void_p
+from typing import Any, NamedTuple
+
+import torch
+
+from ...errors import KernelArgumentError, KernelValueError, OpsmithError
+from .signature import DeviceType
+from .types import NUMBERS, Number, element_dtypes, pointee, vector
+
+_DISPATCHES = torch._C._disabled_torch_dispatch_impl
+
+
+class Place(NamedTuple):
+    """Where a parameter stands, for messages: its kernel, the kernel's signature, its own name and declaration."""
+
+    kernel: str
+    signature: str
+    position: int
+    name: str
+    declared: str
+
+    def __str__(self) -> str:
+        return f"parameter {repr(self.name) if self.name else self.position + 1} ({self.declared})"
+
+    @property
+    def variable(self) -> str:
+        """What code in a message calls the argument."""
+        return self.name or "x"
+
+    def mistyped(self, what: str) -> OpsmithError:
+        return KernelArgumentError(self.kernel, f"{self} {what}", self.signature)
+
+    def misvalued(self, what: str) -> OpsmithError:
+        return KernelValueError(self.kernel, f"{self} {what}", self.signature)
+
+
+class Parameter:
+    """One parameter. `format` is what struct packs it as; `dtype` that of a tensor of which no more need be asked than
+    that it is contiguous and on the right device."""
+
+    format: str
+    dtype: torch.dtype | None = None
+
+    def __init__(self, place: Place, type: DeviceType) -> None:
+        self.place = place
+        self.type = type
+
+    def word(self, value: Any, args: Sequence[Any], index: int) -> Any:
+        """The argument as struct takes it; `args` are all of the launch, `index` its device. Raises KernelArgumentError
+        or KernelValueError."""
+        raise NotImplementedError
+
+
+def parameter(place: Place, type: DeviceType) -> Parameter:
+    """The kind of parameter for a type."""
+    element = pointee(type.name)
+    if element is not None:
+        return Pointer(place, type, element)
+    if type.name == "bool":
+        return Flag(place, type)
+    if (number := NUMBERS.get(type.name)) is not None:
+        if number.is_integer:
+            return Integer(place, type, number)
+        return BFloat16(place, type) if number.dtype is torch.bfloat16 else Float(place, type, number)
+    if (made := vector(type.name)) is not None and made[0].size * made[1] == type.size:
+        return Vector(place, type, *made)
+    return Struct(place, type)
+
+
+class Pointer(Parameter):
+    """Takes a tensor of the element's dtype, None for a null pointer, and ctypes.c_void_p for any address."""
+
+    format = "Q"
+
+    def __init__(self, place: Place, type: DeviceType, element: str) -> None:
+        super().__init__(place, type)
+        self.element = element
+        self.dtypes = element_dtypes(element)
+        made = vector(element)
+        self.alignment = made[0].size * made[1] if made is not None and made[1] != 3 else 1
+        if len(self.dtypes) == 1 and self.alignment == 1 and not self.dtypes[0].is_complex:
+            self.dtype = self.dtypes[0]
+
+    def word(self, value: Any, args: Sequence[Any], index: int) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self._address(value, args, index)
+        if value is None:
+            return 0
+        if isinstance(value, c_void_p):
+            return value.value or 0
+        if isinstance(value, int):
+            raise self.place.mistyped(
+                f"takes a tensor, not the number {value!r}; for an address of your own pass ctypes.c_void_p({value!r})"
+            )
+        raise self.place.mistyped(f"takes {self._taken()}, not {told(value)}")
+
+    def _taken(self) -> str:
+        if self.element == "void":
+            return "a tensor of any dtype, None or ctypes.c_void_p"
+        if not self.dtypes:
+            return "a tensor of bytes (torch.uint8), None or ctypes.c_void_p"
+        return f"{article(self.dtypes)} {' or '.join(map(short, self.dtypes))} tensor, None or ctypes.c_void_p"
+
+    def _address(self, tensor: torch.Tensor, args: Sequence[Any], index: int) -> int:
+        place, variable = self.place, self.place.variable
+        if type(tensor).__torch_dispatch__ is not _DISPATCHES:
+            raise place.mistyped(
+                f"was given a {type(tensor).__name__}, which has no memory of its own on a GPU. Inside torch.compile "
+                "and other transforms a kernel is called through an op: register_kernel(...) with the launch in it"
+            )
+        if tensor.layout is not torch.strided:
+            raise place.mistyped(f"takes a dense tensor, not one of layout {tensor.layout}")
+        if tensor.device.type != "cuda" and tensor.get_device() != index:
+            raise on_no_gpu(place, tensor)
+        if tensor.get_device() != index:
+            raise place.misvalued(
+                f"was given a tensor on {tensor.device}, and the first tensor of the launch is on cuda:{index}: all "
+                f"must be on one device, {variable} = {variable}.to('cuda:{index}')"
+            )
+        if self.element != "void" and tensor.dtype not in (self.dtypes or (torch.uint8,)):
+            raise place.mistyped(
+                f"takes {self._taken()}, not {told(tensor)}. Convert it, {variable} = "
+                f"{variable}.to({(self.dtypes or (torch.uint8,))[0]}), or launch a kernel for {short(tensor.dtype)}"
+            )
+        if tensor.is_conj() or tensor.is_neg():
+            raise place.misvalued(
+                "was given a view that torch conjugates or negates when it is read, which a kernel does not: "
+                f"{variable} = {variable}.{'resolve_conj' if tensor.is_conj() else 'resolve_neg'}()"
+            )
+        self._check_strides(tensor, args)
+        try:
+            address = tensor.data_ptr()
+        except RuntimeError as error:
+            raise place.mistyped(
+                f"was given a tensor without memory ({str(error).splitlines()[0]}). Under vmap and other transforms a "
+                "kernel is called through an op: register_kernel(...) with the launch in it"
+            ) from None
+        if address % self.alignment:
+            raise place.misvalued(
+                f"points to {self.element}, which the GPU reads at multiples of {self.alignment} bytes, and the tensor "
+                f"begins {address % self.alignment} bytes after one: {variable} = {variable}.clone()"
+            )
+        return address
+
+    def _check_strides(self, tensor: torch.Tensor, args: Sequence[Any]) -> None:
+        """A kernel that is given no strides takes memory for contiguous."""
+        if tensor.is_contiguous():
+            return
+        numbers = {value for value in args if isinstance(value, int)}
+        missing = [
+            dimension
+            for dimension, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True))
+            if size > 1 and stride != 1 and stride not in numbers
+        ]
+        if missing:
+            variable = self.place.variable
+            passed = ", ".join(f"{variable}.stride({dimension})" for dimension in missing)
+            raise self.place.misvalued(
+                f"was given a tensor that is not contiguous, of shape {tuple(tensor.shape)} and strides "
+                f"{tensor.stride()}. Let the kernel take its strides and pass them ({passed}), or make it contiguous, "
+                f"{variable} = {variable}.contiguous()"
+            )
+
+
+class Integer(Parameter):
+    """Takes an int, a bool or a NumPy integer that fits."""
+
+    def __init__(self, place: Place, type: DeviceType, number: Number) -> None:
+        super().__init__(place, type)
+        self.format = number.format
+        self.bounds = number.bounds
+
+    def word(self, value: Any, args: Sequence[Any], index: int) -> Any:
+        if type(value) is int:
+            return value
+        return integer(self.place, value)
+
+    def check(self, value: int) -> None:
+        """Raises where struct has refused: a value that does not fit."""
+        least, greatest = self.bounds
+        if not least <= value <= greatest:
+            raise self.place.misvalued(f"holds {least} to {greatest}, and {value} does not fit")
+
+
+class Flag(Parameter):
+    """Takes True or False, and the numbers 1 and 0."""
+
+    format = "?"
+
+    def word(self, value: Any, args: Sequence[Any], index: int) -> Any:
+        if type(value) is bool:
+            return value
+        found = integer(self.place, value)
+        if found not in (0, 1):
+            raise self.place.misvalued(f"holds True or False, not {value!r}")
+        return bool(found)
+
+
+class Float(Parameter):
+    """Takes a float or an int, rounded to the parameter's type; too large a number is refused, infinity is not."""
+
+    def __init__(self, place: Place, type: DeviceType, number: Number) -> None:
+        super().__init__(place, type)
+        self.format = number.format
+
+    def word(self, value: Any, args: Sequence[Any], index: int) -> Any:
+        if type(value) is float:
+            return value
+        return real(self.place, value)
+
+    def check(self, value: float) -> None:
+        try:
+            struct.pack(f"<{self.format}", value)
+        except OverflowError:
+            raise self.place.misvalued(f"cannot hold {value!r}: it is too large") from None
+
+
+class BFloat16(Parameter):
+    """A float, rounded to its upper 16 bits, to the nearest even."""
+
+    format = "H"
+
+    def word(self, value: Any, args: Sequence[Any], index: int) -> Any:
+        number = real(self.place, value)
+        try:
+            (bits,) = struct.unpack("<I", struct.pack("<f", number))
+        except OverflowError:
+            raise self.place.misvalued(f"cannot hold {value!r}: it is too large") from None
+        if math.isnan(number):
+            return 0x7FC0
+        rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+        if rounded & 0x7FFF == 0x7F80 and not math.isinf(number):
+            raise self.place.misvalued(f"cannot hold {value!r}: it is too large")
+        return rounded
+
+
+class Vector(Parameter):
+    """float4 and its like: takes a tuple of numbers; float2 and double2 also a complex number."""
+
+    def __init__(self, place: Place, type: DeviceType, number: Number, count: int) -> None:
+        super().__init__(place, type)
+        self.format = f"{type.size}s"
+        part = parameter(place, number_type(number))
+        self.parts = [part] * count
+        self.packed = struct.Struct(f"<{part.format * count}")
+
+    def word(self, value: Any, args: Sequence[Any], index: int) -> Any:
+        if isinstance(value, complex) and len(self.parts) == 2:
+            value = (value.real, value.imag)
+        if isinstance(value, (str, bytes, torch.Tensor)) or not isinstance(value, Sequence):
+            raise self.place.mistyped(f"takes a tuple of {len(self.parts)} numbers, not {told(value)}")
+        if len(value) != len(self.parts):
+            raise self.place.mistyped(f"takes {len(self.parts)} numbers, not {len(value)}")
+        return pack(self.packed, self.parts, [p.word(v, args, index) for p, v in zip(self.parts, value, strict=True)])
+
+
+class Struct(Parameter):
+    """Any other type, by value: takes its bytes, or a ctypes.Structure of the same layout."""
+
+    def __init__(self, place: Place, type: DeviceType) -> None:
+        super().__init__(place, type)
+        self.format = f"{type.size}s"
+
+    def word(self, value: Any, args: Sequence[Any], index: int) -> Any:
+        try:
+            held = bytes(memoryview(value))
+        except TypeError:
+            raise self.place.mistyped(
+                f"is a {self.type.name} of {self.type.size} bytes and takes a ctypes.Structure with its fields, or "
+                f"bytes, not {told(value)}"
+            ) from None
+        if len(held) != self.type.size:
+            raise self.place.misvalued(
+                f"is a {self.type.name} of {self.type.size} bytes, and was given {len(held)} bytes. Fields are laid "
+                "out as C++ does, with space between them where alignment asks for it; ctypes.Structure does the same"
+            )
+        return held
+
+
+def pack(packed: struct.Struct, parameters: Sequence[Parameter], words: Sequence[Any]) -> bytes:
+    try:
+        return packed.pack(*words)
+    except (struct.error, OverflowError):
+        explain(parameters, words)
+        raise
+
+
+def explain(parameters: Sequence[Parameter], words: Sequence[Any]) -> None:
+    """Raises for the word that struct did not take."""
+    for each, word in zip(parameters, words, strict=True):
+        if isinstance(each, (Integer, Float)):
+            each.check(word)
+
+
+def integer(place: Place, value: Any) -> int:
+    """An int from what is one in all but name; tensors, whose value is on the GPU, and floats are refused."""
+    refuse_tensor(place, value)
+    if isinstance(value, float):
+        raise place.mistyped(f"takes an int, not the float {value!r}: int({value!r}) rounds it towards zero")
+    if not isinstance(value, torch.SymInt):
+        with contextlib.suppress(TypeError):
+            return operator.index(value)
+    raise place.mistyped(f"takes an int, not {told(value)}")
+
+
+def real(place: Place, value: Any) -> float:
+    refuse_tensor(place, value)
+    if not isinstance(value, (str, bytes, bytearray, torch.SymFloat, torch.SymInt)):
+        try:
+            return float(value)
+        except OverflowError:
+            raise place.misvalued("cannot hold an int as large as that") from None
+        except TypeError:
+            pass
+    raise place.mistyped(f"takes a float or an int, not {told(value)}")
+
+
+def on_no_gpu(place: Place, tensor: torch.Tensor) -> OpsmithError:
+    return place.misvalued(
+        f"was given a tensor on {tensor.device}, and a CUDA kernel works on a GPU's memory: "
+        f"{place.variable} = {place.variable}.cuda()"
+    )
+
+
+def refuse_tensor(place: Place, value: Any) -> None:
+    if isinstance(value, torch.Tensor):
+        name = place.variable
+        raise place.mistyped(
+            f"takes a number, not a tensor: {name}.item() is the number, but it waits for the GPU. Where that must not "
+            "be, let the kernel take a pointer and read the number there"
+        )
+
+
+def number_type(number: Number) -> DeviceType:
+    return DeviceType(next(name for name, each in NUMBERS.items() if each == number), number.size)
+
+
+def short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def article(dtypes: Sequence[torch.dtype]) -> str:
+    return "an" if short(dtypes[0]).startswith("i") else "a"
+
+
+def told(value: Any) -> str:
+    """A value in a message: its type, and itself where it is short."""
+    if isinstance(value, torch.Tensor):
+        return f"{article([value.dtype])} {short(value.dtype)} tensor"
+    shown = repr(value)
+    return f"{type(value).__name__} {shown}" if len(shown) <= 40 else f"a {type(value).__name__}"

@@ -1,0 +1,113 @@
+"""The types of a kernel's parameters and of a constant, as the compiler resolved them.
+
+NVRTC tells the symbol of any C++ expression. Here it is asked for templates whose arguments are what we want to know:
+for `scale<float>` the symbol of opsmith_internal::signature<...> names every parameter's type, typedefs and dependent
+types resolved, and its size. The symbols are kept beside the cubin, so no compiler runs to read them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+PRELUDE = """\
+namespace opsmith_internal {
+template <class... Types> struct list {};
+template <unsigned long long... Values> struct numbers {};
+template <class T, bool = __is_enum(T)> struct resolved { using type = T; };
+template <class T> struct resolved<T, true> { using type = __underlying_type(T); };
+template <class T> struct element { using type = T; };
+template <class T, unsigned long long N> struct element<T[N]> : element<T> {};
+template <class Types, class Sizes> struct described {};
+template <class Function> struct of;
+template <class... P> struct of<void (*)(P...)> {
+  using all = described<list<typename resolved<P>::type...>, numbers<sizeof(P)...>>;
+};
+template <class Description> __device__ char signature;
+template <class Element, unsigned long long Bytes> __device__ char variable;
+}
+"""
+
+
+class DeviceType(NamedTuple):
+    """A C++ type as compiled code has it: 'float const*', 8 bytes."""
+
+    name: str
+    size: int
+
+
+class Variable(NamedTuple):
+    """A __constant__ variable: its symbol, the type of its elements, all its bytes."""
+
+    symbol: str
+    element: str
+    size: int
+
+
+def kernel_expressions(spelling: str) -> tuple[str, str]:
+    """What NVRTC is asked for a kernel: its own symbol, and the one that tells its signature."""
+    return spelling, f"&opsmith_internal::signature<opsmith_internal::of<decltype(&{spelling})>::all>"
+
+
+def variable_expressions(name: str) -> tuple[str, str]:
+    element = f"opsmith_internal::element<decltype({name})>::type"
+    return f"&{name}", f"&opsmith_internal::variable<{element}, sizeof({name})>"
+
+
+def parameter_types(spelling: str, names: Mapping[str, str]) -> list[DeviceType]:
+    """A kernel's parameters, from the symbols of a compiled module."""
+    return described_types(_arguments(demangled(names[kernel_expressions(spelling)[1]]))[0])
+
+
+def described_types(described: str) -> list[DeviceType]:
+    """The types that an instance of PRELUDE's `described` names."""
+    types, sizes = map(_arguments, _arguments(described))
+    return [DeviceType(name, _number(size)) for name, size in zip(types, sizes, strict=True)]
+
+
+def variable(name: str, names: Mapping[str, str]) -> Variable:
+    symbol, description = (names[expression] for expression in variable_expressions(name))
+    element, size = _arguments(demangled(description))
+    return Variable(symbol, element, _number(size))
+
+
+def _arguments(template: str) -> list[str]:
+    """['float*', 'int'] of 'list<float*, int>'."""
+    inside = template[template.index("<") + 1 : template.rindex(">")].strip()
+    parts, depth, first = [], 0, 0
+    for position, letter in enumerate(inside):
+        depth += (letter in "<([{") - (letter in ">)]}")
+        if letter == "," and depth == 0:
+            parts.append(inside[first:position].strip())
+            first = position + 1
+    return [*parts, inside[first:].strip()] if inside else []
+
+
+def _number(text: str) -> int:
+    return int(re.sub(r"[uUlL]+$", "", text))
+
+
+def demangled(symbol: str) -> str:
+    """The C++ that a symbol stands for, by the C++ runtime that torch itself needs."""
+    function, free = _demangler()
+    status = ctypes.c_int()
+    address = function(symbol.encode(), None, None, ctypes.byref(status))
+    if not address:
+        raise ValueError(f"the symbol {symbol!r} cannot be read (status {status.value})")
+    try:
+        return ctypes.string_at(address).decode()
+    finally:
+        free(address)
+
+
+@functools.cache
+def _demangler() -> tuple[Any, Any]:
+    function = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
+    function.restype = ctypes.c_void_p
+    function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    free = ctypes.CDLL(None).free
+    free.argtypes, free.restype = [ctypes.c_void_p], None
+    return function, free

@@ -1,0 +1,52 @@
+"""Whether this thread runs GPU kernels on the CPU, and how: what `opsmith.emulate` sets and what launches ask."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+Grid = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`checks`: every access to memory is held against the launch's tensors. `seed`: the blocks of a grid run in an
+    order drawn from it, since a GPU promises none; None for the order of their numbers. `seconds`: how long a launch of
+    CUDA C++ may take before it is said to hang."""
+
+    checks: bool = True
+    seed: int | None = 0
+    seconds: float = 60.0
+
+    def order(self, grid: Grid) -> list[Grid]:
+        """The blocks of a grid, as (x, y, z), in the order in which they are to run."""
+        blocks = [(x, y, z) for z, y, x in itertools.product(*map(range, reversed(grid)))]
+        if self.seed is not None:
+            random.Random(self.seed).shuffle(blocks)
+        return blocks
+
+
+class _State(threading.local):
+    """Set on the instance, for dynamo guards on an instance's attribute and not on a class's."""
+
+    def __init__(self) -> None:
+        self.active = False
+        self.settings = Settings()
+
+
+state = _State()
+
+
+@contextlib.contextmanager
+def entered(settings: Settings) -> Iterator[None]:
+    """Inside, this thread emulates."""
+    before = state.active, state.settings
+    state.active, state.settings = True, settings
+    try:
+        yield
+    finally:
+        state.active, state.settings = before

@@ -1,0 +1,161 @@
+"""A copy of a function in which what it uses is replaced: its globals, closure and defaults, and those of its callees.
+
+The function itself and its module stay as they are. A kernel function launches objects of another compiler's, found by
+name when it runs; tracing and emulating it means that it finds others. What is looked up in a container or on an
+instance is not followed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from types import CellType, CodeType, FunctionType, ModuleType
+from typing import Any
+
+DEPTH = 8
+"""How many calls deep a kernel function may hide its launch. It bounds the search through an author's modules."""
+
+# Their functions launch nothing of an author's, and there are many of them.
+_FOREIGN = ("torch", "triton", "numba", "numba_cuda", "numpy", "builtins")
+
+
+def reached(function: Any, wanted: Callable[[Any], bool]) -> list[Any]:
+    """Every wanted object that a function uses, by itself or through functions it calls."""
+    search = Search(wanted)
+    search.visit(function)
+    return list(search.found.values())
+
+
+def substituted(function: Any, wanted: Callable[[Any], bool], replacement: Callable[[Any], Any]) -> Any:
+    """The function with `replacement(value)` in the place of each wanted value it uses. The copy is of this moment:
+    make it anew for each call."""
+    substitution = _Substitution(wanted, replacement)
+    if isinstance(function, FunctionType):
+        return substitution.function(function, DEPTH)
+    return substitution.of(function, frozenset(), DEPTH)
+
+
+class Search:
+    """What a function leads to: `found`, the wanted objects, and `functions`, those it may call, each by identity."""
+
+    def __init__(self, wanted: Callable[[Any], bool]) -> None:
+        self._wanted = wanted
+        self.found: dict[int, Any] = {}
+        self.functions: dict[int, FunctionType] = {}
+        self._modules: set[tuple[int, frozenset[str]]] = set()
+
+    def visit(self, value: Any, depth: int = DEPTH, names: frozenset[str] = frozenset()) -> None:
+        """`names`: what the code that uses the value looks up, among it the attributes of a module."""
+        if self._wanted(value):
+            self.found[id(value)] = value
+        elif not depth:
+            return
+        elif isinstance(value, functools.partial):
+            for each in (value.func, *value.args, *value.keywords.values()):
+                self.visit(each, depth, names)
+        elif isinstance(value, FunctionType):
+            # The first one is what the question is about, wherever it comes from.
+            if id(value) not in self.functions and not (self.functions and _foreign(value)):
+                self.functions[id(value)] = value
+                used = _names(value.__code__)
+                for each in _used(value):
+                    self.visit(each, depth - 1, used)
+        elif _is_module(value) and (id(value), names) not in self._modules:
+            self._modules.add((id(value), names))
+            for name in names & vars(value).keys():
+                self.visit(vars(value)[name], depth - 1, names)
+
+
+class _Substitution:
+    def __init__(self, wanted: Callable[[Any], bool], replacement: Callable[[Any], Any]) -> None:
+        self._wanted = wanted
+        self._replacement = replacement
+        self._copies: dict[int, Any] = {}
+
+    def of(self, value: Any, names: frozenset[str], depth: int) -> Any:
+        if self._wanted(value):
+            return self._replacement(value)
+        if isinstance(value, functools.partial):
+            keywords = {key: self.of(each, names, depth) for key, each in value.keywords.items()}
+            positional = [self.of(each, names, depth) for each in value.args]
+            return functools.partial(self.of(value.func, names, depth), *positional, **keywords)
+        if isinstance(value, FunctionType) and depth and not _foreign(value):
+            return self.function(value, depth)
+        if _is_module(value) and depth:
+            search = Search(self._wanted)
+            search.visit(value, depth, names)
+            return _Module(value, lambda each: self.of(each, names, depth - 1)) if search.found else value
+        return value
+
+    def function(self, function: FunctionType, depth: int) -> FunctionType:
+        if id(function) in self._copies:
+            return self._copies[id(function)]  # type: ignore[no-any-return]
+        if not reached(function, self._wanted):
+            return function
+        names = _names(function.__code__)
+        namespace = dict(function.__globals__)
+        cells = tuple(CellType() for _ in function.__closure__ or ())
+        copy = FunctionType(function.__code__, namespace, function.__name__, None, cells or None)
+        self._copies[id(function)] = copy  # before what it uses: it may call itself
+        self._copies[id(copy)] = copy
+        for name in names & namespace.keys():
+            namespace[name] = self.of(namespace[name], names, depth - 1)
+        for cell, original in zip(cells, function.__closure__ or (), strict=True):
+            if not _empty(original):
+                cell.cell_contents = self.of(original.cell_contents, names, depth - 1)
+        copy.__defaults__ = tuple(self.of(each, names, depth - 1) for each in function.__defaults__ or ()) or None
+        keywords = function.__kwdefaults__ or {}
+        copy.__kwdefaults__ = {name: self.of(each, names, depth - 1) for name, each in keywords.items()} or None
+        copy.__dict__.update(function.__dict__)
+        copy.__module__, copy.__qualname__, copy.__doc__ = function.__module__, function.__qualname__, function.__doc__
+        return copy
+
+
+class _Module(ModuleType):
+    """A module with some of its attributes replaced."""
+
+    def __init__(self, module: ModuleType, replaced: Callable[[Any], Any]) -> None:
+        super().__init__(module.__name__, module.__doc__)
+        self.__dict__["_opsmith_original"] = module, replaced
+
+    def __getattr__(self, name: str) -> Any:
+        module, replaced = self.__dict__["_opsmith_original"]
+        return replaced(getattr(module, name))
+
+
+def _used(function: FunctionType) -> Iterator[Any]:
+    """What a function finds outside of itself."""
+    for name in _names(function.__code__) & function.__globals__.keys():
+        yield function.__globals__[name]
+    yield from closure(function).values()
+    yield from function.__defaults__ or ()
+    yield from (function.__kwdefaults__ or {}).values()
+
+
+def closure(function: FunctionType) -> dict[str, Any]:
+    """What a function has of the functions around it, by name."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return {name: cell.cell_contents for name, cell in cells if not _empty(cell)}
+
+
+def _names(code: CodeType) -> frozenset[str]:
+    """The names that code looks up, as globals or as attributes, in its inner functions too."""
+    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return frozenset(code.co_names).union(*map(_names, inner))
+
+
+def _empty(cell: CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return True
+    return False
+
+
+def _foreign(function: FunctionType) -> bool:
+    return str(function.__module__).partition(".")[0] in _FOREIGN
+
+
+def _is_module(value: Any) -> bool:
+    """Triton's own modules, whose attributes its interpreter replaces itself, do not count."""
+    return isinstance(value, ModuleType) and value.__name__.partition(".")[0] != "triton"

@@ -1,0 +1,280 @@
+"""The CUDA driver by ctypes: load a cubin, find its kernels and variables, launch. Every road from Python goes by it.
+
+`driver()` is the process's one Driver. What the driver does not know, torch does: the current stream, the current
+device, whether a graph is being captured; those are TorchSide. Tests put others in their places with `substituted`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from ..errors import CudaDriverError, NoGpuError
+
+INVALID_CONTEXT = 201
+RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
+NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
+
+# CUfunction_attribute
+MAX_THREADS_PER_BLOCK, SHARED_BYTES, CONSTANT_BYTES, LOCAL_BYTES, REGISTERS = range(5)
+MAX_DYNAMIC_SHARED_BYTES = 8
+# CUdevice_attribute
+MAX_SHARED_BYTES_OPT_IN = 97
+
+_handle, _number, _unsigned, _size = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint, ctypes.c_size_t
+_FUNCTIONS: dict[str, Sequence[Any]] = {
+    "cuGetErrorString": (_number, _handle),
+    "cuDeviceGet": (_handle, _number),
+    "cuDeviceGetAttribute": (_handle, _number, _number),
+    "cuDevicePrimaryCtxRetain": (_handle, _number),
+    "cuCtxGetCurrent": (_handle,),
+    "cuCtxSetCurrent": (_handle,),
+    "cuThreadExchangeStreamCaptureMode": (_handle,),
+    "cuLibraryLoadData": (_handle, _handle, _handle, _handle, _unsigned, _handle, _handle, _unsigned),
+    "cuLibraryGetKernel": (_handle, _handle, ctypes.c_char_p),
+    "cuLibraryGetGlobal": (_handle, _handle, _handle, ctypes.c_char_p),
+    "cuKernelGetFunction": (_handle, _handle),
+    "cuKernelGetAttribute": (_handle, _number, _handle, _number),
+    "cuKernelSetAttribute": (_number, _number, _handle, _number),
+    "cuLaunchKernelEx": (_handle, _handle, _handle, _handle),
+    "cuStreamCreate": (_handle, _unsigned),
+    "cuStreamSynchronize": (_handle,),
+    "cuStreamDestroy_v2": (_handle,),
+    "cuMemcpyHtoDAsync_v2": (_handle, _handle, _size, _handle),
+    "cuMemcpyDtoDAsync_v2": (_handle, _handle, _size, _handle),
+}
+
+
+class Configuration(ctypes.Structure):
+    """CUlaunchConfig: the shape of a launch and its stream."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("attribute_count", ctypes.c_uint),
+    )
+
+
+class TorchSide:
+    """What torch knows of its GPUs."""
+
+    def available(self) -> bool:
+        return torch.cuda.is_available()
+
+    def device_count(self) -> int:
+        return torch.cuda.device_count()
+
+    def current_device(self) -> int:
+        return torch.cuda.current_device()
+
+    def current_stream(self, index: int) -> int:
+        return int(torch._C._cuda_getCurrentRawStream(index))
+
+    def capturing(self) -> bool:
+        """Whether this thread's current stream is being captured into a CUDA graph."""
+        return torch.cuda.is_current_stream_capturing()
+
+    def capability(self, index: int) -> tuple[int, int]:
+        return torch.cuda.get_device_capability(index)
+
+    def written(self, index: int) -> Callable[[], object]:
+        """What to call to wait for all that this thread's current stream of a device has been given so far."""
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(index))
+        return event.synchronize
+
+    def on(self, index: int) -> contextlib.AbstractContextManager[Any]:
+        """Inside, that device is this thread's current one."""
+        return torch.cuda.device(index)
+
+
+class Driver:
+    """libcuda, its functions typed. Handles are plain integers."""
+
+    def __init__(self, path: str = "libcuda.so.1", torch_side: TorchSide | None = None) -> None:
+        try:
+            self._library = ctypes.CDLL(path)
+        except OSError as error:
+            raise NoGpuError(
+                "The CUDA driver cannot be loaded", str(error), "Install NVIDIA's driver; `opsmith doctor` tells more."
+            ) from error
+        for name, arguments in _FUNCTIONS.items():
+            getattr(self._library, name).argtypes = arguments
+        self.torch = torch_side or TorchSide()
+        self.launch_kernel = self._library.cuLaunchKernelEx  # (configuration, kernel, parameters, None) -> error code
+        # Bound once, for each is asked on every launch.
+        self.current_stream: Callable[[int], int] = self.torch.current_stream
+        self.current_device: Callable[[], int] = self.torch.current_device
+        if torch_side is None and hasattr(torch._C, "_cuda_getCurrentRawStream"):
+            self.current_stream, self.current_device = torch._C._cuda_getCurrentRawStream, torch._C._cuda_getDevice
+
+    @functools.cached_property
+    def several_devices(self) -> bool:
+        return self.torch.device_count() > 1
+
+    def architecture(self, index: int) -> str:
+        """'sm_90': what code for a device is compiled for."""
+        major, minor = self.torch.capability(index)
+        return f"sm_{major}{minor}"
+
+    def words(self, code: int) -> str:
+        """What an error code means, in the driver's words."""
+        words = ctypes.c_char_p()
+        self._library.cuGetErrorString(code, ctypes.byref(words))
+        return (words.value or b"unknown error").decode(errors="replace")
+
+    def check(self, code: int, what: str) -> None:
+        if code != 0:
+            raise CudaDriverError(what, code, self.words(code))
+
+    # --- contexts ---------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def on(self, index: int) -> Iterator[None]:
+        """Inside, the device's context is this thread's current one, and a capture under way does not forbid loading
+        code or allocating: those do not become part of the graph."""
+        with self.torch.on(index):
+            context = ctypes.c_void_p()
+            self._call("cuCtxGetCurrent", ctypes.byref(context))
+            if not context.value:
+                self.enter_context(index)
+            mode = ctypes.c_int(RELAXED)
+            self._call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+            try:
+                yield
+            finally:
+                self._call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+
+    def enter_context(self, index: int) -> None:
+        """Makes the device's primary context, which torch's is, current on this thread."""
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        self._call("cuDeviceGet", ctypes.byref(device), index)
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self._call("cuCtxSetCurrent", context)
+
+    # --- code -------------------------------------------------------------------------------------------------
+
+    def load(self, cubin: bytes) -> int:
+        """The handle of a library of kernels. Where it is called inside `on`, it may be while a graph is captured."""
+        library = ctypes.c_void_p()
+        self._call("cuLibraryLoadData", ctypes.byref(library), cubin, None, None, 0, None, None, 0)
+        assert library.value is not None
+        return library.value
+
+    def kernel(self, library: int, name: str) -> int:
+        """The handle of a kernel by its symbol, good on every device that can run the library."""
+        kernel = ctypes.c_void_p()
+        self._call("cuLibraryGetKernel", ctypes.byref(kernel), library, name.encode())
+        assert kernel.value is not None
+        return kernel.value
+
+    def make_resident(self, kernel: int) -> None:
+        """Loads a kernel into the current context now, where the launch itself would do so, perhaps while a graph is
+        captured. What goes wrong here goes wrong there too, and is told there."""
+        function = ctypes.c_void_p()
+        self._library.cuKernelGetFunction(ctypes.byref(function), kernel)
+
+    def variable(self, library: int, name: str) -> tuple[int, int]:
+        """(address, bytes) of a __constant__ or __device__ variable in the current context."""
+        address, size = ctypes.c_void_p(), ctypes.c_size_t()
+        self._call("cuLibraryGetGlobal", ctypes.byref(address), ctypes.byref(size), library, name.encode())
+        return address.value or 0, size.value
+
+    def attribute(self, kernel: int, attribute: int, index: int) -> int:
+        value = ctypes.c_int()
+        self._call("cuKernelGetAttribute", ctypes.byref(value), attribute, kernel, index)
+        return value.value
+
+    def set_attribute(self, kernel: int, attribute: int, value: int, index: int) -> None:
+        self._call("cuKernelSetAttribute", attribute, value, kernel, index)
+
+    def device_attribute(self, attribute: int, index: int) -> int:
+        value = ctypes.c_int()
+        self._call("cuDeviceGetAttribute", ctypes.byref(value), attribute, index)
+        return value.value
+
+    # --- work -------------------------------------------------------------------------------------------------
+
+    def configuration(self, grid: Sequence[int], block: Sequence[int], shared: int, stream: int) -> Configuration:
+        """The shape of a launch; `grid` and `block` have three numbers each."""
+        return Configuration(tuple(grid), tuple(block), shared, stream, None, 0)
+
+    def launch(self, kernel: int, configuration: int, parameters: int, index: int) -> int:
+        """Launches on a device and returns the error code, 0 for none. `configuration` and `parameters` are addresses:
+        of a Configuration, and of an array with the address of each parameter.
+
+        The driver takes the context from the stream; for the default stream it takes the thread's current one.
+        """
+        if self.several_devices and self.current_device() != index:
+            with self.torch.on(index):
+                return self._launch(kernel, configuration, parameters, index)
+        return self._launch(kernel, configuration, parameters, index)
+
+    def _launch(self, kernel: int, configuration: int, parameters: int, index: int) -> int:
+        code: int = self.launch_kernel(configuration, kernel, parameters, None)
+        if code == INVALID_CONTEXT:  # a thread that has not used this GPU yet, as autograd's own
+            self.enter_context(index)
+            code = self.launch_kernel(configuration, kernel, parameters, None)
+        return code
+
+    def write(self, address: int, source: bytes | int, size: int, stream: int) -> None:
+        """Copies host bytes, or device memory at an address, to device memory, in the order of a stream."""
+        if isinstance(source, int):
+            self._call("cuMemcpyDtoDAsync_v2", address, source, size, stream)
+        else:
+            # From pageable memory: the driver keeps the bytes before it returns, and waits for nothing.
+            self._call("cuMemcpyHtoDAsync_v2", address, source, size, stream)
+
+    @contextlib.contextmanager
+    def side_stream(self) -> Iterator[int]:
+        """A stream for work that is done when this ends, apart from torch's streams and from any capture."""
+        stream = ctypes.c_void_p()
+        self._call("cuStreamCreate", ctypes.byref(stream), NON_BLOCKING)
+        assert stream.value is not None
+        try:
+            yield stream.value
+            self._call("cuStreamSynchronize", stream)
+        finally:
+            self._library.cuStreamDestroy_v2(stream)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        self.check(getattr(self._library, name)(*arguments), name)
+
+
+_lock = threading.Lock()
+_driver: Driver | None = None
+
+
+def driver() -> Driver:
+    """The process's driver, loaded when first asked for. Raises NoGpuError where there is none."""
+    global _driver
+    if _driver is None:
+        with _lock:
+            if _driver is None:
+                _driver = Driver()
+    return _driver
+
+
+def available() -> bool:
+    """Whether torch can use a GPU here."""
+    return (TorchSide() if _driver is None else _driver.torch).available()
+
+
+@contextlib.contextmanager
+def substituted(other: Driver) -> Iterator[Driver]:
+    """Inside, `driver()` is another one: how launches are tested where there is no GPU."""
+    global _driver
+    before, _driver = _driver, other
+    try:
+        yield other
+    finally:
+        _driver = before

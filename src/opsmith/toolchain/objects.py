@@ -1,0 +1,302 @@
+"""Build a library of several sources: each compiled to an object of its own, in parallel, and linked.
+
+Objects are cached by content, like everything else here. ninja is not used, for it decides by time stamps, and a stale
+object published under a key of contents would poison the cache.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sysconfig
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import NoSourceError, ToolchainError, UnsupportedArchError
+from .abi import Abi, AbiSettings, abi_settings
+from .cache import cache_key, obtain
+from .compile import (
+    COMPILED,
+    CXX_STANDARD,
+    contents,
+    cuda_major,
+    file_stem,
+    host_arch,
+    nvcc_for_torch,
+    prefix_maps,
+    without_include_flags,
+)
+from .find import find_cxx, nvcc_architectures, nvcc_include_dirs, python_headers
+from .invoke import invoke
+from .parallel import run_together
+from .settings import ALL, gencode, max_jobs
+
+CXX_SUFFIXES = (".cpp", ".cc", ".cxx")
+CUDA_SUFFIX = ".cu"
+SUFFIXES = (*CXX_SUFFIXES, CUDA_SUFFIX, *sorted(COMPILED))
+
+# What torch's own builds of extensions define, for its headers declare such operators too.
+_TORCH_CUDA_FLAGS = (
+    "-D__CUDA_NO_HALF_OPERATORS__",
+    "-D__CUDA_NO_HALF_CONVERSIONS__",
+    "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
+    "-D__CUDA_NO_HALF2_OPERATORS__",
+)
+# The flags of a compilation that its linking needs too (OpenMP, sanitizers, a static C++ runtime).
+_LINKED_TOO = re.compile(r"-(?:f|m|pthread|static)")
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a library is made of, and how. ``targets`` are the architectures of its CUDA sources (settings.gpu_targets);
+    with none, no CUDA is compiled or linked. ``system_dirs`` hold headers that are not the author's, and yet part of
+    the key: opsmith's own."""
+
+    name: str
+    sources: tuple[Path, ...]
+    abi: Abi = "stable"
+    targets: tuple[str, ...] = ()
+    cflags: tuple[str, ...] = ()
+    cuda_cflags: tuple[str, ...] = ()
+    system_dirs: tuple[Path, ...] = ()
+    debug: bool = False
+    label: str = ""
+
+
+def build_library(recipe: Recipe) -> Path:
+    """The shared library of ``recipe``: cached, or its stale objects compiled and all of them linked.
+
+    Raises what compile_shared_library and compile_with_nvcc raise, and UnsupportedArchError.
+    """
+    if not recipe.sources:
+        raise NoSourceError(recipe.label)
+    for _ in range(_ATTEMPTS):
+        try:
+            return _Plan(recipe).obtain()
+        except _Edited as edited:
+            last = edited
+    raise ToolchainError(
+        f"{last.source} of {recipe.label} was edited each of the {_ATTEMPTS} times it was compiled. Build it again."
+    )
+
+
+class _Edited(Exception):
+    """A source or a header of it changed while it was compiled: what came out is not what the key says."""
+
+    def __init__(self, source: Path) -> None:
+        self.source = source
+
+
+class _Plan:
+    """A recipe with its sources read: everything has its key, and nothing is compiled yet."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+        self.settings = _settings(recipe)
+        self.library = f"{file_stem(recipe.name)}.so"
+        self.linked = [source for source in recipe.sources if source.suffix in COMPILED]
+        self.objects = [
+            _Object(recipe, self.settings, source) for source in recipe.sources if source.suffix not in COMPILED
+        ]
+        self.flags = _link_flags(recipe)
+        self.libraries = [*(f"-l{library}" for library in self.settings.libraries), *_library_flags(recipe)]
+        parts: dict[str, str | bytes] = {f"object {number}": each.key for number, each in enumerate(self.objects)}
+        parts.update(contents(self.linked, {}, (), recipe.label))
+        self.key = cache_key(
+            kind="linked-library",
+            sources=parts,
+            flags=[self.library, *self.flags, "--", *self.libraries],
+            arch=host_arch(recipe.cflags),
+            abi=f"{self.settings.level} cuda{cuda_major()}" if recipe.targets else self.settings.level,
+        )
+
+    def obtain(self) -> Path:
+        return obtain(self.key, self._build, label=self.recipe.label, filenames=[self.library]).path(self.library)
+
+    def _build(self, workdir: Path) -> dict[str, object]:
+        recipe = self.recipe
+        jobs = max_jobs()
+        threads = max(1, jobs // len(self.objects)) if self.objects else 1
+        if recipe.targets:
+            _require_architectures(recipe.targets)
+        find_cxx()  # once, before several threads ask for it
+        tasks = [functools.partial(each.obtain, threads) for each in self.objects]
+        compiled = run_together(tasks, jobs) if tasks else []
+        linker = nvcc_for_torch() if recipe.targets else find_cxx()
+        arguments = [
+            *self.flags,
+            *(_host_compiler() if recipe.targets else ()),
+            *map(str, (*compiled, *self.linked)),
+            "-o",
+            self.library,
+            *(f"-L{directory}" for directory in self.settings.library_dirs),
+            *self.libraries,
+        ]
+        output = workdir / self.library
+        return invoke(linker, arguments, workdir=workdir, output=output, label=f"{recipe.label} (linking)")
+
+
+class _Object:
+    """One source file on its way to an object."""
+
+    def __init__(self, recipe: Recipe, settings: AbiSettings, source: Path) -> None:
+        self.recipe, self.settings, self.source = recipe, settings, source
+        self.cuda = source.suffix == CUDA_SUFFIX
+        self.label = f"{recipe.label} ({source.name})"
+        given = recipe.cuda_cflags if self.cuda else recipe.cflags
+        flags, self.include_dirs = without_include_flags(_without_libraries(given), ())
+        self.flags = [*_compile_flags(recipe, self.cuda), *settings.cflags, *flags]
+        self.filename = f"{file_stem(source.stem)}.o"
+        self.contents = self._read()
+        level = f"{settings.level} cuda{cuda_major()}" if self.cuda else settings.level
+        self.key = cache_key(
+            kind="nvcc-object" if self.cuda else "cxx-object",
+            sources=self.contents,
+            # A debugger looks for the sources where they lay.
+            flags=[self.filename, *self.flags, *([str(source.parent)] if recipe.debug else [])],
+            arch=f"{host_arch(flags)} {' '.join(recipe.targets)}" if self.cuda else host_arch(flags),
+            abi=level,
+        )
+
+    def obtain(self, threads: int) -> Path:
+        build = functools.partial(self._build, threads)
+        return obtain(self.key, build, label=self.label, filenames=[self.filename]).path(self.filename)
+
+    def _read(self) -> Mapping[str, str | bytes]:
+        return contents([self.source], {}, [*self.include_dirs, *self.recipe.system_dirs], self.label)
+
+    def _build(self, threads: int, workdir: Path) -> dict[str, object]:
+        compiler = nvcc_for_torch() if self.cuda else find_cxx()
+        arguments = [*self.flags, *self._directories(), *self._host(threads), str(self.source), "-o", self.filename]
+        facts = invoke(
+            compiler,
+            arguments,
+            workdir=workdir,
+            output=workdir / self.filename,
+            label=self.label,
+            own_directories=[self.source.parent, *self.include_dirs],
+        )
+        if self._read() != self.contents:
+            raise _Edited(self.source)
+        return facts
+
+    def _directories(self) -> list[str]:
+        # As system headers, so that their warnings are not the author's.
+        system = [*self.recipe.system_dirs, *self.settings.include_dirs]
+        if self.recipe.targets and not self.cuda:
+            system += nvcc_include_dirs()
+        return [*(f"-I{directory}" for directory in self.include_dirs), *_pairs("-isystem", system)]
+
+    def _host(self, threads: int) -> list[str]:
+        every = [self.source.parent, *self.include_dirs, *self.recipe.system_dirs, *self.settings.include_dirs]
+        maps = [] if self.recipe.debug else prefix_maps(every)
+        if not self.cuda:
+            return maps
+        return [*(f"-Xcompiler={flag}" for flag in maps), *_host_compiler(), f"--threads={threads}"]
+
+    def editor_command(self, compiler: Sequence[str], cuda_dirs: Iterable[Path]) -> list[str]:
+        """What an editor's language server compiles the file by. It is clang, to which nvcc's flags mean nothing."""
+        system = [*self.recipe.system_dirs, *self.settings.include_dirs, *cuda_dirs]
+        shared = [f"-std={CXX_STANDARD}", *_defines(self.recipe), *self.settings.cflags]
+        own = [flag for flag in self.flags if flag.startswith("-D") and flag not in shared]
+        kind = ["-x", "cuda", *_clang_targets(self.recipe.targets)] if self.cuda else []
+        directories = [*(f"-I{directory}" for directory in self.include_dirs), *_pairs("-isystem", system)]
+        return [*compiler, *kind, *shared, *own, *directories, "-c", str(self.source)]
+
+
+def editor_commands(recipe: Recipe, compiler: Sequence[str], cuda_dirs: Sequence[Path]) -> dict[Path, list[str]]:
+    """The commands of compile_commands.json, by source. ``cuda_dirs`` are where CUDA's headers are."""
+    settings = _settings(recipe)
+    found = {}
+    for source in recipe.sources:
+        if source.suffix not in COMPILED:
+            each = _Object(recipe, settings, source)
+            words = ["clang++"] if each.cuda else compiler
+            found[source] = each.editor_command(words, cuda_dirs if recipe.targets else ())
+    return found
+
+
+def _settings(recipe: Recipe) -> AbiSettings:
+    settings = abi_settings(recipe.abi)
+    if recipe.abi != "torch":
+        return settings
+    # torch/extension.h includes Python.h: such a library is of one Python as well as of one torch.
+    cuda = [name for name in ("torch_cuda", "c10_cuda") if recipe.targets and _is_in(settings.library_dirs, name)]
+    return AbiSettings(
+        f"{settings.level} {sysconfig.get_config_var('SOABI')}",
+        settings.cflags,
+        (*settings.include_dirs, python_headers()),
+        settings.library_dirs,
+        (*settings.libraries, "torch_python", *cuda),
+    )
+
+
+def _is_in(directories: Sequence[Path], library: str) -> bool:
+    return any((directory / f"lib{library}.so").exists() for directory in directories)
+
+
+def _compile_flags(recipe: Recipe, cuda: bool) -> list[str]:
+    if not cuda:
+        level = ["-O0", "-g"] if recipe.debug else ["-O3"]
+        return [*level, f"-std={CXX_STANDARD}", "-c", "-fPIC", "-fvisibility=hidden", *_defines(recipe)]
+    level = ["-O0", "-g", "-G"] if recipe.debug else ["-O3"]
+    host = "-Xcompiler=-fPIC,-fvisibility=hidden"
+    of_torch = _TORCH_CUDA_FLAGS if recipe.abi == "torch" else ()
+    common = [*level, f"-std={CXX_STANDARD}", "-c", host, "--expt-relaxed-constexpr", *of_torch, *_defines(recipe)]
+    return [*common, *gencode(recipe.targets)]
+
+
+def _defines(recipe: Recipe) -> list[str]:
+    # USE_CUDA is what torch's stable headers ask before they declare their CUDA functions.
+    cuda = ["-DOPSMITH_WITH_CUDA", "-DUSE_CUDA"] if recipe.targets else []
+    module = [f"-DTORCH_EXTENSION_NAME={recipe.name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
+    return [*cuda, *(module if recipe.abi == "torch" else [])]
+
+
+def _link_flags(recipe: Recipe) -> list[str]:
+    """Everything but the libraries. Symbols of what is linked statically, the CUDA runtime among it, stay inside."""
+    compiled = [flag for flag in recipe.cflags if _LINKED_TOO.match(flag)]
+    if recipe.targets:
+        host = [f"-Xcompiler={flag}" for flag in compiled if "," not in flag]
+        return ["-shared", *gencode(recipe.targets), *host, "-Xlinker=--exclude-libs=ALL", "-Xlinker=--no-as-needed"]
+    return ["-shared", *compiled, "-Wl,--exclude-libs,ALL", "-Wl,--no-as-needed"]
+
+
+def _library_flags(recipe: Recipe) -> list[str]:
+    """-l, -L and -Wl among the author's flags, for whichever compiler links."""
+    given = [flag for flag in (*recipe.cflags, *recipe.cuda_cflags) if _is_for_linker(flag)]
+    if not recipe.targets:
+        return given
+    return [f"-Xlinker={flag[4:]}" if flag.startswith("-Wl,") else flag for flag in given]
+
+
+def _is_for_linker(flag: str) -> bool:
+    return flag.startswith(("-l", "-L", "-Wl,"))
+
+
+def _without_libraries(flags: Sequence[str]) -> list[str]:
+    return [flag for flag in flags if not _is_for_linker(flag)]
+
+
+def _host_compiler() -> list[str]:
+    host = find_cxx()
+    return [] if host.arguments else ["-ccbin", str(host.path)]
+
+
+def _clang_targets(targets: Sequence[str]) -> list[str]:
+    real = [target for target in targets if target.startswith("sm_")]
+    return [f"--cuda-gpu-arch={real[-1]}"] if real else []
+
+
+def _pairs(flag: str, directories: Iterable[Path]) -> list[str]:
+    return [part for directory in dict.fromkeys(directories) for part in (flag, str(directory))]
+
+
+def _require_architectures(targets: Sequence[str]) -> None:
+    known = nvcc_architectures()
+    for target in targets:
+        number = re.sub(r"\D", "", target)
+        if known and target not in ALL and f"sm_{number}" not in known:
+            raise UnsupportedArchError(target, str(nvcc_for_torch()), known)

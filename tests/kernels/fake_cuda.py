@@ -1,0 +1,160 @@
+"""A GPU that is not there: fake_cuda.cpp in the place of libcuda, and CPU tensors that say they are on a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from opsmith.runtime.driver import Driver, TorchSide
+from opsmith.toolchain import compile_shared_library
+
+
+class OnGpu(torch.Tensor):
+    """A tensor in host memory that takes itself for a GPU's."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+    index = 0
+
+    def get_device(self) -> int:  # type: ignore[override]
+        return self.index
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return torch.device("cuda", self.index)
+
+
+def on_gpu(tensor: torch.Tensor, index: int = 0) -> Any:
+    there = tensor.as_subclass(OnGpu)
+    there.index = index
+    return there
+
+
+class Launched(NamedTuple):
+    """A launch as the driver was given it; `parameters` are bytes, a piece each."""
+
+    kernel: str
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    shared: int
+    stream: int
+    context: int
+    parameters: list[bytes]
+
+    def values(self, formats: str) -> list[Any]:
+        """The parameters unpacked, a letter of struct's for each."""
+        assert len(formats) == len(self.parameters)
+        return [struct.unpack(f"<{f}", p)[0] for f, p in zip(formats, self.parameters, strict=True)]
+
+
+class FakeTorch(TorchSide):
+    def __init__(self) -> None:
+        self.count = 1
+        self.current = 0
+        self.streams: dict[int, int] = {}
+        self.is_capturing = False
+        self.capabilities: dict[int, tuple[int, int]] = {}
+        self.waited = 0
+
+    def available(self) -> bool:
+        return True
+
+    def device_count(self) -> int:
+        return self.count
+
+    def current_device(self) -> int:
+        return self.current
+
+    def current_stream(self, index: int) -> int:
+        return self.streams.get(index, 0)
+
+    def capturing(self) -> bool:
+        return self.is_capturing
+
+    def capability(self, index: int) -> tuple[int, int]:
+        return self.capabilities.get(index, (9, 0))
+
+    def written(self, index: int) -> Callable[[], object]:
+        def wait() -> None:
+            self.waited += 1
+
+        return wait
+
+    @contextlib.contextmanager
+    def on(self, index: int) -> Iterator[None]:
+        before, self.current = self.current, index
+        try:
+            yield
+        finally:
+            self.current = before
+
+
+@functools.cache
+def _library_path() -> Path:
+    return compile_shared_library("fake_cuda", [Path(__file__).with_suffix(".cpp")], abi="plain")
+
+
+class FakeCuda(Driver):
+    """The fake driver, and what it has seen."""
+
+    def __init__(self) -> None:
+        self.fake = FakeTorch()
+        super().__init__(str(_library_path()), self.fake)
+        for name, arguments, result in (
+            ("fake_reset", [ctypes.c_void_p], None),
+            ("fake_kernel", [ctypes.c_size_t], ctypes.c_char_p),
+            ("fake_shape", [ctypes.c_size_t], ctypes.POINTER(ctypes.c_uint)),
+            ("fake_stream", [ctypes.c_size_t], ctypes.c_uint64),
+            ("fake_context", [ctypes.c_size_t], ctypes.c_uint64),
+            ("fake_bytes", [ctypes.c_size_t], ctypes.c_void_p),
+            ("fake_size", [ctypes.c_size_t, ctypes.c_size_t], ctypes.c_uint),
+            ("fake_variable", [ctypes.c_char_p, ctypes.c_void_p], ctypes.c_void_p),
+        ):
+            function = getattr(self._library, name)
+            function.argtypes, function.restype = arguments, result
+        self._library.fake_reset(0x1000)
+
+    def fail(self, function: str, code: int) -> None:
+        """The next call of a driver's function returns an error."""
+        self._library.fake_fail(function.encode(), code)
+
+    def capture(self, now: bool) -> None:
+        self.fake.is_capturing = now
+        self._library.fake_capturing(now)
+
+    def set_limit(self, attribute: int, value: int) -> None:
+        self._library.fake_attribute(attribute, value)
+
+    def calls(self, function: str) -> int:
+        return int(self._library.fake_calls(function.encode()))
+
+    def variable_bytes(self, name: str) -> bytes | None:
+        size = ctypes.c_size_t()
+        address = self._library.fake_variable(name.encode(), ctypes.byref(size))
+        return None if address is None else ctypes.string_at(address, size.value)
+
+    @property
+    def launches(self) -> list[Launched]:
+        return [self._launched(number) for number in range(self._library.fake_launches())]
+
+    def _launched(self, number: int) -> Launched:
+        library = self._library
+        shape = library.fake_shape(number)
+        sizes = [library.fake_size(number, each) for each in range(library.fake_parameters(number))]
+        data = ctypes.string_at(library.fake_bytes(number), sum(sizes))
+        starts = [sum(sizes[:each]) for each in range(len(sizes))]
+        return Launched(
+            library.fake_kernel(number).decode(),
+            tuple(shape[0:3]),
+            tuple(shape[3:6]),
+            shape[6],
+            library.fake_stream(number),
+            library.fake_context(number),
+            [data[start : start + size] for start, size in zip(starts, sizes, strict=True)],
+        )
