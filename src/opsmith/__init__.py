@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .emulator import emulate
-    from .errors import OpsmithError, OpsmithWarning
+    from .errors import KernelFault, OpsmithError, OpsmithWarning
     from .kernels.cuda_source import cuda_source
     from .kernels.extension import extension
     from .kernels.numba import numba_kernel
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Cost",
+    "KernelFault",
     "Op",
     "OpsmithError",
     "OpsmithWarning",
@@ -40,6 +41,7 @@ __all__ = [
 
 _HOMES = {
     "Cost": "samples",
+    "KernelFault": "errors",
     "Op": "op",
     "OpsmithError": "errors",
     "OpsmithWarning": "errors",

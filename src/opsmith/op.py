@@ -304,12 +304,13 @@ class Op:
                 emulated = [each for given in chosen if (each := given.emulated)]
                 kernels = {(each.direction, each.device): each for each in (*chosen, *emulated)}
                 former = self.emulated.get(name)
-                if former is not None and not (emulated and kernels.keys() >= former.given.keys()):
+                wanted = bool(emulated) or self._generates(name)
+                if former is not None and not (wanted and kernels.keys() >= former.given.keys()):
                     self.emulated.pop(name).close()  # one is emulated no longer
-                if not emulated:
+                if not wanted:
                     continue
                 if name not in self.emulated:
-                    self.emulated[name] = self._made(f"{self.name}__{name}__emulated", name)
+                    self.emulated[name] = self._made(f"{self.name}__{name}__emulated", name, emulated=True)
                 for place, given in kernels.items():
                     if self.emulated[name].given.get(place) is not given:
                         self.emulated[name].set(given)
@@ -506,8 +507,13 @@ class Op:
                     self.variants[name].set(given)
             return self.variants[name]
 
-    def _made(self, operator_name: str, choice: str) -> Variant:
-        """A variant with every written part but the kernels of its choice."""
+    def _generates(self, choice: str) -> bool:
+        """Whether a choice of kernels has CUDA kernels that were made from the reference."""
+        return False
+
+    def _made(self, operator_name: str, choice: str, emulated: bool = False) -> Variant:
+        """A variant with every written part but the kernels of its choice. `emulated`: with the generated CUDA kernels,
+        where there are any, in the place of those for the CPU."""
         variant = self._make_variant(operator_name, generated=choice != REFERENCE)
         for part in self._written:
             part(variant)

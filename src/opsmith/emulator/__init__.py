@@ -14,29 +14,31 @@ from ..op import detour_every_op, registry
 
 
 @contextlib.contextmanager
-def emulate(checks: bool = True, seed: int | None = 0) -> Iterator[None]:
+def emulate(checks: bool = True, seed: int | None = 0, timeout: float = 60.0) -> Iterator[None]:
     """Inside, this thread's ops run their GPU kernels on CPU tensors, backward included; no GPU is needed.
 
     >>> with opsmith.emulate():
     ...     y = my_op(torch.randn(1000))  # by the kernel registered for "cuda"
 
-    That holds for kernels of opsmith.cuda_source and those written in Triton and Numba; an op without one runs as ever
-    on the CPU, and so does torch.ops called directly. The kernel is the one that `using` has picked, else the op's
-    default. A launch of a CudaSource on CPU tensors, `cu.name[grid, block](x)`, is emulated too. A block of a grid
-    takes milliseconds in Triton and Numba: try small tensors.
+    That holds for the kernels of pointwise ops, of opsmith.cuda_source, and those written in Triton and Numba; an op
+    without one runs as ever on the CPU, and so does torch.ops called directly. The kernel is the one that `using` has
+    picked, else the op's default. A launch of a CudaSource on CPU tensors, `cu.name[grid, block](x)`, is emulated too.
+    A block of a grid takes milliseconds in Triton and Numba: try small tensors.
 
     Args:
         checks: each load and store must lie within a tensor of the launch (Numba's simulator checks that in any case);
             in CUDA C++ barriers, shuffles, races, alignment and overflow are watched as well. What is found raises
             (opsmith.KernelFault for CUDA C++). Without, a kernel does what it does.
         seed: the blocks of a grid run in an order drawn from it, since a GPU promises none: a kernel whose result
-            changes with the seed has a race. None for the order of their numbers.
+            changes with the seed has a race. None for the order of their numbers. In CUDA C++ the order of a block's
+            warps and lanes is drawn as well.
+        timeout: seconds after which a launch of CUDA C++ is said to hang, and where its threads wait.
     """
     detour_every_op(1)
     try:
         for op in list(registry.values()):
             op.make_emulated()
-        with emulation.entered(emulation.Settings(checks, seed)):
+        with emulation.entered(emulation.Settings(checks, seed, timeout)):
             yield
     finally:
         detour_every_op(-1)

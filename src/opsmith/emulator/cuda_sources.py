@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..errors import EmulationError
+from ..errors import ConstantError, EmulationError
+from ..kernels.cuda_source import constants as values
 from ..kernels.cuda_source.parameters import Pointer
 from ..kernels.cuda_source.plan import Plan
 from ..kernels.emulation import state
@@ -29,6 +30,7 @@ _MACRO = re.compile(r"^(?:-D|--define-macro=)(.+)$")
 _POINTER = struct.Struct("<Q")
 
 _libraries: dict[tuple[str, str | None, bool], Library] = {}
+_constants: dict[CudaSource, dict[str, bytes]] = {}
 _lock = threading.Lock()
 
 
@@ -36,6 +38,7 @@ def run(chosen: Launch, args: Sequence[Any]) -> None:
     """A launch, checked against the kernel's signature as on a GPU."""
     source, name, settings = chosen.kernel.source, chosen.kernel.name, state.settings
     library = _library(source, name, settings.checks)
+    _put_constants(source, library)
     text = source._current().found.kernels.get(name.partition("<")[0])
     plan = Plan(name, library.types(name), text)
     frame = plan.pack(args, _CPU)
@@ -58,11 +61,28 @@ def run(chosen: Launch, args: Sequence[Any]) -> None:
     launch(name, library, name, (chosen.grid, chosen.block, chosen.shared), addresses, tensors, relocate, settings)
 
 
+def set_constant(source: CudaSource, name: str, value: Any) -> None:
+    """Sets a __constant__ variable for the launches to come."""
+    library = _library(source, None, state.settings.checks)
+    if name not in library.constants:
+        known = ", ".join(library.constants) or "none"
+        raise ConstantError(source.label, name, f"is not in the source; its constants are: {known}")
+    _, variable = library.constant(name)
+    _constants.setdefault(source, {})[name] = values.held(source.label, name, variable, value, None).data
+
+
+def _put_constants(source: CudaSource, library: Library) -> None:
+    for name, data in _constants.get(source, {}).items():
+        address, variable = library.constant(name)
+        if variable.size == len(data):
+            ctypes.memmove(address, data, len(data))
+
+
 def _points(parameter: object) -> bool:
     return isinstance(parameter, Pointer)
 
 
-def _library(source: CudaSource, name: str, checks: bool) -> Library:
+def _library(source: CudaSource, name: str | None, checks: bool) -> Library:
     """The library that has a kernel: all plain ones of the source together, an instance of a template for itself."""
     snapshot = source._current()
     unit = source._unit(name)
@@ -70,9 +90,9 @@ def _library(source: CudaSource, name: str, checks: bool) -> Library:
     with _lock:
         if key not in _libraries:
             plain = [each.name for each in snapshot.found.kernels.values() if each.template is None]
-            _libraries[key] = compile_library(
-                _described(source, snapshot.text), plain if unit is None else [unit], checks
-            )
+            wanted = plain if unit is None else [unit]
+            constants = list(dict.fromkeys(snapshot.found.constants))
+            _libraries[key] = compile_library(_described(source, snapshot.text), wanted, checks, constants)
         return _libraries[key]
 
 

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ..kernels.cuda_source.signature import PRELUDE
 
 MARKER = "13shared_marker"
 
 
-def text(spellings: Mapping[int, str]) -> str:
-    """The C++ for these kernels: opsmith_enter_<number>, opsmith_signature_<number>."""
+def text(spellings: Mapping[int, str], constants: Sequence[str] = ()) -> str:
+    """The C++ for these kernels: opsmith_enter_<number>, opsmith_signature_<number>; and for constants of the source:
+    opsmith_constant_<number>, its address, opsmith_constant_bytes_<number>, opsmith_constant_type_<number>."""
     lines = [_PRELUDE_TEXT]
+    for number, name in enumerate(constants):
+        lines.append(
+            f"OPSMITH_EXPORTED void* opsmith_constant_{number}() {{ return (void*)&{name}; }}\n"
+            f"OPSMITH_EXPORTED unsigned long opsmith_constant_bytes_{number}() {{ return sizeof({name}); }}\n"
+            f"OPSMITH_EXPORTED const char* opsmith_constant_type_{number}() {{\n"
+            f"  return typeid(opsmith_internal::list<opsmith_internal::element<decltype({name})>::type>).name();\n"
+            "}"
+        )
     for number, spelling in spellings.items():
         lines.append(
             f"OPSMITH_EXPORTED void opsmith_enter_{number}(void** arguments) {{\n"

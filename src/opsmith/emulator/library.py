@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import CompileError, UnsupportedFeatureError
-from ..kernels.cuda_source.signature import DeviceType, demangled, described_types
+from ..kernels.cuda_source.signature import DeviceType, Variable, demangled, described_types, template_arguments
 from ..toolchain import cache_key, compile_shared_library, find_cxx, included_files, load_library, obtain
 from ..toolchain.invoke import invoke
 from . import elf, entries
@@ -28,6 +28,7 @@ _FLAGS = ("-std=c++20", "-g", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique",
 # might be misaligned; native/runtime.cpp defines what is called.
 _CHECKED = ("-O1", "-fsanitize=thread", "-fsanitize=signed-integer-overflow,alignment,integer-divide-by-zero")
 _UNCHECKED = ("-O2",)
+_WRAPPED = tuple(f"-Wl,--wrap={name}" for name in ("memcpy", "memmove", "memset"))
 _VARIABLE = re.compile(r"^(?P<label>[^\s:#.][^\s:]*):\n\t\.zero\t(?P<bytes>\d+)$", re.MULTILINE)
 _SECTION = re.compile(r"^\t\.(?:section\t(?P<name>[^,\n]+)|text|data|bss)", re.MULTILINE)
 _REFUSAL = re.compile(r"opsmith's emulator does not run (?P<feature>[^.\n]+)")
@@ -70,6 +71,7 @@ class Library:
 
     path: Path
     spellings: tuple[str, ...]
+    constants: tuple[str, ...]
     dynamic_names: tuple[str, ...]
     handle: ctypes.CDLL = field(init=False)
 
@@ -93,13 +95,15 @@ class Library:
         function.restype = ctypes.c_char_p
         return described_types(demangled(function().decode()))
 
-    def address(self, name: str) -> tuple[int, int]:
-        """(address, bytes) of a variable at file scope."""
-        _, symbols = elf.read(self.path)
-        for each in symbols:
-            if each.kind == elf.OBJECT and _readable(each.name) == name:
-                return self.base + each.value, each.size
-        raise KeyError(name)
+    def constant(self, name: str) -> tuple[int, Variable]:
+        """A __constant__ variable: its address, and what it holds."""
+        number = self.constants.index(name)
+        address, size, kind = (
+            getattr(self.handle, f"opsmith_constant{part}_{number}") for part in ("", "_bytes", "_type")
+        )
+        address.restype, size.restype, kind.restype = ctypes.c_void_p, ctypes.c_ulong, ctypes.c_char_p
+        (element,) = template_arguments(demangled(kind().decode()))
+        return address(), Variable(name, element, size())
 
     def _shared(self, symbols: Sequence[elf.Symbol]) -> list[Region]:
         """Static __shared__ variables, from where the marker lies."""
@@ -140,10 +144,10 @@ def _readable(symbol: str) -> str:
     return demangled(symbol).rpartition("::")[2]
 
 
-def compile_library(source: Source, spellings: Sequence[str], checks: bool) -> Library:
+def compile_library(source: Source, spellings: Sequence[str], checks: bool, constants: Sequence[str] = ()) -> Library:
     """The library of these kernels. Raises CompileError with the author's lines, and UnsupportedFeatureError."""
     body, dynamic_names = translated(source.text, source.label)
-    entered = entries.text(dict(enumerate(spellings)))
+    entered = entries.text(dict(enumerate(spellings)), constants)
     text = f'#line {source.line} "{source.file}"\n{body}\n#line 1 "<opsmith>"\n{entered}'
     include_dirs = [*source.include_dirs, OPSMITH_INCLUDE]
     flags = [*_FLAGS, *(_CHECKED if checks else _UNCHECKED), *(f"-D{macro}" for macro in source.macros)]
@@ -179,12 +183,12 @@ def compile_library(source: Source, spellings: Sequence[str], checks: bool) -> L
         assembly = (workdir / "kernels.s").read_text()
         (workdir / "kernels.s").write_text(_with_red_zones(assembly))
         return invoke(
-            find_cxx(), ["-shared", "-g", "kernels.s", "-o", name, str(runtime_path)],
+            find_cxx(), ["-shared", "-g", "kernels.s", "-o", name, *(_WRAPPED if checks else ()), str(runtime_path)],
             workdir=workdir, output=workdir / name, label=source.label,
         )  # fmt: skip
 
     path = obtain(key, build, label=f"{source.label} for the emulator", filenames=[name]).path(name)
-    return Library(path, tuple(spellings), tuple(dynamic_names))
+    return Library(path, tuple(spellings), tuple(constants), tuple(dynamic_names))
 
 
 def _own_headers() -> list[Path]:

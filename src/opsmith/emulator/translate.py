@@ -16,6 +16,7 @@ _DYNAMIC_SHARED = re.compile(
     r"(?P<type>[^;{}()\[\]=]*?(?:(?:alignas|__align__|__attribute__)\s*\(+[^)]*\)+[^;{}()\[\]=]*?)?)"
     r"\b(?P<name>[A-Za-z_]\w*)\s*\[\s*\]\s*;"
 )
+_DOUBLY_STATIC = re.compile(r"\bstatic\s+__shared__\s|\b__shared__\s+static\s")
 _ALIGNMENT = re.compile(r"(?:alignas|__align__)\s*\([^)]*\)|__attribute__\s*\(\([^)]*\)*\)+")
 _SCOPE = re.compile(r'\b(?:namespace(?:\s+[\w:]+)?|extern\s+"C")\s*\{|[{}]')
 
@@ -33,6 +34,7 @@ _REFUSED = {
 
 def translated(text: str, label: str) -> tuple[str, list[str]]:
     """The text for the C++ compiler, and the names of the dynamic shared memory that it declares at file scope."""
+    text = _DOUBLY_STATIC.sub("__shared__ ", text)
     bare = without_comments(text)
     for pattern, feature in _REFUSED.items():
         if found := re.search(pattern, bare):

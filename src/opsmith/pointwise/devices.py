@@ -25,6 +25,9 @@ class Cpu:
 
     vectorises = False
 
+    def uses(self, tensors: Sequence[torch.Tensor], *, more: bool = False) -> None:
+        pass
+
     def target(self, index: int) -> str:
         return "cpu"
 
@@ -90,6 +93,9 @@ class Cuda:
     """NVRTC and the driver, on torch's current stream."""
 
     vectorises = True
+
+    def uses(self, tensors: Sequence[torch.Tensor], *, more: bool = False) -> None:
+        pass
 
     def target(self, index: int) -> str:
         return architecture(index)

@@ -30,6 +30,9 @@ class Device(Protocol):
 
     vectorises: bool  # whether the kernels' text depends on how many elements are moved at once
 
+    def uses(self, tensors: Sequence[torch.Tensor], *, more: bool = False) -> None:
+        """Told before a launch: all the memory that its words point to."""
+
     def target(self, index: int) -> str:
         """What kernels for a device are compiled for: devices of one target share them."""
 
@@ -122,6 +125,7 @@ def run(
             result.zero_()
         return list(results)
     read = [tensors[operand.slot] for operand in program.reads]
+    device.uses([*(tensor for tensor in read if tensor is not None), *results])
     operands = [_operand(tensor, shape) for tensor in read if tensor is not None]
     written = [_operand(result, shape) for result in results]
     reduced = [result.numel() != count for result in results]
@@ -267,6 +271,7 @@ def _pass(
             addresses.append(partial.data_ptr())
         else:
             addresses.append(0 if mode == "absent" else operand.address)
+    device.uses([partial for _, partial, _, _ in partials], more=True)
     variant = Variant(grouping.path, tuple(modes), len(kept), len(dropped), vector, wide)
     words = addresses + values + numbers
     words += [walk.sizes[d] for d in kept] + [walk.sizes[d] for d in dropped]

@@ -12,7 +12,7 @@ from torch.compiler import is_compiling
 
 from ..errors import InPlaceGradientError, OutGradientError, ReferenceRunsWarning, SharedMemoryError, ToolchainError
 from ..kernels import Kernel
-from ..op import DEFAULT, Op
+from ..op import DEFAULT, REFERENCE, Op
 from ..reference import Out, Plain
 from ..registration import Operator
 from ..tensors import overlap, storage_of
@@ -21,6 +21,7 @@ from . import launch, native
 from .batching import by_broadcasting
 from .compiler import Arguments, Compiler
 from .devices import DEVICES
+from .emulated import Emulated
 from .reference import Elementwise, ElementwiseFunctional, Pulled
 from .source import example, texts
 from .symbolic import Symbolic, SymbolicVjp, has_floats, is_symbolic, with_tensors
@@ -61,6 +62,15 @@ class Pointwise(Op):
 
     def _make_variant(self, name: str, generated: bool = True) -> Variant:
         return PointwiseVariant(name, self._plain, self.autocast, self.compiler, generated)
+
+    def _generates(self, choice: str) -> bool:
+        return choice != REFERENCE
+
+    def _made(self, operator_name: str, choice: str, emulated: bool = False) -> Variant:
+        variant = super()._made(operator_name, choice)
+        if emulated and isinstance(variant, PointwiseVariant):
+            variant.emulate_generated()
+        return variant
 
     def source(
         self, device: str, *args: Any, backward: bool = False, dtype: torch.dtype = torch.float32, **kwargs: Any
@@ -131,17 +141,40 @@ class PointwiseVariant(Variant):
 
     def _generate(self) -> None:
         compiler = self.compiler
+        saves = _saved_names(compiler)
         for device in DEVICES:
-            _set_generated(self.second, compiler, device, compiler.second_arguments, "second")
-            saves = _saved_names(compiler)
-            _set_generated(self.backward, compiler, device, compiler.backward_arguments, "backward", saves)
-            _set_generated(self.differentiable, compiler, device, compiler.forward_arguments, "forward")
-            if self.inplace:
-                _set_generated(self.forward, compiler, device, compiler.forward_arguments, "inplace")
-            elif self.out is not None:
-                _set_generated(self.out, compiler, device, compiler.forward_arguments, "out")
+            for operator, take, role in self._generated_operators():
+                _set_generated(operator, compiler, device, take, role, saves if role == "backward" else None)
         self.differentiable.saves_suffice = True
         self.differentiable.backward_replaced()
+
+    def _generated_operators(self) -> list[tuple[Operator, Callable[[Sequence[Any]], Arguments], str]]:
+        """Each operator that has generated kernels, how it takes its arguments, and its role."""
+        compiler = self.compiler
+        found: list[tuple[Operator, Callable[[Sequence[Any]], Arguments], str]] = [
+            (self.second, compiler.second_arguments, "second"),
+            (self.backward, compiler.backward_arguments, "backward"),
+            (self.differentiable, compiler.forward_arguments, "forward"),
+        ]
+        if self.inplace:
+            found.append((self.forward, compiler.forward_arguments, "inplace"))
+        elif self.out is not None:
+            found.append((self.out, compiler.forward_arguments, "out"))
+        return found
+
+    def emulate_generated(self) -> None:
+        """The CUDA kernels, run by the emulator, in the place of those for the CPU."""
+        saves = _saved_names(self.compiler)
+        for operator, take, role in self._generated_operators():
+            function = _Generated(self.compiler, "cpu", take, role, operator, _emulated())
+            by_class = saves if role == "backward" else None
+            operator.set_kernel(Kernel(DEFAULT, "cpu", function, "strided", saves_by_class=by_class, checked=True))
+        self.differentiable.backward_replaced()
+
+
+@functools.cache
+def _emulated() -> Emulated:
+    return Emulated()
 
 
 def _saved_names(compiler: Compiler) -> dict[str, tuple[str, ...]]:
@@ -182,10 +215,12 @@ class _Generated:
         take: Callable[[Sequence[Any]], Arguments],
         role: str,
         operator: Operator,
+        emulated: Emulated | None = None,
     ) -> None:
         self.compiler = compiler
         self.operator = operator
-        self.device = DEVICES[device]
+        self.emulated = emulated is not None
+        self.device = emulated or DEVICES[device]
         self.device_name = device
         self.take = take
         self.role = role
@@ -219,13 +254,18 @@ class _Generated:
         except launch.ShapesDiffer:
             return NotImplemented
         except ToolchainError as error:
+            if self.emulated:
+                raise
             _reference_runs(self.device_name, error)
             return NotImplemented
         if outs is not None and direct is None:
             for out, result in zip(outs, results, strict=True):
                 out.copy_(result)
             return None
-        native.tell(self.operator, self.role, self.device_name, place.index or 0, self.compiler, prepared, len(tensors))
+        if not self.emulated:
+            native.tell(
+                self.operator, self.role, self.device_name, place.index or 0, self.compiler, prepared, len(tensors)
+            )
         if outs is not None:
             return None
         if self.role in ("backward", "second"):

@@ -24,6 +24,9 @@ class Recorder:
         self.vectorises = self._cuda
         self.texts: dict[str, str] = {}  # by entry name; of a reduction over two passes, each
 
+    def uses(self, tensors: Sequence[torch.Tensor], *, more: bool = False) -> None:
+        pass
+
     def target(self, index: int) -> str:
         return "text"
 

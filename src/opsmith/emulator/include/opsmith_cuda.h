@@ -13,7 +13,7 @@
 #define __host__
 #define __managed__
 #define __forceinline__ inline __attribute__((always_inline))
-#define __noinline__ __attribute__((noinline))
+#define __noinline__  // nothing: libstdc++ itself writes __attribute__((__noinline__))
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __launch_bounds__(...)
 #define __maxnreg__(...)
@@ -23,7 +23,8 @@
 #define __constant__ __attribute__((section("opsmith_constant"), used))
 // A block runs on one thread of the machine, so what is the thread's own is the block's own. `extern __shared__` is
 // rewritten before the compiler sees it.
-#define __shared__ static thread_local
+// constinit: GCC would guard an array of a class with constructors (__half), and the guard is no shared memory.
+#define __shared__ static thread_local constinit
 
 #include "opsmith_cuda_types.h"
 

@@ -39,7 +39,10 @@ __attribute__((noinline, no_sanitize("thread", "undefined"))) Value exchanged(Va
 template <typename Value, typename Function>
 __attribute__((always_inline)) inline Value atomically(Value* address, Function function) {
   opsmith_atomic_access(address, sizeof(Value), 0);
-  return exchanged(address, function);
+  const Value before = exchanged(address, function);
+  // What has been released since then may be what the value tells of: a loop that waits for a flag ends by it.
+  opsmith_atomic_access(address, sizeof(Value), 1);
+  return before;
 }
 
 template <typename Value>
@@ -50,7 +53,7 @@ __attribute__((no_sanitize("undefined"))) inline Value wrapping_sum(Value a, Val
 }  // namespace opsmith::emulator
 
 #define OPSMITH_ATOMIC_AS(name, type, expression)                                                        \
-  inline type name(type* address, type value) {                                                          \
+  __forceinline__ type name(type* address, type value) {                                                          \
     return opsmith::emulator::atomically(address, [value](type old) -> type { return expression; });     \
   }
 #define OPSMITH_ATOMIC(name, type, expression)       \
@@ -84,7 +87,7 @@ OPSMITH_ATOMIC(atomicDec, unsigned, old == 0u || old > value ? value : old - 1u)
 #undef OPSMITH_ATOMIC_INTEGERS
 
 #define OPSMITH_COMPARE_AND_SWAP_AS(name, type)                                                                \
-  inline type name(type* address, type compare, type value) {                                                  \
+  __forceinline__ type name(type* address, type compare, type value) {                                                  \
     return opsmith::emulator::atomically(                                                                      \
         address, [compare, value](type old) -> type { return old == compare ? value : old; });                \
   }

@@ -70,8 +70,8 @@ inline double min(float a, double b) { return fmin(a, b); }
 inline double min(double a, float b) { return fmin(a, b); }
 inline double max(float a, double b) { return fmax(a, b); }
 inline double max(double a, float b) { return fmax(a, b); }
-inline int umin(unsigned a, unsigned b) { return min(a, b); }
-inline int umax(unsigned a, unsigned b) { return max(a, b); }
+inline unsigned umin(unsigned a, unsigned b) { return min(a, b); }
+inline unsigned umax(unsigned a, unsigned b) { return max(a, b); }
 
 // --- Fast forms, and forms with the rounding in their name ------------------------------------------------------------
 
@@ -111,7 +111,8 @@ template <typename Integer, typename Float>
 inline Integer saturated(Float x) {
   constexpr bool is_signed = Integer(-1) < Integer(0);
   constexpr int bits = sizeof(Integer) * CHAR_BIT - is_signed;
-  if (isnan(x)) return 0;
+  // PTX: 0, but from a double or to 64 bits the upper bit alone.
+  if (isnan(x)) return sizeof(Float) == 8 || sizeof(Integer) == 8 ? static_cast<Integer>(1ull << (sizeof(Integer) * CHAR_BIT - 1)) : 0;
   const Float limit = static_cast<Float>(1ull << (bits - 1)) * 2;
   if (x >= limit) return static_cast<Integer>(~(is_signed ? 1ull << bits : 0ull));
   if (is_signed ? x < -limit : x <= -1) return is_signed ? static_cast<Integer>(1ull << bits) : 0;

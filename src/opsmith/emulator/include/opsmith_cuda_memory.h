@@ -3,7 +3,7 @@
 
 #define OPSMITH_LOAD(name)                \
   template <typename Value>               \
-  inline Value name(const Value* from) {  \
+  __forceinline__ Value name(const Value* from) {  \
     return *from;                         \
   }
 OPSMITH_LOAD(__ldg)
@@ -16,7 +16,7 @@ OPSMITH_LOAD(__ldcv)
 
 #define OPSMITH_STORE(name)                       \
   template <typename Value>                       \
-  inline void name(Value* to, const Value value) { \
+  __forceinline__ void name(Value* to, const Value value) { \
     *to = value;                                  \
   }
 OPSMITH_STORE(__stwb)

@@ -3,29 +3,29 @@
 
 #include <string.h>
 
-inline void __syncthreads() { opsmith::emulator::opsmith_barrier(0, 0); }
-inline int __syncthreads_and(int predicate) { return opsmith::emulator::opsmith_barrier(1, predicate); }
-inline int __syncthreads_or(int predicate) { return opsmith::emulator::opsmith_barrier(2, predicate); }
-inline int __syncthreads_count(int predicate) { return opsmith::emulator::opsmith_barrier(3, predicate); }
-inline void __syncwarp(unsigned mask = 0xffffffffu) { opsmith::emulator::opsmith_sync_warp(mask); }
-inline void __threadfence_block() { opsmith::emulator::opsmith_fence(0); }
-inline void __threadfence() { opsmith::emulator::opsmith_fence(1); }
-inline void __threadfence_system() { opsmith::emulator::opsmith_fence(2); }
-inline void __nanosleep(unsigned) { opsmith::emulator::opsmith_yield(); }
-inline long long clock64() { return static_cast<long long>(opsmith::emulator::opsmith_clock()); }
-inline clock_t clock() { return static_cast<clock_t>(opsmith::emulator::opsmith_clock()); }
-inline void __trap() { opsmith::emulator::opsmith_assertion_failed("__trap()", __FILE__, __LINE__); }
-inline void __brkpt() {}
+__forceinline__ void __syncthreads() { opsmith::emulator::opsmith_barrier(0, 0); }
+__forceinline__ int __syncthreads_and(int predicate) { return opsmith::emulator::opsmith_barrier(1, predicate); }
+__forceinline__ int __syncthreads_or(int predicate) { return opsmith::emulator::opsmith_barrier(2, predicate); }
+__forceinline__ int __syncthreads_count(int predicate) { return opsmith::emulator::opsmith_barrier(3, predicate); }
+__forceinline__ void __syncwarp(unsigned mask = 0xffffffffu) { opsmith::emulator::opsmith_sync_warp(mask); }
+__forceinline__ void __threadfence_block() { opsmith::emulator::opsmith_fence(0); }
+__forceinline__ void __threadfence() { opsmith::emulator::opsmith_fence(1); }
+__forceinline__ void __threadfence_system() { opsmith::emulator::opsmith_fence(2); }
+__forceinline__ void __nanosleep(unsigned) { opsmith::emulator::opsmith_yield(); }
+__forceinline__ long long clock64() { return static_cast<long long>(opsmith::emulator::opsmith_clock()); }
+__forceinline__ clock_t clock() { return static_cast<clock_t>(opsmith::emulator::opsmith_clock()); }
+__forceinline__ void __trap() { opsmith::emulator::opsmith_assertion_failed("__trap()", __FILE__, __LINE__); }
+__forceinline__ void __brkpt() {}
 
 namespace opsmith::emulator {
 
-inline unsigned lane() {
+__forceinline__ unsigned lane() {
   const Dim thread = opsmith_thread_index(), size = opsmith_block_size();
   return (thread.x + size.x * (thread.y + size.y * thread.z)) % 32;
 }
 
 template <typename Value>
-inline Value shuffled(unsigned mask, Value value, int source) {
+__forceinline__ Value shuffled(unsigned mask, Value value, int source) {
   static_assert(sizeof(Value) <= 16, "a shuffle moves at most 16 bytes");
   opsmith_shuffle(mask, &value, sizeof(Value), source & 31, 1);
   return value;
@@ -35,53 +35,53 @@ struct Everybody {
   uint64_t values[32] = {};
   unsigned mask;
 
-  Everybody(unsigned mask, uint64_t own, int kind) : mask(mask) { opsmith_gather(mask, own, values, kind); }
+  __forceinline__ Everybody(unsigned mask, uint64_t own, int kind) : mask(mask) { opsmith_gather(mask, own, values, kind); }
   bool has(int lane) const { return mask >> lane & 1; }
 };
 
 }  // namespace opsmith::emulator
 
 template <typename Value>
-inline Value __shfl_sync(unsigned mask, Value value, int source, int width = 32) {
+__forceinline__ Value __shfl_sync(unsigned mask, Value value, int source, int width = 32) {
   const int lane = opsmith::emulator::lane();
   return opsmith::emulator::shuffled(mask, value, (lane & ~(width - 1)) + (source & (width - 1)));
 }
 
 template <typename Value>
-inline Value __shfl_up_sync(unsigned mask, Value value, unsigned delta, int width = 32) {
+__forceinline__ Value __shfl_up_sync(unsigned mask, Value value, unsigned delta, int width = 32) {
   const int lane = opsmith::emulator::lane(), source = lane - static_cast<int>(delta);
   return opsmith::emulator::shuffled(mask, value, source < (lane & ~(width - 1)) ? lane : source);
 }
 
 template <typename Value>
-inline Value __shfl_down_sync(unsigned mask, Value value, unsigned delta, int width = 32) {
+__forceinline__ Value __shfl_down_sync(unsigned mask, Value value, unsigned delta, int width = 32) {
   const int lane = opsmith::emulator::lane(), source = lane + static_cast<int>(delta);
   return opsmith::emulator::shuffled(mask, value, source > (lane | (width - 1)) ? lane : source);
 }
 
 template <typename Value>
-inline Value __shfl_xor_sync(unsigned mask, Value value, int lanes, int width = 32) {
+__forceinline__ Value __shfl_xor_sync(unsigned mask, Value value, int lanes, int width = 32) {
   const int lane = opsmith::emulator::lane(), source = lane ^ lanes;
   return opsmith::emulator::shuffled(mask, value, source > (lane | (width - 1)) ? lane : source);
 }
 
-inline unsigned __activemask() { return opsmith::emulator::opsmith_active_mask(); }
+__forceinline__ unsigned __activemask() { return opsmith::emulator::opsmith_active_mask(); }
 
-inline unsigned __ballot_sync(unsigned mask, int predicate) {
+__forceinline__ unsigned __ballot_sync(unsigned mask, int predicate) {
   const opsmith::emulator::Everybody all(mask, predicate != 0, 2);
   unsigned ballot = 0;
   for (int lane = 0; lane < 32; ++lane) ballot |= static_cast<unsigned>(all.has(lane) && all.values[lane] != 0) << lane;
   return ballot;
 }
-inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
-inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) == mask; }
-inline int __uni_sync(unsigned mask, int predicate) {
+__forceinline__ int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
+__forceinline__ int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) == mask; }
+__forceinline__ int __uni_sync(unsigned mask, int predicate) {
   const unsigned ballot = __ballot_sync(mask, predicate);
   return ballot == 0 || ballot == mask;
 }
 
 template <typename Value>
-inline unsigned __match_any_sync(unsigned mask, Value value) {
+__forceinline__ unsigned __match_any_sync(unsigned mask, Value value) {
   uint64_t bits = 0;
   memcpy(&bits, &value, sizeof(Value));
   const opsmith::emulator::Everybody all(mask, bits, 3);
@@ -91,7 +91,7 @@ inline unsigned __match_any_sync(unsigned mask, Value value) {
 }
 
 template <typename Value>
-inline unsigned __match_all_sync(unsigned mask, Value value, int* all_same) {
+__forceinline__ unsigned __match_all_sync(unsigned mask, Value value, int* all_same) {
   const bool same = __match_any_sync(mask, value) == mask;
   // Every lane must come to the same answer: those that differ know of themselves only.
   *all_same = same;
@@ -101,7 +101,7 @@ inline unsigned __match_all_sync(unsigned mask, Value value, int* all_same) {
 namespace opsmith::emulator {
 
 template <typename Value, typename Function>
-inline Value reduced(unsigned mask, Value value, Function function) {
+__forceinline__ Value reduced(unsigned mask, Value value, Function function) {
   uint64_t bits = 0;
   memcpy(&bits, &value, sizeof(Value));
   const Everybody all(mask, bits, 4);
@@ -120,7 +120,7 @@ inline Value reduced(unsigned mask, Value value, Function function) {
 }  // namespace opsmith::emulator
 
 #define OPSMITH_REDUCE(name, type, expression)                                                             \
-  inline type __reduce_##name##_sync(unsigned mask, type value) {                                          \
+  __forceinline__ type __reduce_##name##_sync(unsigned mask, type value) {                                          \
     return opsmith::emulator::reduced(mask, value, [](type a, type b) -> type { return expression; });     \
   }
 OPSMITH_REDUCE(add, unsigned, a + b)

@@ -13,7 +13,7 @@ namespace opsmith::emulator {
 
 constexpr int kLanes = 32;
 
-enum class State : uint8_t { unstarted, ready, at_barrier, in_warp, done };
+enum class State : uint8_t { unstarted, ready, at_barrier, in_warp, converging, done };
 
 // What a thread gives to, and gets from, an operation of its warp.
 struct Exchange {
@@ -36,7 +36,8 @@ struct Thread {
   State state;
   bool fenced;  // has it fenced since it last wrote?
   uint32_t number;
-  int result;      // of a barrier
+  int result;      // of a barrier; the mask of a convergence
+  uint32_t passes;  // of the scheduler, while converging
   uint32_t clock;  // synchronisations of its warp so far
   Dim index;
   uintptr_t pc;  // where it waits
@@ -149,14 +150,14 @@ class Worker {
 
   void synchronise_warp(uint32_t mask, uintptr_t pc) { meet(mask, sync_warp, pc); }
 
-  // The lanes of the warp that are at no other place: for want of anything better, those that have not ended.
-  uint32_t active_mask() const {
-    uint32_t mask = 0;
-    const uint32_t first = self_->number / kLanes * kLanes;
-    for (uint32_t lane = 0; lane < kLanes && first + lane < count_; ++lane) {
-      if (threads_[first + lane].state != State::done) mask |= 1u << lane;
-    }
-    return mask;
+  // The lanes that come to this place together: a lane waits until no other of its warp can go on, and those that have
+  // come by then are together. On a GPU that depends on the compiler and the hardware; this is the most there can be.
+  uint32_t active_mask(uintptr_t pc) {
+    self_->pc = pc;
+    self_->passes = 0;
+    self_->state = State::converging;
+    give_way();
+    return static_cast<uint32_t>(self_->result);
   }
 
   void yield() {
@@ -177,7 +178,9 @@ class Worker {
       shared_access(address, bytes, is_write, is_atomic, pc, dynamic_shadow_, dynamic_written_, dynamic_begin_);
       return;
     }
-    if (address - static_begin_ < static_end_ - static_begin_) {
+    // What lies behind the last variable may be a tensor: thread-local storage is allocated like any memory.
+    if (address - static_begin_ < static_end_ - static_begin_ &&
+        (address < static_end_ - kBehindStatic || shared_.memory.find(address) < 0)) {
       static_access(address, bytes, is_write, is_atomic, pc);
       return;
     }
@@ -272,7 +275,7 @@ class Worker {
   }
 
  private:
-  static constexpr uintptr_t kRedZone = 4096;
+  static constexpr uintptr_t kRedZone = 4096, kBehindStatic = 256;
 
   // A fiber's life: the thread it was made for, then as many more as have not started.
   static void enter() {
@@ -317,7 +320,7 @@ class Worker {
     }
     free_.clear();
     for (uint32_t i = count_; i-- > 0;) {
-      threads_[i] = Thread{State::unstarted, false, i, 0, 1, {}, 0, nullptr};
+      threads_[i] = Thread{State::unstarted, false, i, 0, 0, 1, {}, 0, nullptr};
       free_.push_back(&fibers_[i]);
     }
     while (done_ < count_) {
@@ -331,6 +334,11 @@ class Worker {
           free_.pop_back();
           thread.fiber->context.prepare(thread.fiber->low, thread.fiber->low + Stacks::kBytes, &Worker::enter);
           start(thread);
+        } else if (thread.state == State::converging) {
+          if (!converge(thread)) {
+            progress = true;
+            continue;
+          }
         } else if (thread.state != State::ready) {
           continue;
         }
@@ -345,6 +353,27 @@ class Worker {
         return;
       }
     }
+  }
+
+  // Lets the thread go on with those of its warp that wait at the same place, unless another lane may yet come. One that
+  // spins until they have gone on must not be waited for without end.
+  bool converge(Thread& thread) {
+    static constexpr uint32_t kMostPasses = 64;
+    const uint32_t first = thread.number / kLanes * kLanes, end = std::min(first + kLanes, count_);
+    uint32_t mask = 0;
+    bool more = false;
+    for (uint32_t i = first; i < end; ++i) {
+      const Thread& other = threads_[i];
+      if (other.state == State::converging && other.pc == thread.pc) mask |= 1u << (i - first);
+      more = more || other.state == State::ready || other.state == State::unstarted;
+    }
+    if (more && ++thread.passes < kMostPasses) return false;
+    for (uint32_t i = first; i < end; ++i) {
+      if (!(mask >> (i - first) & 1)) continue;
+      threads_[i].result = static_cast<int>(mask);
+      threads_[i].state = State::ready;
+    }
+    return true;
   }
 
   // Another order of warps, and of lanes within them, for each block and seed.
@@ -367,6 +396,7 @@ class Worker {
     self_->state = State::done;
     ++done_;
     if (done_ == count_ && !suspects_.empty()) fail_uninitialised();
+    complete_without(self_->number);
     if (at_barrier_ > 0) {
       if (launch_.checks) fail_partial_barrier();
       if (at_barrier_ == count_ - done_) complete_barrier(2);
@@ -395,43 +425,67 @@ class Worker {
     exchange().operation = operation;
     self.pc = pc;
     if (!(mask >> lane & 1)) fail_lanes("the mask does not name the calling lane itself", mask, lane, pc);
-    uint32_t here = 1u << lane;
-    for (uint32_t other = 0; other < kLanes && first + other < count_; ++other) {
-      const Thread& thread = threads_[first + other];
-      const Exchange& its = exchanges_[first + other];
-      if (other != lane && thread.state == State::in_warp && its.mask == mask && its.operation == operation) {
-        here |= 1u << other;
+    self.state = State::in_warp;
+    if (!complete(first, mask, operation)) give_way();
+  }
+
+  // The lanes of a mask that are to come: those that the block has and, but for shuffles, that have not returned. A lane
+  // that returns without a shuffle that names it is at fault; it may leave a barrier or a vote to the others.
+  uint32_t awaited(uint32_t first, uint32_t mask, int operation) const {
+    for (uint32_t lane = 0; lane < kLanes; ++lane) {
+      const bool exists = first + lane < count_;
+      if (!exists || (operation != shuffle && threads_[first + lane].state == State::done)) mask &= ~(1u << lane);
+    }
+    return mask;
+  }
+
+  // Carries an operation out if all have come to it, and lets them go on.
+  bool complete(uint32_t first, uint32_t mask, int operation) {
+    const uint32_t taking_part = awaited(first, mask, operation);
+    for (uint32_t lane = 0; lane < kLanes; ++lane) {
+      if (!(taking_part >> lane & 1)) continue;
+      const Exchange& its = exchanges_[first + lane];
+      if (threads_[first + lane].state != State::in_warp || its.mask != mask || its.operation != operation) return false;
+    }
+    for (uint32_t lane = 0; lane < kLanes; ++lane) {
+      if (taking_part >> lane & 1) receive(first, lane, taking_part, operation);
+    }
+    if (operation == sync_warp && launch_.checks) order_lanes(first, taking_part);
+    for (uint32_t lane = 0; lane < kLanes; ++lane) {
+      if (taking_part >> lane & 1) threads_[first + lane].state = State::ready;
+    }
+    return true;
+  }
+
+  void receive(uint32_t first, uint32_t lane, uint32_t taking_part, int operation) {
+    Exchange& its = exchanges_[first + lane];
+    if (operation == shuffle) {
+      const uint32_t source = its.source;
+      const bool there = taking_part >> source & 1;
+      if (launch_.checks && !there) {
+        Thread& running = *self_;
+        self_ = &threads_[first + lane];
+        const bool named = its.mask >> source & 1;
+        char words[96];
+        std::snprintf(words, sizeof(words), "it reads from lane %u, which %s", source,
+                      named ? "the block does not have" : "the mask does not name");
+        fail_from(running, words, its.mask, source, self_->pc);
+      }
+      std::memcpy(its.received, there ? exchanges_[first + source].value : its.value, its.bytes);
+    } else if (operation != sync_warp) {
+      for (uint32_t giver = 0; giver < kLanes; ++giver) {
+        if (taking_part >> giver & 1) std::memcpy(&its.gathered[giver], exchanges_[first + giver].value, sizeof(uint64_t));
       }
     }
-    if ((here & mask) != mask) {
-      self.state = State::in_warp;
-      give_way();
-      return;
-    }
-    for (uint32_t other = 0; other < kLanes; ++other) {
-      if (!(mask >> other & 1)) continue;
-      Thread& thread = threads_[first + other];
-      Exchange& its = exchanges_[first + other];
-      if (operation == shuffle) {
-        const int source = its.source;
-        if (launch_.checks && !(mask >> source & 1)) {
-          self_ = &thread;
-          char words[96];
-          std::snprintf(words, sizeof(words), "it reads from lane %d, which the mask does not name", source);
-          fail_from(self, words, mask, source, thread.pc);
-        }
-        const bool there = first + source < count_ && (mask >> source & 1);
-        std::memcpy(its.received, there ? exchanges_[first + source].value : its.value, its.bytes);
-      } else if (operation != sync_warp) {
-        for (uint32_t giver = 0; giver < kLanes; ++giver) {
-          if (mask >> giver & 1) std::memcpy(&its.gathered[giver], exchanges_[first + giver].value, sizeof(uint64_t));
-        }
-      }
-    }
-    if (operation == sync_warp && launch_.checks) order_lanes(first, mask);
-    for (uint32_t other = 0; other < kLanes; ++other) {
-      if ((mask >> other & 1) && threads_[first + other].state == State::in_warp) {
-        threads_[first + other].state = State::ready;
+  }
+
+  // A thread has returned: those that waited for it may have all they need.
+  void complete_without(uint32_t number) {
+    const uint32_t first = number / kLanes * kLanes;
+    for (uint32_t lane = 0; lane < kLanes && first + lane < count_; ++lane) {
+      const Exchange& its = exchanges_[first + lane];
+      if (threads_[first + lane].state == State::in_warp && its.operation != shuffle) {
+        complete(first, its.mask, its.operation);
       }
     }
   }
@@ -568,7 +622,7 @@ class Worker {
       static_begin_ = std::min(static_begin_, static_base_ + launch_.shared_variables[i].begin);
       static_end_ = std::max(static_end_, static_base_ + launch_.shared_variables[i].end);
     }
-    static_end_ += 256;  // one past the last variable is nobody's, and likely to be met
+    static_end_ += kBehindStatic;  // one past the last variable is nobody's, and likely to be met
     static_shadow_ = Shadow(static_begin_, static_end_);
     static_written_.assign(static_end_ - static_begin_, 0);
   }

@@ -156,7 +156,7 @@ OPSMITH_EXPORTED void opsmith_gather(uint32_t mask, uint64_t own, uint64_t* all,
   Worker::current->gather_values(mask, own, all, kind, OPSMITH_CALLER);
 }
 OPSMITH_EXPORTED void opsmith_sync_warp(uint32_t mask) { Worker::current->synchronise_warp(mask, OPSMITH_CALLER); }
-OPSMITH_EXPORTED uint32_t opsmith_active_mask() { return Worker::current->active_mask(); }
+OPSMITH_EXPORTED uint32_t opsmith_active_mask() { return Worker::current->active_mask(OPSMITH_CALLER); }
 OPSMITH_EXPORTED void opsmith_atomic_access(void* address, uint32_t bytes, int kind) {
   Worker::current->atomic_access(reinterpret_cast<uintptr_t>(address), bytes, kind == 1, OPSMITH_CALLER);
 }
@@ -207,6 +207,26 @@ OPSMITH_EXPORTED void __tsan_read_range(void* address, size_t bytes) {
 OPSMITH_EXPORTED void __tsan_write_range(void* address, size_t bytes) {
   touched(address, static_cast<uint32_t>(bytes), true, OPSMITH_CALLER);
 }
+// Copies of a size known only at run time are calls of the C library, for which the linker puts these.
+OPSMITH_EXPORTED void* __wrap_memcpy(void* to, const void* from, size_t bytes) {
+  if (bytes > 0) {
+    touched(const_cast<void*>(from), static_cast<uint32_t>(bytes), false, OPSMITH_CALLER);
+    touched(to, static_cast<uint32_t>(bytes), true, OPSMITH_CALLER);
+  }
+  return std::memcpy(to, from, bytes);
+}
+OPSMITH_EXPORTED void* __wrap_memmove(void* to, const void* from, size_t bytes) {
+  if (bytes > 0) {
+    touched(const_cast<void*>(from), static_cast<uint32_t>(bytes), false, OPSMITH_CALLER);
+    touched(to, static_cast<uint32_t>(bytes), true, OPSMITH_CALLER);
+  }
+  return std::memmove(to, from, bytes);
+}
+OPSMITH_EXPORTED void* __wrap_memset(void* to, int value, size_t bytes) {
+  if (bytes > 0) touched(to, static_cast<uint32_t>(bytes), true, OPSMITH_CALLER);
+  return std::memset(to, value, bytes);
+}
+
 OPSMITH_EXPORTED void __tsan_vptr_update(void**, void*) {}
 OPSMITH_EXPORTED void __tsan_vptr_read(void**) {}
 OPSMITH_EXPORTED void __tsan_func_entry(void*) {}

@@ -53,8 +53,9 @@ class Constants:
         return {**self._everywhere, **{name: held for (name, at), held in self._there.items() if at == index}}
 
 
-def held(where: str, name: str, variable: Variable, value: Any, driver: Driver) -> Held:
-    """A value for a constant, if it is of the constant's type and size. Raises ConstantError."""
+def held(where: str, name: str, variable: Variable, value: Any, driver: Driver | None) -> Held:
+    """A value for a constant, if it is of the constant's type and size. Raises ConstantError. Without a driver it comes
+    from the host."""
     element = unqualified(variable.element)
     if element != variable.element:
         raise ConstantError(where, name, f"is declared const ({variable.element}), and so cannot be set")
@@ -63,7 +64,9 @@ def held(where: str, name: str, variable: Variable, value: Any, driver: Driver) 
     return Held(variable.size, _from_host(where, name, element, variable, value))
 
 
-def _from_tensor(where: str, name: str, element: str, variable: Variable, value: torch.Tensor, driver: Driver) -> Held:
+def _from_tensor(
+    where: str, name: str, element: str, variable: Variable, value: torch.Tensor, driver: Driver | None
+) -> Held:
     dtypes = element_dtypes(element) or (torch.uint8,)
     if value.dtype not in dtypes:
         raise ConstantError(
@@ -80,7 +83,7 @@ def _from_tensor(where: str, name: str, element: str, variable: Variable, value:
             f"{short(value.dtype)}, and was given {value.numel()}",
         )
     kept = value.detach().clone(memory_format=torch.contiguous_format)
-    if value.get_device() >= 0:
+    if value.get_device() >= 0 and driver is not None:
         return Held(variable.size, tensor=kept, waits=driver.torch.written(value.get_device()))
     return Held(variable.size, bytes(kept.reshape(-1).view(torch.uint8).tolist()))
 

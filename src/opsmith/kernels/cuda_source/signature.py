@@ -59,22 +59,22 @@ def variable_expressions(name: str) -> tuple[str, str]:
 
 def parameter_types(spelling: str, names: Mapping[str, str]) -> list[DeviceType]:
     """A kernel's parameters, from the symbols of a compiled module."""
-    return described_types(_arguments(demangled(names[kernel_expressions(spelling)[1]]))[0])
+    return described_types(template_arguments(demangled(names[kernel_expressions(spelling)[1]]))[0])
 
 
 def described_types(described: str) -> list[DeviceType]:
     """The types that an instance of PRELUDE's `described` names."""
-    types, sizes = map(_arguments, _arguments(described))
+    types, sizes = map(template_arguments, template_arguments(described))
     return [DeviceType(name, _number(size)) for name, size in zip(types, sizes, strict=True)]
 
 
 def variable(name: str, names: Mapping[str, str]) -> Variable:
     symbol, description = (names[expression] for expression in variable_expressions(name))
-    element, size = _arguments(demangled(description))
+    element, size = template_arguments(demangled(description))
     return Variable(symbol, element, _number(size))
 
 
-def _arguments(template: str) -> list[str]:
+def template_arguments(template: str) -> list[str]:
     """['float*', 'int'] of 'list<float*, int>'."""
     inside = template[template.index("<") + 1 : template.rindex(">")].strip()
     parts, depth, first = [], 0, 0

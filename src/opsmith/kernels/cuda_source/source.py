@@ -22,6 +22,7 @@ from ...errors import (
     TemplateArgumentsError,
 )
 from ...runtime.driver import available, driver
+from .. import emulation
 from . import constants as values
 from .attributes import Attributes
 from .build import Build, Settings, build, listing
@@ -126,6 +127,11 @@ class CudaSource:
         or bytes. What comes from the host is set on every device, a CUDA tensor on its own. Kernels compiled later find
         it too.
         """
+        if emulation.state.active:
+            from ...emulator import cuda_sources
+
+            cuda_sources.set_constant(self, name, value)
+            return
         if not available():
             raise NoGpuError(
                 f"The __constant__ {name!r} of {self.label} cannot be set",

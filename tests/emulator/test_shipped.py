@@ -1,0 +1,54 @@
+"""Every CUDA kernel that opsmith ships, generated and hand-written, runs on the CPU with all checks on, and gives the
+reference's numbers. Ops and their kernels are found: a new one is tested with no line here."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import opsmith
+from opsmith.checks import compare
+from opsmith.op import DEFAULT
+
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+LARGE = 1 << 18
+MOST = 8
+"""Samples of an op whose kernels are compiled for each shape; ops of elements share one for many."""
+
+
+def choices() -> list[tuple[str, str]]:
+    """(op, kernel) of each CUDA kernel that is emulated by opsmith itself."""
+    found = []
+    for name in opsmith.ops.names():
+        kernels = getattr(opsmith.ops, name).kernels.get("cuda", {})
+        found += [(name, kernel.name) for kernel in kernels.values() if kernel.language == "CUDA C++"]
+    return found
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
+@pytest.mark.parametrize(("name", "kernel"), choices())
+def test_it_gives_the_references_numbers_and_does_nothing_wrong(name: str, kernel: str, dtype: torch.dtype) -> None:
+    op = getattr(opsmith.ops, name)
+    samples = [
+        sample
+        for sample in op.samples_for("cpu", dtype)
+        if all(value.numel() < LARGE for value in sample.args if isinstance(value, torch.Tensor))
+    ]
+    chosen = samples[:MOST] if dtype is torch.float32 else samples[:1]
+    with opsmith.emulate(seed=1), op.using(kernel):
+        assert op.variant_in_use() is op.emulated[kernel]
+        compared = [each for sample in chosen for each in compare(op, sample)]
+    assert [f"{each.what}: {each.message}" for each in compared if not each] == []
+    assert any("gradient" in each.what for each in compared)
+
+
+def test_there_are_generated_and_hand_written_ones() -> None:
+    found = choices()
+    assert {("mish", DEFAULT), ("convrnn", DEFAULT), ("polynomial", "cuda_string")} <= set(found)
+    assert len(found) >= 14
+
+
+def test_second_gradients_are_emulated_too() -> None:
+    x = torch.randn(40, dtype=torch.float64, requires_grad=True)
+    with opsmith.emulate():
+        assert torch.autograd.gradgradcheck(opsmith.ops.mish, (x,))
