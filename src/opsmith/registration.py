@@ -76,7 +76,10 @@ class Operator:
             return execution.execute(self, bind(args, kwargs))
 
         def fake(*args: Any, **kwargs: Any) -> Any:
-            return self.fake(*bind(args, kwargs))
+            values = bind(args, kwargs)
+            if self.written_fake is not None:  # which may not look at every tensor
+                execution.check_one_device(self.name, self.signature.arguments, values)
+            return self.fake(*values)
 
         def batched(*args: Any, **kwargs: Any) -> Any:
             return batching.kernel(self, bind(args, kwargs))

@@ -53,7 +53,8 @@ __global__ void elements(float* a, double* b, __half* c, __nv_bfloat16* d, int8_
                          const float* const o, volatile float* p, char* q) {}
 __global__ void pairs(float2* a, double2* b, cuda::std::complex<float>* c, float4* d, __half2* e) {}
 __global__ void others(void* a, const void* b, Params* c, float** d, const int (*e)[4]) {}
-__global__ void strided(const float* x, int64_t row, int64_t column) {}
+__global__ void strided(const float* x, int64_t row_stride, int64_t column_stride) {}
+__global__ void sized(const float* x, int64_t rows, int64_t columns) {}
 __global__ void with_shared(float* x) { extern __shared__ float s[]; __shared__ float fixed_size[256];
   s[threadIdx.x] = x[0]; fixed_size[threadIdx.x] = s[0]; __syncthreads(); x[0] = fixed_size[1] + table[number]
   + corners[0].x + settings.n + float(ns::halves[0]); }
@@ -434,6 +435,8 @@ def test_a_strided_tensor_is_refused_unless_its_strides_are_passed(cu: Any, gpu:
     with pytest.raises(errors.KernelValueError, match=r"pass them \(x.stride\(1\)\)"):
         cu.strided[1, 1](wide, 10, 1)
     cu.strided[1, 1](wide, 10, 2)
+    with pytest.raises(errors.KernelValueError, match="not contiguous"):  # its sizes are its strides, by chance
+        cu.sized[1, 1](on_gpu(torch.zeros(2, 3).t()), 3, 2)
     cu.strided[1, 1](wide, 2, 10)
     assert len(gpu.launches) == 2
     transposed = on_gpu(torch.zeros(6, 10).t())

@@ -292,3 +292,44 @@ def test_a_contiguous_kernel_of_a_pointwise_op_keeps_its_layout(
     for _ in range(2):
         assert op(x).stride() == expected == (1, 4)
         torch.testing.assert_close(op(x), x * x)
+
+
+MISTYPED = """
+#include <opsmith/kernel.h>
+#include <optional>
+#include <string>
+using opsmith::Tensor;
+namespace {
+Tensor right(Tensor x, double scale) { return opsmith::empty_like(x); }
+Tensor by_reference(const Tensor& x, const double& scale) { return opsmith::empty_like(x); }
+Tensor whole(Tensor x, int64_t scale) { return opsmith::empty_like(x); }
+Tensor swapped(double scale, Tensor x) { return opsmith::empty_like(x); }
+Tensor optional(std::optional<Tensor> x, double scale) { return opsmith::empty_like(*x); }
+Tensor text(Tensor x, std::string scale) { return opsmith::empty_like(x); }
+int64_t number(Tensor x, double scale) { return 1; }
+}
+OPSMITH_EXPORT(export_right, right)
+OPSMITH_EXPORT(export_by_reference, by_reference)
+OPSMITH_EXPORT(export_whole, whole)
+OPSMITH_EXPORT(export_swapped, swapped)
+OPSMITH_EXPORT(export_optional, optional)
+OPSMITH_EXPORT(export_text, text)
+OPSMITH_EXPORT(export_number, number)
+"""
+
+
+def test_a_function_of_other_types_than_the_op_is_refused_before_it_is_called(fresh: Fresh, tmp_path: Path) -> None:
+    """torch would hand a float's bits over as an integer, or a number as a tensor, and crash."""
+    path = tmp_path / "mistyped.cpp"
+    path.write_text(MISTYPED)
+    ext = opsmith.extension("mistyped", path)
+
+    @opsmith.op(fresh("scaled"))
+    def scaled(x: Tensor, scale: float) -> Tensor:
+        return x * scale
+
+    for name in ("whole", "swapped", "optional", "text", "number"):
+        with pytest.raises(errors.RegistrationError, match=r"the op calls \(Tensor, float\) -> Tensor"):
+            scaled.register_kernel("cpu", getattr(ext, f"export_{name}"))
+    scaled.register_kernel("cpu", ext.export_right)
+    scaled.register_kernel("cpu", ext.export_by_reference)

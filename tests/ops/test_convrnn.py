@@ -84,8 +84,11 @@ def test_what_is_not_finite_spreads_no_further_than_the_taps_reach(
     x[0, 1, 10] = value
     x[1, 0, 0] = value
     x[1, 0, units - 1] = value
-    expected = convrnn.reference(x, kernel, hidden, activation)
-    torch.testing.assert_close(convrnn(x, kernel, hidden, activation), expected, equal_nan=True)
+    leaves = [tensor.requires_grad_() for tensor in (x, kernel, hidden)]
+    found, expected = (function(*leaves, activation) for function in (convrnn, convrnn.reference))
+    torch.testing.assert_close(found, expected, equal_nan=True)
+    mine, theirs = (torch.autograd.grad(result[..., 20:].sum(), leaves) for result in (found, expected))
+    torch.testing.assert_close(mine, theirs, equal_nan=True, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -41,12 +41,14 @@ def run(chosen: Launch, args: Sequence[Any]) -> None:
     _put_constants(source, library)
     text = source._current().found.kernels.get(name.partition("<")[0])
     plan = Plan(name, library.types(name), text)
+    for value in args:
+        if isinstance(value, torch.Tensor) and value.device.type != "cpu":
+            raise EmulationError(name, f"it was given a tensor on {value.device}, and runs on those of the CPU")
+        if isinstance(value, ctypes.c_void_p) and value.value and settings.checks:
+            raise EmulationError(name, "an address given as ctypes.c_void_p has no extent to check: give the tensor")
     frame = plan.pack(args, _CPU)
     buffer, addresses = frame[0], frame[1]
     pointers = [(each, offset) for each, offset in zip(plan.parameters, plan.offsets, strict=True) if _points(each)]
-    for value in args:
-        if isinstance(value, ctypes.c_void_p) and value.value and settings.checks:
-            raise EmulationError(name, "an address given as ctypes.c_void_p has no extent to check: give the tensor")
 
     def relocate(moved: Callable[[int], int]) -> None:
         for _, offset in pointers:

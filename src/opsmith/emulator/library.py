@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import CompileError, UnsupportedFeatureError
-from ..kernels.cuda_source.signature import DeviceType, Variable, demangled, described_types, template_arguments
+from ..kernels.cuda_source.signature import DeviceType, Variable, described_types, template_arguments
 from ..toolchain import cache_key, compile_shared_library, find_cxx, included_files, load_library, obtain
+from ..toolchain.demangle import demangled
 from ..toolchain.invoke import invoke
 from . import elf, entries
 from .structures import CONSTANT, DEVICE, IGNORED, SHARED, Region

@@ -18,6 +18,8 @@ import torch
 
 from ..errors import OpsmithError, RegistrationError, UnknownFunctionError
 from ..toolchain import compile_shared_library, defined_symbols, load_library
+from ..toolchain.demangle import demangled
+from .boxed import difference
 
 NAMESPACE = "opsmith_kernels"
 MARK = "opsmith_export_"
@@ -53,6 +55,13 @@ class NativeFunction:
         address = ctypes.cast(function, ctypes.c_void_p).value
         assert address is not None
         return address
+
+    @property
+    def signature(self) -> str:
+        """'torch::stable::Tensor (*)(torch::stable::Tensor, double)': the C++ function, as its compiler tells it."""
+        tell = getattr(load_library(self.path), MARK + self.symbol)
+        tell.restype = ctypes.c_char_p
+        return demangled(tell().decode())
 
     def unknown(self) -> OpsmithError:
         return UnknownFunctionError(self.path.name, self.symbol, exported_functions(self.path))
@@ -96,10 +105,14 @@ class NativeOperator:
     def __init__(self, function: NativeFunction, schema: Callable[[str], str]) -> None:
         base = f"{function.symbol}_{next(_serial)}"
         self.name = f"{NAMESPACE}::{base}"
+        address = function.address
+        wrong = difference(function.signature, schema(base))
+        if wrong is not None:
+            raise RegistrationError(str(function), f"its types are not the op's: {wrong}")
         self._definition = torch.library.Library(NAMESPACE, "FRAGMENT")
         self._definition.define(schema(base))
         self._implementation = _StableLibrary(NAMESPACE, "CompositeExplicitAutograd")
-        self._implementation.impl(base, function.address)
+        self._implementation.impl(base, address)
         self.call: Callable[..., Any] = getattr(getattr(torch.ops, NAMESPACE), base).default._op
 
 

@@ -50,6 +50,9 @@ class Search:
             self.found[id(value)] = value
         elif not depth:
             return
+        elif type(value) in (dict, list, tuple):
+            for each in value.values() if isinstance(value, dict) else value:
+                self.visit(each, depth - 1, names)
         elif isinstance(value, functools.partial):
             for each in (value.func, *value.args, *value.keywords.values()):
                 self.visit(each, depth, names)

@@ -243,7 +243,9 @@ def without_include_flags(flags: Sequence[str], include_dirs: Sequence[Path]) ->
     directories = [Path(directory).absolute() for directory in include_dirs]
     remaining = iter(flags)
     for flag in remaining:
-        if flag.startswith("-I"):
+        if flag == "-isystem":
+            directories.append(Path(next(remaining, ".")).absolute())
+        elif flag.startswith("-I"):
             directories.append(Path(flag[2:] or next(remaining, ".")).absolute())
         else:
             rest.append(flag)

@@ -101,5 +101,5 @@ def _parsed(path: str, at: Stamp) -> _Header:
 
 def _includes(text: str) -> list[tuple[str, str]]:
     """What a text includes, as (quote, spelling). Few lines can: the others need not be searched."""
-    lines = (line for line in text.splitlines() if "include" in line or "import" in line)
+    lines = (line for line in text.replace("\\\n", " ").splitlines() if "include" in line or "import" in line)
     return [match for line in lines for match in _INCLUDE.findall(line)]

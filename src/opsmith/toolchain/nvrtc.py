@@ -137,7 +137,9 @@ def _build(
     # NVRTC looks for quoted headers beside the program it is told of, so the key must look there too.
     own = [Path(os.path.abspath(name)).parent, *(Path(directory).absolute() for directory in include_dirs)]
     common = (f"--gpu-architecture={arch}", *(() if _names_standard(options) else (f"--std={CXX_STANDARD}",)), *options)
-    headers = included_files(source, own[0], own[1:])
+    # Headers that an option includes are part of the source.
+    whole = "".join(f'#include "{header}"\n' for header in _pre_included(options)) + source
+    headers = included_files(whole, own[0], own[1:])
     key = cache_key(
         kind=kind,
         sources={"source": source, **headers},
@@ -157,7 +159,7 @@ def _build(
             log = rejected.log.replace(name, shown) if shown else rejected.log
             own_errors = [error for error in errors if error.file != _NAME_MAP]
             raise CompileError(label, found, ["nvrtc", *command], own_errors or errors, log) from None
-        if included_files(source, own[0], own[1:]) != headers:
+        if included_files(whole, own[0], own[1:]) != headers:
             raise _Edited  # a header was saved while NVRTC read it: what it made is not what the key says
         for filename, contents in files.items():
             (workdir / filename).write_bytes(contents)
@@ -255,3 +257,8 @@ def _value(answer: tuple[Any, ...]) -> Any:
 
 def _names_standard(options: Sequence[str]) -> bool:
     return any(re.match(r"--?std\b", option) for option in options)
+
+
+def _pre_included(options: Sequence[str]) -> list[str]:
+    found = [re.match(r"^(?:--?include|--pre-include)=(.*)$", option) for option in options]
+    return [each[1] for each in found if each is not None]

@@ -24,6 +24,8 @@
 
 #include <torch/csrc/stable/library.h>
 
+#include <typeinfo>
+
 #include "dispatch.h"
 #include "errors.h"
 #include "expect.h"
@@ -36,12 +38,23 @@
 #include "launch.h"
 #endif
 
+namespace opsmith {
+
+template <typename Type>
+const char* type_name() {
+  return typeid(Type).name();
+}
+
+}  // namespace opsmith
+
 // Exports `function` under `name` in the boxed form that opsmith hands to torch's dispatcher. Arguments and results are
-// converted by torch::stable; a wrong number of them is reported at the first call. The second symbol tells such
-// functions from whatever else a library exports.
+// converted by torch::stable, which takes their types on trust; the first function tells them, and opsmith holds them
+// against the op's schema before the kernel is called.
 #define OPSMITH_EXPORT(name, function)                                                                         \
   extern "C" {                                                                                                 \
-  __attribute__((visibility("default"))) char opsmith_export_##name = 1;                                       \
+  __attribute__((visibility("default"))) const char* opsmith_export_##name() {                                 \
+    return opsmith::type_name<decltype(&function)>();                                                          \
+  }                                                                                                            \
   __attribute__((visibility("default"))) void name(StableIValue* stack, uint64_t inputs, uint64_t outputs) {   \
     opsmith::guarded(#name, [&] { TORCH_BOX(&function)(stack, inputs, outputs); });                            \
   }                                                                                                            \

@@ -99,6 +99,8 @@ inline std::string kernel_name(const void* kernel) {
 // An argument as the kernel declares it. A count of 2^31 must not become a negative int on the way.
 template <typename Parameter, typename Argument>
 Parameter converted(const Argument& argument, int position) {
+  static_assert(!(std::is_integral_v<Parameter> && std::is_floating_point_v<Argument>),
+                "the kernel takes an integer here, and was given a floating-point number: convert it");
   if constexpr (std::is_integral_v<Parameter> && std::is_integral_v<Argument>) {
     using Wide = std::conditional_t<std::is_signed_v<Argument>, int64_t, uint64_t>;
     const auto wide = static_cast<Wide>(argument);

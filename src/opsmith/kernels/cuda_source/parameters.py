@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import operator
+import re
 import struct
 from collections.abc import Sequence
 from ctypes import c_void_p
@@ -20,6 +21,7 @@ from ...errors import KernelArgumentError, KernelValueError, OpsmithError
 from .signature import DeviceType
 from .types import NUMBERS, Number, element_dtypes, pointee, vector
 
+_STRIDE = re.compile(r"stride|pitch|step|leading|(?:^|_)ld[a-z]?(?:_|$)", re.IGNORECASE)
 _DISPATCHES = torch._C._disabled_torch_dispatch_impl
 
 
@@ -53,6 +55,7 @@ class Parameter:
 
     format: str
     dtype: torch.dtype | None = None
+    names: Sequence[str] = ()  # of all the kernel's parameters
 
     def __init__(self, place: Place, type: DeviceType) -> None:
         self.place = place
@@ -66,6 +69,8 @@ class Parameter:
 
 def parameter(place: Place, type: DeviceType) -> Parameter:
     """The kind of parameter for a type."""
+    if type.name.endswith("&"):
+        raise place.mistyped("is a reference, which a kernel cannot take: declare it by value or as a pointer")
     element = pointee(type.name)
     if element is not None:
         return Pointer(place, type, element)
@@ -132,8 +137,13 @@ class Pointer(Parameter):
             )
         if self.element != "void" and tensor.dtype not in (self.dtypes or (torch.uint8,)):
             raise place.mistyped(
-                f"takes {self._taken()}, not {told(tensor)}. Convert it, {variable} = "
-                f"{variable}.to({(self.dtypes or (torch.uint8,))[0]}), or launch a kernel for {short(tensor.dtype)}"
+                f"takes {self._taken()}, not {told(tensor)}. "
+                + (
+                    f"Convert it, {variable} = {variable}.to({self.dtypes[0]}), or launch a kernel for "
+                    f"{short(tensor.dtype)}"
+                    if self.dtypes
+                    else f"Give its bytes, {variable} = {variable}.view(torch.uint8)"
+                )
             )
         if tensor.is_conj() or tensor.is_neg():
             raise place.misvalued(
@@ -159,7 +169,12 @@ class Pointer(Parameter):
         """A kernel that is given no strides takes memory for contiguous."""
         if tensor.is_contiguous():
             return
-        numbers = {value for value in args if isinstance(value, int)}
+        # A size passed as a size may equal a stride by chance: of a transposed matrix it always does.
+        numbers = {
+            value
+            for name, value in zip(self.names, args, strict=False)
+            if isinstance(value, int) and _STRIDE.search(name)
+        }
         missing = [
             dimension
             for dimension, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True))
@@ -170,7 +185,8 @@ class Pointer(Parameter):
             passed = ", ".join(f"{variable}.stride({dimension})" for dimension in missing)
             raise self.place.misvalued(
                 f"was given a tensor that is not contiguous, of shape {tuple(tensor.shape)} and strides "
-                f"{tensor.stride()}. Let the kernel take its strides and pass them ({passed}), or make it contiguous, "
+                f"{tensor.stride()}. Let the kernel take its strides, by parameters named so (row_stride), and pass "
+                f"them ({passed}), or make it contiguous, "
                 f"{variable} = {variable}.contiguous()"
             )
 

@@ -34,6 +34,8 @@ class Plan:
             parameter(Place(kernel, self.signature, position, name, what), type)
             for position, (name, what, type) in enumerate(zip(names, declared, types, strict=True))
         ]
+        for each in self.parameters:
+            each.names = names
         self._steps = [(each.dtype, each.word) for each in self.parameters]
         self.count = len(types)
         # One after the other, without gaps: the driver copies each from its own address, by the size the kernel tells.

@@ -162,7 +162,7 @@ void slopes_at(
   if (activation == Activation::identity) {
     for (int64_t i = 0; i < width; ++i) slopes[i] = V(1);
   } else if (activation == Activation::relu) {
-    for (int64_t i = 0; i < width; ++i) slopes[i] = static_cast<V>(present[i]) > V(0) ? V(1) : V(0);
+    for (int64_t i = 0; i < width; ++i) slopes[i] = static_cast<V>(present[i]) <= V(0) ? V(0) : V(1);
   } else if constexpr (sizeof(Element) == 2) {
     for (int64_t i = 0; i < width; ++i) slopes[i] = static_cast<V>(input[i]);
     convolve(slopes, past, width, taps, /*mirrored=*/false);

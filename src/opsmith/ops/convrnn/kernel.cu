@@ -71,7 +71,7 @@ OPSMITH_DEVICE Value activate(Value x) {
 template <int ACTIVATION, class Value>
 OPSMITH_DEVICE Value slope(Value h) {
   if constexpr (ACTIVATION == tanh) return fma(-h, h, Value(1));
-  if constexpr (ACTIVATION == relu) return h > Value(0) ? Value(1) : Value(0);
+  if constexpr (ACTIVATION == relu) return h <= Value(0) ? Value(0) : Value(1);  // 1 at NaN, as torch has it
   return Value(1);
 }
 

@@ -21,7 +21,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@opsmith.op("opsmith::convrnn")
+@opsmith.op("opsmith::convrnn", autocast="lower")
 def convrnn(x: Tensor, kernel: Tensor, hidden: Tensor, activation: str = "tanh") -> Tensor:
     """h_t = act(conv1d(h_{t-1}, kernel) + x_t), for x [B, T, H], kernel [1, 1, K], hidden [B, H] and h [B, T, H].
 

@@ -1,0 +1,30 @@
+"""The C++ that a compiler's symbol stands for."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+
+def demangled(symbol: str) -> str:
+    """The C++ that a symbol stands for, by the C++ runtime that torch itself needs."""
+    function, free = _demangler()
+    status = ctypes.c_int()
+    address = function(symbol.encode(), None, None, ctypes.byref(status))
+    if not address:
+        raise ValueError(f"the symbol {symbol!r} cannot be read (status {status.value})")
+    try:
+        return ctypes.string_at(address).decode()
+    finally:
+        free(address)
+
+
+@functools.cache
+def _demangler() -> tuple[Any, Any]:
+    function = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
+    function.restype = ctypes.c_void_p
+    function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    free = ctypes.CDLL(None).free
+    free.argtypes, free.restype = [ctypes.c_void_p], None
+    return function, free
