@@ -208,8 +208,10 @@ def test_the_inline_kernels_arithmetic(dtype: torch.dtype, count: int, blocks: i
 def test_the_inline_kernel_gives_the_references_results(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     module = importlib.import_module("opsmith.ops.polynomial.cuda_string")
     ran: list[str] = []
-    for direction in ("forward", "backward"):
-        monkeypatch.setattr(module, direction, _noted(getattr(module, direction), direction, ran))
+    for (direction, _, name), given in polynomial._kernels.items():
+        if name == "cuda_string":  # imported already, or not: in either case this is what it finds
+            noted = _noted(getattr(module, direction), direction, ran)
+            monkeypatch.setitem(given.function.__dict__, "function", noted)
     with polynomial.using("cuda_string"):
         compared = [each for sample in polynomial.samples_for("cuda", dtype) for each in compare(polynomial, sample)]
         images = torch.randn(2, 3, 8, 8, device="cuda", dtype=dtype).to(memory_format=torch.channels_last)
