@@ -434,3 +434,32 @@ STABLE_TORCH_LIBRARY_IMPL(opsmith_extension_own, CPU, m) { m.impl("copied", TORC
     with pytest.raises(errors.OperatorsRegisteredError, match="the operator opsmith_extension_own::copied"):
         opsmith.extension("own", source)
     assert torch.equal(torch.ops.opsmith_extension_own.copied(x), x)
+
+
+MISSPELLED = """
+#include <torch/csrc/stable/library.h>
+STABLE_TORCH_LIBRARY(opsmith_misspelled, m) { m.def("ident(Tensr x) -> Tensor"); }
+"""
+
+
+def test_a_registration_that_torch_refuses_is_an_error_and_not_the_end_of_the_process(tmp_path: Path) -> None:
+    path = tmp_path / "misspelled.cpp"
+    path.write_text(MISSPELLED)
+    with pytest.raises(errors.LoadingFailedError, match="aoti_torch_library_def"):
+        opsmith.extension("misspelled", path)
+
+
+REGISTERED_BY_MACRO = """
+#include <torch/csrc/stable/library.h>
+#define MINE(name) STABLE_TORCH_LIBRARY(name, m)
+MINE(opsmith_by_macro) { m.def("ident(Tensor x) -> Tensor"); }  // %d
+"""
+
+
+def test_operators_that_a_macro_registers_are_not_registered_twice(tmp_path: Path) -> None:
+    path = tmp_path / "by_macro.cpp"
+    path.write_text(REGISTERED_BY_MACRO % 1)
+    opsmith.extension("by_macro", path)
+    path.write_text(REGISTERED_BY_MACRO.replace("ident", "other") % 2)
+    with pytest.raises(errors.OperatorsRegisteredError):
+        opsmith.extension("by_macro", path)

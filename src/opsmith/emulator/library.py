@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -41,6 +42,11 @@ def runtime() -> ctypes.CDLL:
     return load_library(_runtime_path())
 
 
+def _digest() -> str:
+    contents = b"".join(path.read_bytes() for path in sorted(NATIVE.iterdir()))
+    return hashlib.sha256(contents).hexdigest()[:16]
+
+
 @functools.cache
 def _runtime_path() -> Path:
     return compile_shared_library(
@@ -48,7 +54,8 @@ def _runtime_path() -> Path:
         [NATIVE / "runtime.cpp"],
         abi="plain",
         extra_cflags=("-g", "-pthread", "-ftls-model=initial-exec"),
-        extra_ldflags=("-Wl,-soname,libopsmith_emulator.so",),
+        # By this name a library of kernels finds it in the process: another build of it must have another.
+        extra_ldflags=(f"-Wl,-soname,libopsmith_emulator_{_digest()}.so",),
         label="opsmith's CUDA emulator",
     )
 
@@ -158,7 +165,7 @@ def compile_library(source: Source, spellings: Sequence[str], checks: bool, cons
         sources={"text": text, **included_files(source.text, source.directory, include_dirs), **own},
         flags=flags,
         arch="host",
-        abi="emulator-1",
+        abi=f"emulator {_digest()}",
     )
     name = "kernels.so"
 

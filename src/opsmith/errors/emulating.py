@@ -34,7 +34,7 @@ class KernelFault(OpsmithError, RuntimeError):
         self.line = line
         self.block = block
         self.thread = thread
-        place = f"{file}:{line}" if file else "at a place the compiler did not record"
+        place = f"{file}:{line}" if file else "a place that is not recorded"
         who = f", block {block}, thread {thread}" if block is not None else ""
         super().__init__("\n".join([f"{kernel}: {kind} at {place}{who}: {what}.", *notes]))
 

@@ -235,6 +235,17 @@ class CorruptCacheEntryWarning(CacheWarning):
         )
 
 
+class LoadingFailedError(ToolchainError, ImportError):
+    """A library ends the process that loads it: what it does while it is loaded fails."""
+
+    def __init__(self, label: str, words: str) -> None:
+        self.log = words
+        super().__init__(
+            f"{label} is built, but a process that loads it ends: what it does while it is loaded, registering "
+            f"operators as a rule, fails. Its last words:\n{indented(tail(words, 12))}"
+        )
+
+
 class LoadError(ToolchainError, ImportError):
     """The dynamic linker refuses a compiled library."""
 

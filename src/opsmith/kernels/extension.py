@@ -26,7 +26,7 @@ from ..errors import (
     UnknownFunctionError,
 )
 from ..toolchain import Recipe, build_library, defined_symbols, gpu_targets, load_library, switch
-from ..toolchain.objects import CUDA_SUFFIX, SUFFIXES
+from ..toolchain.objects import CUDA_SUFFIX, SUFFIXES, registers_operators
 from . import compile_commands
 from .native import INCLUDE_DIRECTORY, NativeFunction, exported_functions
 
@@ -278,6 +278,7 @@ def _text(source: Path) -> str:
 _REGISTRATION = re.compile(r"\b(?:STABLE_)?TORCH_LIBRARY(_FRAGMENT)?\s*\(\s*(\w+)")
 _DEFINITION = re.compile(r"\.def\(\s*\"(\w+)")
 _loaded: set[Path] = set()
+_registering: dict[str, Path] = {}  # by extension, the build whose operators this process has
 
 
 def _refuse_second_registration(name: str, sources: Sequence[Path], path: Path) -> None:
@@ -294,6 +295,10 @@ def _refuse_second_registration(name: str, sources: Sequence[Path], path: Path) 
             for _, namespace in namespaces:
                 if torch._C._jit_get_schemas_for_operator(f"{namespace}::{operator}"):
                     raise OperatorsRegisteredError(name, f"the operator {namespace}::{operator}")
+    if registers_operators(path):
+        # What the text does not show, a macro's or a header's, shows in the library.
+        if _registering.setdefault(name, path) != path:
+            raise OperatorsRegisteredError(name, "operators")
     _loaded.add(path)
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 import sysconfig
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import NoSourceError, ToolchainError, UnsupportedArchError
+from ..errors import LoadingFailedError, NoSourceError, ToolchainError, UnsupportedArchError
 from .abi import Abi, AbiSettings, abi_settings
 from .cache import cache_key, obtain
 from .compile import (
@@ -30,6 +31,7 @@ from .compile import (
 from .find import find_cxx, nvcc_architectures, nvcc_include_dirs, python_headers
 from .invoke import invoke
 from .parallel import run_together
+from .process import run
 from .settings import ALL, gencode, max_jobs
 
 CXX_SUFFIXES = (".cpp", ".cc", ".cxx")
@@ -46,6 +48,7 @@ _TORCH_CUDA_FLAGS = (
 # The flags of a compilation that its linking needs too (OpenMP, sanitizers, a static C++ runtime).
 _LINKED_TOO = re.compile(r"-(?:f|m|pthread|static)")
 _ATTEMPTS = 3
+_LOAD_SECONDS = 300
 
 
 @dataclass(frozen=True)
@@ -135,7 +138,25 @@ class _Plan:
             *self.libraries,
         ]
         output = workdir / self.library
-        return invoke(linker, arguments, workdir=workdir, output=output, label=f"{recipe.label} (linking)")
+        facts = invoke(linker, arguments, workdir=workdir, output=output, label=f"{recipe.label} (linking)")
+        if registers_operators(output):
+            _try_to_load(output, recipe.label)
+        return facts
+
+
+def registers_operators(library: Path) -> bool:
+    """Whether loading a library registers operators with torch."""
+    image = library.read_bytes()
+    return any(name in image for name in (b"aoti_torch_library_init", b"_ZN5torch7LibraryC"))
+
+
+def _try_to_load(library: Path, label: str) -> None:
+    """Loads a library in another process. A registration that torch refuses, a misspelled schema, throws while the
+    library is being loaded, where nobody can catch it: the process ends, and it shall not be the author's."""
+    command = [sys.executable, "-c", "import ctypes, sys, torch; ctypes.CDLL(sys.argv[1])", str(library)]
+    outcome = run(command, timeout=_LOAD_SECONDS)
+    if outcome.status != 0:
+        raise LoadingFailedError(label, outcome.words)
 
 
 class _Object:
