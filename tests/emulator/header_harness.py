@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import ctypes
-import functools
 import re
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ from typing import Any
 import numpy
 
 import opsmith
+from opsmith.emulator import library
 
 EMULATOR = Path(opsmith.__file__).parent / "emulator"
 INCLUDE = EMULATOR / "include"
@@ -93,16 +91,9 @@ def compile_text(text: str, *flags: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMPILER, *flags, "-"], input=text, capture_output=True, text=True, check=False)
 
 
-@functools.cache
 def _runtime() -> tuple[ctypes.CDLL, Path]:
-    """The emulator's runtime, once a process: kernels find it by its name, so there must be one of that name."""
-    directory = tempfile.TemporaryDirectory()
-    atexit.register(directory.cleanup)
-    library = Path(directory.name) / "libopsmith_emulator.so"
-    flags = ["-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-ftls-model=initial-exec"]
-    source, soname = str(EMULATOR / "native" / "runtime.cpp"), f"-Wl,-soname,{library.name}"
-    subprocess.run(["g++", *flags, source, "-o", str(library), soname, "-lpthread"], check=True)
-    return ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL), library.parent
+    """The emulator's own runtime: a process must have no second one, for kernels find it by its symbols."""
+    return library.runtime(), library._runtime_path()
 
 
 class Library:
@@ -126,8 +117,7 @@ class Library:
                 str(target.with_suffix(".o")),
                 "-o",
                 str(target),
-                f"-L{beside}",
-                "-lopsmith_emulator",
+                str(beside),
             ],
             check=True,
         )
