@@ -463,3 +463,10 @@ def test_operators_that_a_macro_registers_are_not_registered_twice(tmp_path: Pat
     path.write_text(REGISTERED_BY_MACRO.replace("ident", "other") % 2)
     with pytest.raises(errors.OperatorsRegisteredError):
         opsmith.extension("by_macro", path)
+
+
+def test_a_header_whose_edits_would_not_be_noticed_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "plain.cpp"
+    path.write_text("#include <opsmith/kernel.h>\n")
+    with pytest.raises(errors.ExtensionArgumentError, match=r"has -include: .* Write its #include"):
+        opsmith.extension("forced", path, extra_cflags=["-include", "config.h"])

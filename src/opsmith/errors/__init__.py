@@ -48,7 +48,6 @@ from .interpreting import (
     CpuTensorError,
     EmulationError,
     LanguageMissingError,
-    NotEmulatedError,
     NumbaLaunchError,
     OutOfBoundsError,
 )
@@ -136,7 +135,6 @@ __all__ = [
     "NameTakenError",
     "NoGpuError",
     "NoSourceError",
-    "NotEmulatedError",
     "NotPointwiseError",
     "NumbaLaunchError",
     "NvccNotFoundError",

@@ -47,13 +47,3 @@ class OutOfBoundsError(EmulationError, IndexError):
         super().__init__(
             kernel, f"{where}. On a GPU that would read or overwrite whatever lies there. Guard the access: {guard}"
         )
-
-
-class NotEmulatedError(EmulationError, NotImplementedError):
-    """A kernel in a language that opsmith.emulate does not run yet."""
-
-    def __init__(self, kernel: str, language: str) -> None:
-        super().__init__(
-            kernel, f"{language} is not emulated yet; kernels written in Triton and Numba are. Run it on a GPU, or "
-            "leave the kernel away inside this block: op.using('reference')"
-        )  # fmt: skip

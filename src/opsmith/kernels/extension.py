@@ -116,6 +116,11 @@ class Extension:
         for option, flags in (("extra_cflags", extra_cflags), ("extra_cuda_cflags", extra_cuda_cflags)):
             if isinstance(flags, str):
                 raise ExtensionArgumentError(name, f'{option} is a list of flags: write ["{flags}"]')
+            if forced := [flag for flag in flags if flag.startswith(("-include", "-imacros", "--pre-include"))]:
+                raise ExtensionArgumentError(
+                    name, f"{option} has {forced[0]}: an edit of that header would not be noticed. Write its #include "
+                    "into the sources"
+                )  # fmt: skip
         self.name = name
         self.sources = tuple(sources)
         self._module = module
