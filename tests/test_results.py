@@ -39,3 +39,8 @@ def test_convrnn_is_bound_by_its_steps_and_then_by_memory() -> None:
         assert found[batch, "backward"]["opsmith_us"] <= 2.5 * found[batch, "forward"]["opsmith_us"]
     (memory,) = [row for row in rows("convrnn_h200") if "of_a_tensor" in row]
     assert memory["of_a_tensor"] < 0.001
+
+
+def test_an_edited_cu_file_of_an_extension_is_soon_built_again() -> None:
+    (row,) = [row for row in rows("build_cpu") if row["source"] == "one .cu file" and "opsmith" in row["headers"]]
+    assert row["seconds"] < 15
