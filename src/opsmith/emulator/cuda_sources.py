@@ -9,7 +9,7 @@ import struct
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -30,7 +30,6 @@ _MACRO = re.compile(r"^(?:-D|--define-macro=)(.+)$")
 _POINTER = struct.Struct("<Q")
 
 _libraries: dict[tuple[str, str | None, bool], Library] = {}
-_constants: dict[CudaSource, dict[str, bytes]] = {}
 _lock = threading.Lock()
 
 
@@ -46,6 +45,12 @@ def run(chosen: Launch, args: Sequence[Any]) -> None:
             raise EmulationError(name, f"it was given a tensor on {value.device}, and runs on those of the CPU")
         if isinstance(value, ctypes.c_void_p) and value.value and settings.checks:
             raise EmulationError(name, "an address given as ctypes.c_void_p has no extent to check: give the tensor")
+        if isinstance(value, ctypes.Structure) and settings.checks and _holds_address(type(value)):
+            raise EmulationError(
+                name,
+                f"an address in a {type(value).__name__} has no extent to check: give the tensor as a parameter of its "
+                "own, or emulate with checks=False",
+            )
     frame = plan.pack(args, _CPU)
     buffer, addresses = frame[0], frame[1]
     pointers = [(each, offset) for each, offset in zip(plan.parameters, plan.offsets, strict=True) if _points(each)]
@@ -70,14 +75,31 @@ def set_constant(source: CudaSource, name: str, value: Any) -> None:
         known = ", ".join(library.constants) or "none"
         raise ConstantError(source.label, name, f"is not in the source; its constants are: {known}")
     _, variable = library.constant(name)
-    _constants.setdefault(source, {})[name] = values.held(source.label, name, variable, value, None).data
+    _constants(source)[name] = values.held(source.label, name, variable, value, None).data
+
+
+def _constants(source: CudaSource) -> dict[str, bytes]:
+    """What a source's constants have been set to. Each source has its own, as on a GPU, also where two are equal."""
+    found: dict[str, bytes] = source.__dict__.setdefault("_emulated_constants", {})
+    return found
 
 
 def _put_constants(source: CudaSource, library: Library) -> None:
-    for name, data in _constants.get(source, {}).items():
+    for name, initial in library.initial.items():
         address, variable = library.constant(name)
-        if variable.size == len(data):
+        data = _constants(source).get(name, initial)
+        data = data if len(data) == variable.size else initial
+        if ctypes.string_at(address, len(data)) != data:
             ctypes.memmove(address, data, len(data))
+
+
+def _holds_address(kind: type[Any]) -> bool:
+    """Whether a ctypes type is a pointer or has one among its fields."""
+    if issubclass(kind, (ctypes.Structure, ctypes.Union)):
+        return any(_holds_address(field[1]) for field in getattr(kind, "_fields_", ()))
+    if issubclass(kind, ctypes.Array):
+        return _holds_address(cast("type[Any]", kind._type_))
+    return kind in (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_wchar_p) or issubclass(kind, ctypes._Pointer)
 
 
 def _points(parameter: object) -> bool:

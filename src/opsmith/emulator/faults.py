@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 
 from ..errors import KernelFault
-from .library import INCLUDE, NATIVE, Library
+from .library import INCLUDE, OPSMITH_INCLUDE, SETTLED, Library
 from .structures import Dim, Fault, Place
 
 _KINDS = {
@@ -47,7 +47,11 @@ def where(library: Library, pc: int) -> tuple[str | None, int | None]:
     told = subprocess.run(command, capture_output=True, text=True).stdout
     for text in told.splitlines():
         file, _, number = text.split(" (discriminator")[0].rpartition(":")
-        inside = os.path.abspath(file).startswith((str(INCLUDE), str(NATIVE)))
+        inside = file.startswith(SETTLED[INCLUDE])
+        if file.startswith(SETTLED[OPSMITH_INCLUDE]):
+            file = str(OPSMITH_INCLUDE) + file.removeprefix(SETTLED[OPSMITH_INCLUDE])
+        label = file.find("/<cuda_source ")  # a text whose place is not known: the compiler takes its label for a file
+        file = file[label + 1 :] if label >= 0 else file
         if number.isdigit() and int(number) and not inside and file != "??" and os.path.basename(file) != "<opsmith>":
             return file, int(number)
     return None, None
@@ -91,7 +95,7 @@ def _told(library: Library, found: Fault, tensors: Sequence[str], seconds: float
         return f"it writes to {_variable(library, found, tensors)}", []
     if found.kind == 12:
         return f"it reaches for memory that is not there (address {found.address:#x})", [
-            "checks=True tells how far from which tensor."
+            "checks=True tells how far from which tensor. If it was on, the stack of a thread, 256 KiB, is used up."
         ]
     return "an integer is divided by zero", []
 
@@ -112,10 +116,14 @@ def _variable(library: Library, found: Fault, tensors: Sequence[str]) -> str:
 
 
 def _shared_place(library: Library, found: Fault) -> str:
+    if found.region == -1 and found.offset < 0:
+        return f"that begin {-found.offset} bytes before the dynamic shared memory"
     if found.region == -1:
-        return f"at byte {found.offset} of the dynamic shared memory"
+        return f"at byte {found.offset} of the dynamic shared memory, of which the launch has {found.words.decode()}"
     if found.region <= -3:
         variable = library.shared[-3 - found.region]
+        if found.offset < 0:
+            return f"that begin {-found.offset} bytes before {library.names[variable.number]}"
         return f"at byte {found.offset} of {library.names[variable.number]}, which has {variable.end - variable.begin}"
     return "of shared memory that no variable holds"
 

@@ -13,7 +13,7 @@ from ..kernels.emulation import Settings
 from .faults import fault_of
 from .library import Library, runtime
 from .memory import GuardedMemory, extent
-from .structures import TENSOR, Dim, Fault, Launch, Region
+from .structures import IN_ORDER, TENSOR, Dim, Fault, Launch, Region
 
 Extent = tuple[int, int, int]
 
@@ -43,9 +43,10 @@ def launch(
     shared = _array(Region, library.shared)
     marker = ctypes.cast(library.handle.opsmith_shared_marker, ctypes.c_void_p).value
     grid, block, shared_bytes = geometry
+    seed = IN_ORDER if settings.seed is None else settings.seed
     described = Launch(
         library.entry(spelling), arguments, Dim(*grid), Dim(*block), shared_bytes, settings.checks,
-        len(os.sched_getaffinity(0)), settings.seed or 0, settings.seconds, ctypes.addressof(given),
+        len(os.sched_getaffinity(0)), seed, settings.seconds, ctypes.addressof(given),
         len(regions) + len(library.variables), ctypes.addressof(shared), len(library.shared), marker,
         ctypes.addressof(fault),
     )  # fmt: skip

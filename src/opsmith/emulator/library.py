@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import ctypes
 import functools
 import hashlib
@@ -22,18 +23,34 @@ from .translate import translated
 NATIVE = Path(__file__).parent / "native"
 INCLUDE = Path(__file__).parent / "include"
 OPSMITH_INCLUDE = Path(__file__).parents[1] / "include"
+SETTLED = {INCLUDE: "/opsmith/emulator/include", OPSMITH_INCLUDE: "/opsmith/include"}
+"""What the lines of opsmith's own headers are filed under: another installation may have built a cached library."""
 RED_ZONE = 256
 """Bytes behind each static __shared__ variable that are nobody's."""
 
-_FLAGS = ("-std=c++20", "-g", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-fno-math-errno", "-w", "-pthread")
+# DWARF 4: addr2line of binutils 2.40 takes some lines of version 5 to be in another file.
+_FLAGS = (
+    "-std=c++20", "-gdwarf-4", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-fno-math-errno", "-w", "-pthread",
+)  # fmt: skip
 # The compiler emits a call before each load and store, for each addition that might overflow, and for each pointer that
 # might be misaligned; native/runtime.cpp defines what is called.
-_CHECKED = ("-O1", "-fsanitize=thread", "-fsanitize=signed-integer-overflow,alignment,integer-divide-by-zero")
+# Volatile accesses have calls of their own.
+_CHECKED = (
+    "-O1", "-fsanitize=thread", "--param=tsan-distinguish-volatile=1",
+    "-fsanitize=signed-integer-overflow,alignment,integer-divide-by-zero",
+)  # fmt: skip
 _UNCHECKED = ("-O2",)
 _WRAPPED = tuple(f"-Wl,--wrap={name}" for name in ("memcpy", "memmove", "memset"))
 _VARIABLE = re.compile(r"^(?P<label>[^\s:#.][^\s:]*):\n\t\.zero\t(?P<bytes>\d+)$", re.MULTILINE)
-_SECTION = re.compile(r"^\t\.(?:section\t(?P<name>[^,\n]+)|text|data|bss)", re.MULTILINE)
-_REFUSAL = re.compile(r"opsmith's emulator does not run (?P<feature>[^.\n]+)")
+_OBJECT = re.compile(
+    r"^\t\.type\t(?P<name>[^,\s]+), ?@object\n(?:\t\.size\t[^\n]+\n)?(?P<label>(?P=name):\n)", re.MULTILINE
+)
+_COMMON = re.compile(r"^\t\.local\t(?P<name>\S+)\n\t\.comm\t(?P=name),(?P<bytes>\d+),(?P<alignment>\d+)$", re.MULTILINE)
+# Sections of __device__ and __constant__ variables.
+_OF_THE_DEVICE = (".data", ".bss", "opsmith_constant", "opsmith_constant_of_const")
+_LINKED_IN = ("completed.0", "__dso_handle")  # what the compiler's own start-up code brings
+_SECTION = re.compile(r"^\t(?:\.section\t(?P<name>[^,\n]+)|(?P<plain>\.(?:text|data|bss))\b)", re.MULTILINE)
+_REFUSAL = re.compile(r"opsmith's emulator does not run (?P<feature>[^:\n]*\([^)\n]*\)|[^.:\"\n]+)")
 
 
 @functools.cache
@@ -92,6 +109,10 @@ class Library:
         self.names: list[str] = []
         self.shared = self._shared(symbols)
         self.variables = self._variables(sections, symbols)
+        # Sources of one text share the library, and set its constants apart.
+        self.initial = {
+            name: ctypes.string_at(at, kept.size) for name in self.constants for at, kept in [self.constant(name)]
+        }
 
     def entry(self, spelling: str) -> int:
         function = getattr(self.handle, f"opsmith_enter_{self.spellings.index(spelling)}")
@@ -121,7 +142,9 @@ class Library:
         for name, each in of_threads.items():
             if entries.MARKER in name or not each.size:
                 continue
-            pointer = any(_readable(name).endswith(own) for own in self.dynamic_names)
+            # A pointer to the dynamic shared memory, declared at file scope, and what guards its initialisation: the
+            # compiler's means, not the author's memory. _ZZ is a variable of a function.
+            pointer = name == "__tls_guard" or (not name.startswith("_ZZ") and _readable(name) in self.dynamic_names)
             begin, end = (each.value - marker) % 2**64, (each.value + each.size - marker) % 2**64
             found.append(Region(begin, end, IGNORED if pointer else SHARED, self._numbered(name)))
         return found
@@ -134,8 +157,10 @@ class Library:
                 begin = self.base + section.address
                 found.append(Region(begin, begin + section.size, CONSTANT, self._numbered("the compiler's constants")))
         for each in symbols:
+            if each.name in _LINKED_IN:
+                continue
             if each.kind == elf.OBJECT and each.size and not each.section.startswith((".rodata", ".tbss", ".tdata")):
-                kind = CONSTANT if each.section == "opsmith_constant" else DEVICE
+                kind = CONSTANT if each.section.startswith("opsmith_constant") else DEVICE
                 begin = self.base + each.value
                 found.append(Region(begin, begin + each.size, kind, self._numbered(each.name)))
         return found
@@ -159,7 +184,7 @@ def compile_library(source: Source, spellings: Sequence[str], checks: bool, cons
     text = f'#line {source.line} "{source.file}"\n{body}\n#line 1 "<opsmith>"\n{entered}'
     include_dirs = [*source.include_dirs, OPSMITH_INCLUDE]
     flags = [*_FLAGS, *(_CHECKED if checks else _UNCHECKED), *(f"-D{macro}" for macro in source.macros)]
-    own = {f"emulator {path.name}": path.read_bytes() for path in sorted(_own_headers())}
+    own = {f"emulator/{path.relative_to(INCLUDE.parent)}": path.read_bytes() for path in sorted(_own_headers())}
     key = cache_key(
         kind="emulated",
         sources={"text": text, **included_files(source.text, source.directory, include_dirs), **own},
@@ -177,6 +202,7 @@ def compile_library(source: Source, spellings: Sequence[str], checks: bool, cons
             *flags,
             "-include", str(INCLUDE / "opsmith_cuda.h"), "-isystem", str(INCLUDE),
             *(f"-I{directory}" for directory in directories),
+            *(f"-fdebug-prefix-map={place}={name}" for place, name in SETTLED.items()),
             "-S", "kernels.cpp", "-o", "kernels.s",
         ]  # fmt: skip
         try:
@@ -191,7 +217,7 @@ def compile_library(source: Source, spellings: Sequence[str], checks: bool, cons
         assembly = (workdir / "kernels.s").read_text()
         (workdir / "kernels.s").write_text(_with_red_zones(assembly))
         return invoke(
-            find_cxx(), ["-shared", "-g", "kernels.s", "-o", name, *(_WRAPPED if checks else ()), str(runtime_path)],
+            find_cxx(), ["-shared", "kernels.s", "-o", name, *(_WRAPPED if checks else ()), str(runtime_path)],
             workdir=workdir, output=workdir / name, label=source.label,
         )  # fmt: skip
 
@@ -204,14 +230,38 @@ def _own_headers() -> list[Path]:
 
 
 def _with_red_zones(assembly: str) -> str:
-    """Puts RED_ZONE bytes behind each variable of a thread, which is one of a block here: what runs over the end of it
-    then does not land in the next."""
-    sections = [(found.start(), found["name"] or "") for found in _SECTION.finditer(assembly)]
+    """Puts RED_ZONE bytes that are nobody's around variables: what runs over the end of one does not land in the next.
+
+    Behind each variable of a thread, which is one of a block here; before each of the device, and behind the last."""
+
+    def common(found: re.Match[str]) -> str:
+        name, size = found["name"], found["bytes"]
+        return (
+            f"\t.pushsection .bss\n\t.balign\t{found['alignment']}\n\t.zero\t{RED_ZONE}\n"
+            f"\t.type\t{name}, @object\n\t.size\t{name}, {size}\n{name}:\n\t.zero\t{size}\n\t.popsection"
+        )
+
+    def section(found: re.Match[str]) -> str:
+        before = bisect.bisect(starts, found.start()) - 1
+        return names[before] if before >= 0 else ""
 
     def widened(found: re.Match[str]) -> str:
-        before = [name for start, name in sections if start < found.start()]
-        if not before or not before[-1].startswith(".tbss"):
+        if not section(found).startswith(".tbss"):
             return found[0]
         return f"{found['label']}:\n\t.zero\t{int(found['bytes']) + RED_ZONE}"
 
-    return _VARIABLE.sub(widened, assembly)
+    def preceded(found: re.Match[str]) -> str:
+        if section(found) not in _OF_THE_DEVICE:
+            return found[0]
+        return found[0].removesuffix(found["label"]) + f"\t.zero\t{RED_ZONE}\n{found['label']}"
+
+    for pattern, replaced in ((_VARIABLE, widened), (_OBJECT, preceded)):
+        found_sections = list(_SECTION.finditer(assembly))
+        starts = [found.start() for found in found_sections]
+        names = [found["name"] or found["plain"] for found in found_sections]
+        assembly = pattern.sub(replaced, assembly)
+    behind = f"\t.zero\t{RED_ZONE}\n"
+    ends = (
+        "\t.data\n", "\t.bss\n", '\t.section\topsmith_constant,"aw"\n', '\t.section\topsmith_constant_of_const,"a"\n'
+    )  # fmt: skip
+    return _COMMON.sub(common, assembly) + "".join(end + behind for end in ends)

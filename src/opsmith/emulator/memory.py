@@ -18,6 +18,9 @@ import torch
 MARGIN = 4096
 ALIGNMENT = 256
 
+_C = ctypes.CDLL(None)
+_C.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
 
 @dataclass
 class Span:
@@ -39,7 +42,10 @@ class Span:
         ctypes.memmove(start, self.begin, size)
 
     def write_back(self) -> None:
-        ctypes.memmove(self.begin, self.address, self.end - self.begin)
+        """What the kernel has changed. A tensor that it only read may lie in memory that cannot be written."""
+        size = self.end - self.begin
+        if _C.memcmp(self.begin, self.address, size):
+            ctypes.memmove(self.begin, self.address, size)
 
 
 class GuardedMemory:
@@ -53,7 +59,7 @@ class GuardedMemory:
         )
         self.spans: list[Span] = []
         for span in spans:
-            if self.spans and span.begin < self.spans[-1].end and span.storage == self.spans[-1].storage:
+            if self.spans and span.begin < self.spans[-1].end:  # also of other storages: two tensors of one array
                 self.spans[-1].end = max(self.spans[-1].end, span.end)
             else:
                 self.spans.append(span)

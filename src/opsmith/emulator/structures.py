@@ -6,6 +6,8 @@ import ctypes
 from typing import ClassVar
 
 TENSOR, CONSTANT, DEVICE, SHARED, IGNORED = range(5)
+IN_ORDER = 2**64 - 1
+"""The seed that leaves blocks and threads in the order of their numbers."""
 
 Fields = ClassVar[list[tuple[str, object]]]
 

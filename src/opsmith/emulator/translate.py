@@ -17,16 +17,18 @@ _DYNAMIC_SHARED = re.compile(
     r"\b(?P<name>[A-Za-z_]\w*)\s*\[\s*\]\s*;"
 )
 _DOUBLY_STATIC = re.compile(r"\bstatic\s+__shared__\s|\b__shared__\s+static\s")
+_CONDITION = re.compile(r"\s*#\s*(?P<word>ifdef|ifndef|if|elif|else|endif)\b(?P<condition>.*)")
+_CONSTANT = re.compile(r"\b__constant__\b")
 _ALIGNMENT = re.compile(r"(?:alignas|__align__)\s*\([^)]*\)|__attribute__\s*\(\([^)]*\)*\)+")
 _SCOPE = re.compile(r'\b(?:namespace(?:\s+[\w:]+)?|extern\s+"C")\s*\{|[{}]')
 
 # Words that no header refuses, with what they are.
 _REFUSED = {
-    r"\b__asm(?:__)?\b": "inline PTX (asm)",
+    r"\b(?:__asm__|__asm|asm)(?=\s*(?:\(|volatile\b|__volatile__\b|goto\b))": "inline PTX (asm)",
     r"<<<": "launches with <<<...>>>; opsmith::launch is emulated",
     r"\bnvcuda\s*::\s*wmma\b": "tensor cores (nvcuda::wmma)",
     r"\b__nv_fp8_\w+|\b__nv_fp4_\w+": "8-bit and 4-bit floats",
-    r"\bcudaLaunchCooperativeKernel\b|\bthis_grid\s*\(": "barriers of a whole grid (cooperative launches)",
+    r"\bcudaLaunchCooperativeKernel\b": "barriers of a whole grid (cooperative launches)",
     r"\bthis_cluster\s*\(|\b__cluster_dims__\b": "clusters of blocks",
     r"\btex[123]D\w*\s*[<(]|\bsurf[123]D\w*\s*[<(]": "textures and surfaces",
 }
@@ -34,11 +36,12 @@ _REFUSED = {
 
 def translated(text: str, label: str) -> tuple[str, list[str]]:
     """The text for the C++ compiler, and the names of the dynamic shared memory that it declares at file scope."""
-    text = _DOUBLY_STATIC.sub("__shared__ ", text)
+    text = _with_sections(_DOUBLY_STATIC.sub("__shared__ ", text))
     bare = without_comments(text)
+    active = _without_other_branches(bare)
     for pattern, feature in _REFUSED.items():
-        if found := re.search(pattern, bare):
-            raise UnsupportedFeatureError(label, feature, bare.count("\n", 0, found.start()) + 1)
+        if found := re.search(pattern, active):
+            raise UnsupportedFeatureError(label, feature, active.count("\n", 0, found.start()) + 1)
     outside: list[str] = []
     pieces, end = [], 0
     for found in _DYNAMIC_SHARED.finditer(bare):
@@ -53,6 +56,53 @@ def translated(text: str, label: str) -> tuple[str, list[str]]:
         pieces += [text[end : found.start()], f"{storage}{pointer} = {value}{lines}"]
         end = found.end()
     return "".join([*pieces, text[end:]]), outside
+
+
+def _without_other_branches(bare: str) -> str:
+    """The text without the lines that `#if` on __CUDA_ARCH__ or OPSMITH_EMULATOR leaves to a GPU: the former is not
+    defined here, the latter is. Of other conditions both branches stay."""
+    lines: list[str] = []
+    open_ifs: list[tuple[bool, bool]] = []  # whether the present branch is taken, and whether another one has been
+    for line in bare.split("\n"):
+        if found := _CONDITION.match(line):
+            word, condition = found["word"], found["condition"]
+            if word.startswith("if"):
+                taken = _taken(word, condition)
+                open_ifs.append((taken is not False, taken is True))
+            elif open_ifs and word == "endif":
+                open_ifs.pop()
+            elif open_ifs:
+                _, before = open_ifs[-1]
+                taken = None if word == "else" else _taken("if", condition)
+                open_ifs[-1] = (not before and taken is not False, before or taken is True)
+        lines.append(line if all(taken for taken, _ in open_ifs) else "")
+    return "\n".join(lines)
+
+
+def _taken(word: str, condition: str) -> bool | None:
+    """Whether a branch is compiled; None where that is not for us to know."""
+    for name, is_defined in (("__CUDA_ARCH__", False), ("OPSMITH_EMULATOR", True)):
+        if re.fullmatch(rf"\(?\s*(?:defined\s*\(?\s*)?{name}\b(?:\s*\))*(?:\s*[<>=]+\s*\d+)?\s*\)?", condition.strip()):
+            return is_defined != (word == "ifndef")
+        if re.fullmatch(rf"!\s*defined\s*\(?\s*{name}\s*\)?", condition.strip()):
+            return not is_defined
+        if not is_defined and re.match(rf"defined\s*\(?\s*{name}\s*\)?\s*&&", condition.strip()):
+            return False
+    return None
+
+
+def _with_sections(text: str) -> str:
+    """With OPSMITH_CONST_CONSTANT for the __constant__ of const variables: a section holds those or the others."""
+    bare = without_comments(text)
+    pieces, end = [], 0
+    for found in _CONSTANT.finditer(bare):
+        begin = max(bare.rfind(mark, 0, found.start()) for mark in ";{}") + 1
+        declaration = re.split(r"[;=\[{]", bare[found.end() :], maxsplit=1)[0]
+        whole = bare[begin : found.start()] + declaration
+        if re.search(r"\bconstexpr\b", whole) or re.search(r"\bconst\b", whole.rpartition("*")[2]):
+            pieces += [text[end : found.start()], "OPSMITH_CONST_CONSTANT"]
+            end = found.end()
+    return "".join([*pieces, text[end:]])
 
 
 def _at_file_scope(bare: str, position: int) -> bool:

@@ -21,6 +21,7 @@
 #define __cluster_dims__(...)
 #define __inline_hint__
 #define __constant__ __attribute__((section("opsmith_constant"), used))
+#define OPSMITH_CONST_CONSTANT __attribute__((section("opsmith_constant_of_const"), used))
 // A block runs on one thread of the machine, so what is the thread's own is the block's own. `extern __shared__` is
 // rewritten before the compiler sees it.
 // constinit: GCC would guard an array of a class with constructors (__half), and the guard is no shared memory.

@@ -36,9 +36,12 @@ __attribute__((noinline, no_sanitize("thread", "undefined"))) Value exchanged(Va
   }
 }
 
-template <typename Value, typename Function>
+// What an operation does to memory, as opsmith_atomic_access takes it.
+enum Atomic : int { changes = 0, compares_and_swaps = 2, only_writes = 3 };
+
+template <Atomic KIND = changes, typename Value, typename Function>
 __attribute__((always_inline)) inline Value atomically(Value* address, Function function) {
-  opsmith_atomic_access(address, sizeof(Value), 0);
+  opsmith_atomic_access(address, sizeof(Value), KIND);
   const Value before = exchanged(address, function);
   // What has been released since then may be what the value tells of: a loop that waits for a flag ends by it.
   opsmith_atomic_access(address, sizeof(Value), 1);
@@ -52,14 +55,17 @@ __attribute__((no_sanitize("undefined"))) inline Value wrapping_sum(Value a, Val
 
 }  // namespace opsmith::emulator
 
-#define OPSMITH_ATOMIC_AS(name, type, expression)                                                        \
-  __forceinline__ type name(type* address, type value) {                                                          \
-    return opsmith::emulator::atomically(address, [value](type old) -> type { return expression; });     \
+#define OPSMITH_ATOMIC_AS(name, type, kind, expression)                                  \
+  __forceinline__ type name(type* address, type value) {                                 \
+    return opsmith::emulator::atomically<opsmith::emulator::kind>(                       \
+        address, [value](type old) -> type { return expression; });                      \
   }
-#define OPSMITH_ATOMIC(name, type, expression)       \
-  OPSMITH_ATOMIC_AS(name, type, expression)          \
-  OPSMITH_ATOMIC_AS(name##_block, type, expression)  \
-  OPSMITH_ATOMIC_AS(name##_system, type, expression)
+#define OPSMITH_ATOMIC_OF(name, type, kind, expression)    \
+  OPSMITH_ATOMIC_AS(name, type, kind, expression)          \
+  OPSMITH_ATOMIC_AS(name##_block, type, kind, expression)  \
+  OPSMITH_ATOMIC_AS(name##_system, type, kind, expression)
+#define OPSMITH_ATOMIC(name, type, expression) OPSMITH_ATOMIC_OF(name, type, changes, expression)
+#define OPSMITH_EXCHANGE(type) OPSMITH_ATOMIC_OF(atomicExch, type, only_writes, (static_cast<void>(old), value))
 #define OPSMITH_ATOMIC_INTEGERS(name, expression)      \
   OPSMITH_ATOMIC(name, int, expression)                \
   OPSMITH_ATOMIC(name, unsigned, expression)           \
@@ -73,8 +79,11 @@ OPSMITH_ATOMIC(atomicAdd, float, old + value)
 OPSMITH_ATOMIC(atomicAdd, double, old + value)
 OPSMITH_ATOMIC(atomicSub, int, static_cast<int>(static_cast<unsigned>(old) - static_cast<unsigned>(value)))
 OPSMITH_ATOMIC(atomicSub, unsigned, old - value)
-OPSMITH_ATOMIC_INTEGERS(atomicExch, (static_cast<void>(old), value))
-OPSMITH_ATOMIC(atomicExch, float, (static_cast<void>(old), value))
+OPSMITH_EXCHANGE(int)
+OPSMITH_EXCHANGE(unsigned)
+OPSMITH_EXCHANGE(unsigned long long)
+OPSMITH_EXCHANGE(long long)
+OPSMITH_EXCHANGE(float)
 OPSMITH_ATOMIC_INTEGERS(atomicMin, old < value ? old : value)
 OPSMITH_ATOMIC_INTEGERS(atomicMax, old > value ? old : value)
 OPSMITH_ATOMIC_INTEGERS(atomicAnd, old& value)
@@ -84,11 +93,13 @@ OPSMITH_ATOMIC(atomicInc, unsigned, old >= value ? 0u : old + 1u)
 OPSMITH_ATOMIC(atomicDec, unsigned, old == 0u || old > value ? value : old - 1u)
 #undef OPSMITH_ATOMIC_AS
 #undef OPSMITH_ATOMIC
+#undef OPSMITH_ATOMIC_OF
+#undef OPSMITH_EXCHANGE
 #undef OPSMITH_ATOMIC_INTEGERS
 
 #define OPSMITH_COMPARE_AND_SWAP_AS(name, type)                                                                \
   __forceinline__ type name(type* address, type compare, type value) {                                                  \
-    return opsmith::emulator::atomically(                                                                      \
+    return opsmith::emulator::atomically<opsmith::emulator::compares_and_swaps>(                                                                      \
         address, [compare, value](type old) -> type { return old == compare ? value : old; });                \
   }
 #define OPSMITH_COMPARE_AND_SWAP(type)                  \

@@ -1,6 +1,13 @@
 // Loads and stores with a word about caches, which a CPU has no use for.
 #pragma once
 
+namespace opsmith::emulator {
+template <typename Value>
+struct NotDeduced {
+  using type = Value;
+};
+}  // namespace opsmith::emulator
+
 #define OPSMITH_LOAD(name)                \
   template <typename Value>               \
   __forceinline__ Value name(const Value* from) {  \
@@ -14,10 +21,11 @@ OPSMITH_LOAD(__ldlu)
 OPSMITH_LOAD(__ldcv)
 #undef OPSMITH_LOAD
 
-#define OPSMITH_STORE(name)                       \
-  template <typename Value>                       \
-  __forceinline__ void name(Value* to, const Value value) { \
-    *to = value;                                  \
+// CUDA has a function a type, so that the value is converted to what the pointer points to.
+#define OPSMITH_STORE(name)                                                                                \
+  template <typename Value>                                                                                \
+  __forceinline__ void name(Value* to, const typename opsmith::emulator::NotDeduced<Value>::type value) {  \
+    *to = value;                                                                                           \
   }
 OPSMITH_STORE(__stwb)
 OPSMITH_STORE(__stcg)

@@ -3,10 +3,17 @@
 
 #include <string.h>
 
-__forceinline__ void __syncthreads() { opsmith::emulator::opsmith_barrier(0, 0); }
-__forceinline__ int __syncthreads_and(int predicate) { return opsmith::emulator::opsmith_barrier(1, predicate); }
-__forceinline__ int __syncthreads_or(int predicate) { return opsmith::emulator::opsmith_barrier(2, predicate); }
-__forceinline__ int __syncthreads_count(int predicate) { return opsmith::emulator::opsmith_barrier(3, predicate); }
+// The default of `line` is the line of the call.
+__forceinline__ void __syncthreads(int line = __builtin_LINE()) { opsmith::emulator::opsmith_barrier(0, 0, line); }
+__forceinline__ int __syncthreads_and(int predicate, int line = __builtin_LINE()) {
+  return opsmith::emulator::opsmith_barrier(1, predicate, line);
+}
+__forceinline__ int __syncthreads_or(int predicate, int line = __builtin_LINE()) {
+  return opsmith::emulator::opsmith_barrier(2, predicate, line);
+}
+__forceinline__ int __syncthreads_count(int predicate, int line = __builtin_LINE()) {
+  return opsmith::emulator::opsmith_barrier(3, predicate, line);
+}
 __forceinline__ void __syncwarp(unsigned mask = 0xffffffffu) { opsmith::emulator::opsmith_sync_warp(mask); }
 __forceinline__ void __threadfence_block() { opsmith::emulator::opsmith_fence(0); }
 __forceinline__ void __threadfence() { opsmith::emulator::opsmith_fence(1); }

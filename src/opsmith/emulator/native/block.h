@@ -34,13 +34,18 @@ struct Fiber {
 
 struct Thread {
   State state;
-  bool fenced;  // has it fenced since it last wrote?
+  bool fenced;           // since it last wrote to global memory?
+  bool fenced_in_block;  // since it last wrote at all?
+  bool wrote;            // to global memory, since its last fence
   uint32_t number;
   int result;      // of a barrier; the mask of a convergence
   uint32_t passes;  // of the scheduler, while converging
   uint32_t clock;  // synchronisations of its warp so far
   Dim index;
   uintptr_t pc;  // where it waits
+  int line;      // of its barrier
+  uint32_t releases;  // of its own so far
+  uint64_t view;      // the latest release that it has seen
   Fiber* fiber;
 };
 
@@ -86,6 +91,7 @@ class Worker {
     order_.resize(count_);
     for (uint32_t i = 0; i < count_; ++i) order_[i] = i;
     known_.resize(launch_.checks ? size_t(warps_) * kLanes * kLanes : 0);
+    released_.resize(launch_.checks ? count_ : 0);
   }
 
   // Blocks, until there are none or a fault has been found.
@@ -93,8 +99,9 @@ class Worker {
     current = this;
     if (launch_.checks) find_shared_memory();
     std::mt19937_64 random(launch_.seed);
-    const uint64_t rotation = shared_.blocks ? random() % shared_.blocks : 0;
-    const bool backwards = random() & 1;
+    const bool in_order = launch_.seed == kInOrder;
+    const uint64_t rotation = shared_.blocks && !in_order ? random() % shared_.blocks : 0;
+    const bool backwards = !in_order && random() & 1;
     for (;;) {
       const uint64_t taken = shared_.next.fetch_add(1);
       if (taken >= shared_.blocks || shared_.stopped) break;
@@ -114,18 +121,20 @@ class Worker {
   const Launch& launch() const { return launch_; }
   void* dynamic_shared() const { return reinterpret_cast<void*>(dynamic_begin_); }
 
-  int barrier(int kind, int predicate, uintptr_t pc) {
+  int barrier(int kind, int predicate, int line, uintptr_t pc) {
     Thread& self = *self_;
     self.pc = pc;
+    self.line = line;
     if (at_barrier_ == 0) {
       barrier_sum_ = kind == 1 ? 1 : 0;
+      barrier_kind_ = kind;
       barrier_pc_ = pc;
     }
     barrier_sum_ = kind == 1 ? barrier_sum_ & (predicate != 0) : barrier_sum_ + (predicate != 0);
     ++at_barrier_;
     if (launch_.checks && done_ > 0) fail_partial_barrier();
     if (at_barrier_ == count_ - done_) {
-      complete_barrier(kind);
+      complete_barrier();
       return self.result;
     }
     self.state = State::at_barrier;
@@ -160,14 +169,16 @@ class Worker {
     return static_cast<uint32_t>(self_->result);
   }
 
-  void yield() {
-    check_time(0);
+  void yield(uintptr_t pc) {
+    self_->pc = pc;
+    check_time(pc);
     give_way();
   }
 
   // --- What instrumented code calls before each access ----------------------------------------------------------
 
-  void access(uintptr_t address, uint32_t bytes, bool is_write, bool is_atomic, uintptr_t pc) {
+  void access(uintptr_t address, uint32_t bytes, bool is_write, uintptr_t pc, Manner how = plain, bool is_read = false) {
+    is_read = is_read || !is_write;
     if ((++accesses_ & 0xfff) == 0) check_time(pc);
     Thread& self = *self_;
     if (address - reinterpret_cast<uintptr_t>(self.fiber->low) < Stacks::kBytes) return;
@@ -175,26 +186,27 @@ class Worker {
       if (address + bytes > dynamic_begin_ + launch_.shared_bytes) {
         fail_memory(shared_out_of_bounds, address, bytes, is_write, pc, -1);
       }
-      shared_access(address, bytes, is_write, is_atomic, pc, dynamic_shadow_, dynamic_written_, dynamic_begin_);
+      shared_access(address, bytes, is_write, is_read, how, pc, dynamic_shadow_, dynamic_written_, dynamic_begin_);
       return;
     }
     // What lies behind the last variable may be a tensor: thread-local storage is allocated like any memory.
     if (address - static_begin_ < static_end_ - static_begin_ &&
         (address < static_end_ - kBehindStatic || shared_.memory.find(address) < 0)) {
-      static_access(address, bytes, is_write, is_atomic, pc);
+      static_access(address, bytes, is_write, is_read, how, pc);
       return;
     }
     int64_t region = last_region_;
     GlobalMemory& memory = shared_.memory;
     if (region < 0 || address < memory[region].begin || address >= memory[region].end) {
       region = memory.find(address);
-      if (region < 0) fail_memory(address < 4096 ? null_pointer : out_of_bounds, address, bytes, is_write, pc, -1);
+      if (region < 0) fail_nowhere(address, bytes, is_write, pc);
       last_region_ = region;
     }
     if (address + bytes > memory[region].end) fail_memory(out_of_bounds, address, bytes, is_write, pc, region);
     if (is_write) {
       if (memory[region].kind == constant_variable) fail_memory(write_to_constant, address, bytes, true, pc, region);
-      self.fenced = false;
+      self.fenced = self.fenced_in_block = false;
+      self.wrote = true;
     } else if (memory[region].kind == constant_variable) {
       return;
     }
@@ -205,28 +217,33 @@ class Worker {
       bool found;
       {
         GlobalMemory::Lock lock(memory, at);
-        found = touch(*word, touched(at, address + bytes, is_atomic, pc), is_write, other);
+        found = touch(*word, touched(at, address + bytes, how, pc), is_write, other);
       }
       if (found) fail_race(at, bytes, is_write, pc, other, region);
     }
   }
 
-  void atomic_access(uintptr_t address, uint32_t bytes, bool only_reads, uintptr_t pc) {
+  // `kind` as in opsmith_atomic_access.
+  void atomic_access(uintptr_t address, uint32_t bytes, int kind, uintptr_t pc) {
     if (!launch_.checks) {
-      if ((++accesses_ & 0x3f) == 0) yield();
+      if ((++accesses_ & 0x3f) == 0) yield(pc);
       return;
     }
-    if (address % bytes != 0) fail_memory(misaligned, address, bytes, !only_reads, pc, -1);
-    const bool fenced = self_->fenced;
-    access(address, bytes, !only_reads, true, pc);
-    self_->fenced = fenced;  // an atomic operation is no write that a fence must follow
-    const uint64_t seen = shared_.releases.operate(address, serial_, fenced && !only_reads);
-    if (seen > view_) view_ = seen;
-    if ((++atomics_ & 0x3f) == 0) yield();
+    if (address % bytes != 0) fail_memory(misaligned, address, bytes, kind != 1, pc, -1);
+    synchronising_access(address, bytes, kind != 1, kind != 3, kind == 2 ? compare_and_swap : atomic_operation, pc);
+  }
+
+  // Code for GPUs waits for flags that are volatile, and sets them after a fence.
+  void volatile_access(uintptr_t address, uint32_t bytes, bool is_write, uintptr_t pc) {
+    if (address - reinterpret_cast<uintptr_t>(self_->fiber->low) < Stacks::kBytes) return;
+    synchronising_access(address, bytes, is_write, !is_write, Manner::volatile_access, pc);
   }
 
   void fence(int scope) {
-    if (scope > 0) self_->fenced = true;
+    self_->fenced_in_block = true;
+    if (scope == 0) return;
+    self_->fenced = true;
+    self_->wrote = false;
   }
 
   [[noreturn]] void fail(Fault fault) {
@@ -246,6 +263,7 @@ class Worker {
     fault.region = region >= 0 ? region : kind == shared_out_of_bounds ? -1 : shared_.memory.nearest(address);
     if (kind == shared_out_of_bounds) {
       fault.offset = static_cast<int64_t>(address - dynamic_begin_);
+      std::snprintf(fault.words, sizeof(fault.words), "%llu", static_cast<unsigned long long>(launch_.shared_bytes));
     } else if (fault.region >= 0) {
       fault.offset = static_cast<int64_t>(address - shared_.memory[fault.region].begin);
     }
@@ -275,7 +293,7 @@ class Worker {
   }
 
  private:
-  static constexpr uintptr_t kRedZone = 4096, kBehindStatic = 256;
+  static constexpr uintptr_t kRedZone = 4096, kBehindStatic = 256, kFar = 1 << 20;
 
   // A fiber's life: the thread it was made for, then as many more as have not started.
   static void enter() {
@@ -300,9 +318,13 @@ class Worker {
     return &threads_[order_[position_++]];
   }
 
+  Dim index_of(uint32_t i) const {
+    const uint32_t x = launch_.block.x, y = launch_.block.y;
+    return y == 1 && launch_.block.z == 1 ? Dim{i, 0, 0} : Dim{i % x, i / x % y, i / x / y};
+  }
+
   void start(Thread& thread) {
-    const uint32_t x = launch_.block.x, y = launch_.block.y, i = thread.number;
-    thread.index = y == 1 && launch_.block.z == 1 ? Dim{i, 0, 0} : Dim{i % x, i / x % y, i / x / y};
+    thread.index = index_of(thread.number);
     thread.state = State::ready;
     self_ = &thread;
   }
@@ -311,7 +333,9 @@ class Worker {
     block_ = {unsigned(number % launch_.grid.x), unsigned(number / launch_.grid.x % launch_.grid.y),
               unsigned(number / launch_.grid.x / launch_.grid.y)};
     serial_ = static_cast<uint32_t>(number) + 1;
-    done_ = at_barrier_ = epoch_ = position_ = 0;
+    for (const uint32_t thread : releasing_) released_[thread].clear();
+    releasing_.clear();
+    done_ = at_barrier_ = in_warp_ = epoch_ = position_ = 0;
     view_ = 0;
     suspects_.clear();
     if (launch_.checks) {
@@ -320,7 +344,7 @@ class Worker {
     }
     free_.clear();
     for (uint32_t i = count_; i-- > 0;) {
-      threads_[i] = Thread{State::unstarted, false, i, 0, 0, 1, {}, 0, nullptr};
+      threads_[i] = Thread{State::unstarted, false, false, false, i, 0, 0, 1, {}, 0, 0, 0, 0, nullptr};
       free_.push_back(&fibers_[i]);
     }
     while (done_ < count_) {
@@ -378,6 +402,7 @@ class Worker {
 
   // Another order of warps, and of lanes within them, for each block and seed.
   void arrange(uint64_t number) {
+    if (launch_.seed == kInOrder) return;
     std::mt19937_64 random(launch_.seed * 0x9e3779b97f4a7c15ull + number);
     std::vector<uint32_t> warps(warps_);
     for (uint32_t i = 0; i < warps_; ++i) warps[i] = i;
@@ -396,23 +421,38 @@ class Worker {
     self_->state = State::done;
     ++done_;
     if (done_ == count_ && !suspects_.empty()) fail_uninitialised();
-    complete_without(self_->number);
+    if (in_warp_ > 0) complete_without(self_->number);
     if (at_barrier_ > 0) {
       if (launch_.checks) fail_partial_barrier();
-      if (at_barrier_ == count_ - done_) complete_barrier(2);
+      if (at_barrier_ == count_ - done_) complete_barrier();
     }
   }
 
-  void complete_barrier(int kind) {
+  void complete_barrier() {
     if (!suspects_.empty()) fail_uninitialised();
-    const int result = kind == 2 ? barrier_sum_ != 0 : barrier_sum_;
+    const int result = barrier_kind_ == 2 ? barrier_sum_ != 0 : barrier_sum_;
+    if (launch_.checks) join_all();
     for (Thread& thread : threads_) {
-      if (launch_.checks && thread.state != State::done && thread.pc != barrier_pc_) different_barriers_ = true;
       thread.result = result;
       if (thread.state == State::at_barrier) thread.state = State::ready;
     }
     at_barrier_ = 0;
     ++epoch_;
+  }
+
+  // What one thread has seen or fenced, all have after a barrier; it must have been the same one for all.
+  void join_all() {
+    uint64_t view = 0;
+    bool fenced = false;
+    for (const Thread& thread : threads_) {
+      if (thread.line != self_->line) fail_different_barriers();
+      view = std::max(view, thread.view);
+      fenced = fenced || thread.fenced;
+    }
+    for (Thread& thread : threads_) {
+      thread.view = view;
+      thread.fenced = thread.fenced || (fenced && !thread.wrote);
+    }
   }
 
   // --- Warps ----------------------------------------------------------------------------------------------------
@@ -426,6 +466,7 @@ class Worker {
     self.pc = pc;
     if (!(mask >> lane & 1)) fail_lanes("the mask does not name the calling lane itself", mask, lane, pc);
     self.state = State::in_warp;
+    ++in_warp_;
     if (!complete(first, mask, operation)) give_way();
   }
 
@@ -454,6 +495,7 @@ class Worker {
     for (uint32_t lane = 0; lane < kLanes; ++lane) {
       if (taking_part >> lane & 1) threads_[first + lane].state = State::ready;
     }
+    in_warp_ -= __builtin_popcount(taking_part);
     return true;
   }
 
@@ -492,8 +534,22 @@ class Worker {
 
   Exchange& exchange() { return exchanges_[self_->number]; }
 
-  // Every lane of the mask now sees what the others have done.
+  // Every lane of the mask now sees what the others have done, and what they had seen of lanes that are not in it.
   void order_lanes(uint32_t first, uint32_t mask) {
+    for (uint32_t c = 0; c < kLanes && first + c < count_; ++c) {
+      if (mask >> c & 1) continue;
+      uint32_t most = 0;
+      for (uint32_t a = 0; a < kLanes; ++a) {
+        if (mask >> a & 1) most = std::max(most, known(first + a, first + c));
+      }
+      for (uint32_t a = 0; a < kLanes; ++a) {
+        if (mask >> a & 1) known(first + a, first + c) = most;
+      }
+    }
+    uint64_t view = 0;
+    for (uint32_t a = 0; a < kLanes; ++a) {
+      if (mask >> a & 1) view = std::max(view, threads_[first + a].view);
+    }
     for (uint32_t a = 0; a < kLanes; ++a) {
       if (!(mask >> a & 1)) continue;
       for (uint32_t b = 0; b < kLanes; ++b) {
@@ -501,7 +557,9 @@ class Worker {
       }
     }
     for (uint32_t a = 0; a < kLanes; ++a) {
-      if (mask >> a & 1) ++threads_[first + a].clock;
+      if (!(mask >> a & 1)) continue;
+      ++threads_[first + a].clock;
+      threads_[first + a].view = view;
     }
   }
 
@@ -509,17 +567,44 @@ class Worker {
 
   // --- Accesses -------------------------------------------------------------------------------------------------
 
-  Access touched(uintptr_t at, uintptr_t end, bool is_atomic, uintptr_t pc) {
+  // An access by which threads learn of each other: after a fence it releases what was written before, and it sees what
+  // others have released at the address.
+  void synchronising_access(uintptr_t address, uint32_t bytes, bool is_write, bool is_read, Manner how, uintptr_t pc) {
+    const Thread before = *self_;
+    access(address, bytes, is_write, pc, how, is_read);
+    Thread& self = *self_;
+    self.fenced = before.fenced;  // this is no write that a fence must follow
+    self.fenced_in_block = before.fenced_in_block;
+    self.wrote = before.wrote;
+    const auto [seen, released] = shared_.releases.operate(
+        address, serial_, is_write && self.fenced_in_block, is_write && self.fenced);
+    view_ = std::max(view_, seen);
+    self.view = std::max(self.view, seen);
+    if (released != 0) {
+      const uint32_t first = self.number / kLanes * kLanes;
+      for (uint32_t i = first; i < std::min(first + kLanes, count_); ++i) {
+        // And what lanes had done that this one has synchronised with.
+        if (i != self.number && known(self.number, i) == 0) continue;
+        if (released_[i].empty()) releasing_.push_back(i);
+        released_[i].push_back(released);
+        ++threads_[i].releases;
+      }
+    }
+    if ((++atomics_ & 0x3f) == 0) yield(pc);
+  }
+
+  Access touched(uintptr_t at, uintptr_t end, Manner how, uintptr_t pc) {
     const uint32_t first = at & 3, last = std::min<uintptr_t>(end - (at & ~uintptr_t{3}), 4);
     Access access;
-    access.pc = pc;
+    access.pc = static_cast<int32_t>(pc - reinterpret_cast<uintptr_t>(launch_.entry));
     access.serial = serial_;
     access.epoch = epoch_;
     access.clock = self_->clock;
     access.releases = shared_.releases.count(serial_);
     access.thread = static_cast<uint16_t>(self_->number);
     access.bytes = static_cast<uint8_t>((0xfu >> (4 - last)) & (0xfu << first));
-    access.atomic = is_atomic;
+    access.own_releases = self_->releases;
+    access.how = how;
     return access;
   }
 
@@ -529,25 +614,48 @@ class Worker {
       return moment != 0 && moment <= view_;
     }
     if (before.thread == self_->number || before.epoch < epoch_) return true;
-    return before.thread / kLanes == self_->number / kLanes && known(self_->number, before.thread) >= before.clock;
+    const auto& released = released_[before.thread];
+    if (before.own_releases < released.size() && released[before.own_releases] <= self_->view) return true;
+    return same_warp(before) && known(self_->number, before.thread) >= before.clock;
   }
 
-  bool conflicts(const Access& before, const Access& now) {
-    return before.serial != 0 && (before.bytes & now.bytes) && !(before.atomic && now.atomic) && !ordered(before);
+  bool same_warp(const Access& before) const {
+    return before.serial == serial_ && before.thread / kLanes == self_->number / kLanes;
+  }
+
+  // Volatile is as good as atomic between warps, but does not order the lanes of one.
+  bool allowed(const Access& before, bool before_writes, const Access& now, bool now_writes) const {
+    if (before.how != plain && now.how != plain) {
+      return before.how != Manner::volatile_access || now.how != Manner::volatile_access || !same_warp(before);
+    }
+    // The loop around a compare-and-swap begins with a plain look, which may be an old one.
+    return (before.how == compare_and_swap && !now_writes) || (now.how == compare_and_swap && !before_writes);
+  }
+
+  bool conflicts(const Access& before, bool before_writes, const Access& now, bool now_writes) {
+    return before.serial != 0 && (before.bytes & now.bytes) && !allowed(before, before_writes, now, now_writes) &&
+           !ordered(before);
   }
 
   // Notes an access; tells whether another one, unordered, makes it a race.
   bool touch(Word& word, const Access& now, bool is_write, Access& other) {
-    if (conflicts(word.write, now)) {
-      other = word.write;
-      return true;
+    for (const Access* write : {&word.write, &word.other_write}) {
+      if (conflicts(*write, true, now, is_write)) {
+        other = *write;
+        return true;
+      }
     }
     if (is_write) {
       for (const Access* read : {&word.read, &word.other_read}) {
-        if (conflicts(*read, now)) {
+        if (conflicts(*read, false, now, true)) {
           other = *read;
           return true;
         }
+      }
+      if (word.write.bytes & ~now.bytes) {
+        word.other_write = word.write;
+      } else if ((word.other_write.bytes & ~now.bytes) == 0) {
+        word.other_write = Access{};
       }
       word.write = now;
       if ((word.read.bytes & ~now.bytes) == 0) word.read = word.other_read = Access{};
@@ -559,56 +667,41 @@ class Worker {
     return false;
   }
 
-  void shared_access(uintptr_t address, uint32_t bytes, bool is_write, bool is_atomic, uintptr_t pc, Shadow& shadow,
-                     std::vector<uint32_t>& written, uintptr_t begin) {
+  void shared_access(uintptr_t address, uint32_t bytes, bool is_write, bool is_read, Manner how, uintptr_t pc,
+                     Shadow& shadow, std::vector<uint32_t>& written, uintptr_t begin) {
+    if (is_write) self_->fenced_in_block = false;
     for (uintptr_t at = address; at < address + bytes; ++at) {
       uint32_t& serial = written[at - begin];
-      if (is_write) {
-        serial = serial_;
-      } else if (serial != serial_) {
+      if (is_read && serial != serial_) {
         // Or will another thread write it before the next barrier? Then it is a race, and told as one.
         suspects_.push_back({address, bytes, pc, self_->index});
-        serial = serial_;
       }
+      serial = serial_;
     }
     for (uintptr_t at = address; at < address + bytes; at = (at | 3) + 1) {
       Word& word = *shadow.at(at);
       if (word.write.serial != serial_) word.write = Access{};  // another block's shared memory lay here
+      if (word.other_write.serial != serial_) word.other_write = Access{};
       if (word.read.serial != serial_) word.read = Access{};
       if (word.other_read.serial != serial_) word.other_read = Access{};
       Access other;
-      if (touch(word, touched(at, address + bytes, is_atomic, pc), is_write, other)) {
+      if (touch(word, touched(at, address + bytes, how, pc), is_write, other)) {
         fail_race(at, bytes, is_write, pc, other, -1);
       }
     }
   }
 
-  void static_access(uintptr_t address, uint32_t bytes, bool is_write, bool is_atomic, uintptr_t pc) {
+  void static_access(uintptr_t address, uint32_t bytes, bool is_write, bool is_read, Manner how, uintptr_t pc) {
     for (size_t i = 0; i < launch_.shared_variable_count; ++i) {
       const uintptr_t begin = static_base_ + launch_.shared_variables[i].begin;
       const uintptr_t end = static_base_ + launch_.shared_variables[i].end;
       if (address < begin || address >= end) continue;
       if (address + bytes > end) break;
-      shared_access(address, bytes, is_write, is_atomic, pc, static_shadow_, static_written_, static_begin_);
+      if (launch_.shared_variables[i].kind == ignored_variable) return;
+      shared_access(address, bytes, is_write, is_read, how, pc, static_shadow_, static_written_, static_begin_);
       return;
     }
-    Fault fault{};
-    fault.kind = shared_out_of_bounds;
-    fault.is_write = is_write;
-    fault.pc = pc;
-    fault.address = address;
-    fault.size = bytes;
-    fault.region = -2;  // the nearest variable that begins before
-    uintptr_t nearest = 0;
-    for (size_t i = 0; i < launch_.shared_variable_count; ++i) {
-      const uintptr_t begin = static_base_ + launch_.shared_variables[i].begin;
-      if (begin <= address && begin >= nearest) {
-        nearest = begin;
-        fault.region = -3 - static_cast<int64_t>(i);
-        fault.offset = static_cast<int64_t>(address - begin);
-      }
-    }
-    fail(fault);
+    fail_static(address, bytes, is_write, pc);
   }
 
   void find_shared_memory() {
@@ -628,6 +721,46 @@ class Worker {
   }
 
   // --- Faults ---------------------------------------------------------------------------------------------------
+
+  // At a static __shared__ variable: the one that ends nearest before the address, else the one that begins nearest.
+  [[noreturn]] void fail_static(uintptr_t address, uint32_t bytes, bool is_write, uintptr_t pc) {
+    Fault fault{};
+    fault.kind = shared_out_of_bounds;
+    fault.is_write = is_write;
+    fault.pc = pc;
+    fault.address = address;
+    fault.size = bytes;
+    fault.region = -2;
+    uintptr_t least = ~uintptr_t{0};
+    for (size_t i = 0; i < launch_.shared_variable_count; ++i) {
+      const uintptr_t begin = static_base_ + launch_.shared_variables[i].begin;
+      const uintptr_t end = static_base_ + launch_.shared_variables[i].end;
+      const uintptr_t away = distance(address, begin, end);
+      if (away >= least) continue;
+      least = away;
+      fault.region = -3 - static_cast<int64_t>(i);
+      fault.offset = static_cast<int64_t>(address - begin);
+    }
+    fail(fault);
+  }
+
+  static uintptr_t distance(uintptr_t address, uintptr_t begin, uintptr_t end) {
+    return address < begin ? begin - address : address < end ? 0 : address - end;
+  }
+
+  // At an address that is nobody's: told by what lies nearest to it, shared memory included.
+  [[noreturn]] void fail_nowhere(uintptr_t address, uint32_t bytes, bool is_write, uintptr_t pc) {
+    if (address < 4096) fail_memory(null_pointer, address, bytes, is_write, pc, -1);
+    const int64_t region = shared_.memory.nearest(address);
+    const uintptr_t to_static = launch_.shared_variable_count ? distance(address, static_begin_, static_end_) : kFar;
+    const uintptr_t to_dynamic =
+        launch_.shared_bytes ? distance(address, dynamic_begin_, dynamic_begin_ + launch_.shared_bytes) : kFar;
+    const uintptr_t to_region =
+        region < 0 ? kFar : distance(address, shared_.memory[region].begin, shared_.memory[region].end);
+    if (to_static < std::min({kFar, to_dynamic, to_region})) fail_static(address, bytes, is_write, pc);
+    if (to_dynamic < std::min(kFar, to_region)) fail_memory(shared_out_of_bounds, address, bytes, is_write, pc, -1);
+    fail_memory(out_of_bounds, address, bytes, is_write, pc, -1);
+  }
 
   [[noreturn]] void fail_uninitialised() {
     const Suspect& first = suspects_.front();
@@ -653,11 +786,11 @@ class Worker {
     fault.region = region;
     if (region >= 0) fault.offset = static_cast<int64_t>(address - shared_.memory[region].begin);
     fault.has_other = 1;
-    fault.other.pc = other.pc;
+    fault.other.pc = reinterpret_cast<uintptr_t>(launch_.entry) + other.pc;
     const uint64_t number = other.serial - 1;
     fault.other.block = {unsigned(number % launch_.grid.x), unsigned(number / launch_.grid.x % launch_.grid.y),
                          unsigned(number / launch_.grid.x / launch_.grid.y)};
-    fault.other.thread = threads_[other.thread].index;
+    fault.other.thread = index_of(other.thread);
     fail(fault);
   }
 
@@ -680,13 +813,32 @@ class Worker {
     leave();
   }
 
+  // Told of a thread that is at the barrier.
   [[noreturn]] void fail_partial_barrier() {
     Fault fault{};
     fault.kind = partial_barrier;
-    fault.pc = self_->state == State::done ? barrier_pc_ : self_->pc;
+    const Thread* waiting = self_;
+    for (const Thread& thread : threads_) {
+      if (waiting->state == State::done && thread.state == State::at_barrier) waiting = &thread;
+    }
     std::snprintf(fault.words, sizeof(fault.words), "%u of %u threads have returned from the kernel", done_, count_);
+    fail_barrier(fault, *waiting);
+  }
+
+  [[noreturn]] void fail_different_barriers() {
+    Fault fault{};
+    fault.kind = partial_barrier;
+    std::snprintf(fault.words, sizeof(fault.words), "its threads are at different ones");
+    fail_barrier(fault, *self_);
+  }
+
+  [[noreturn]] void fail_barrier(Fault& fault, const Thread& waiting) {
+    fault.pc = waiting.pc;
+    fault.block = block_;
+    fault.thread = waiting.index;
     list_waits(fault);
-    fail(fault);
+    shared_.report(fault);
+    leave();
   }
 
   // Nobody can go on: some wait at a barrier, others for lanes that do not come.
@@ -766,10 +918,12 @@ class Worker {
   Context scheduler_;
   Thread* self_ = nullptr;
   Dim block_{};
-  uint32_t serial_ = 0, epoch_ = 0, done_ = 0, at_barrier_ = 0;
+  uint32_t serial_ = 0, epoch_ = 0, done_ = 0, at_barrier_ = 0, in_warp_ = 0;
   int barrier_sum_ = 0;
   uintptr_t barrier_pc_ = 0;
-  bool different_barriers_ = false;
+  int barrier_kind_ = 0;
+  std::vector<std::vector<uint64_t>> released_;  // moments, by thread
+  std::vector<uint32_t> releasing_;              // threads that have any
   uint64_t accesses_ = 0, atomics_ = 0;
   uint64_t view_ = 0;
   int64_t last_region_ = -1;

@@ -20,7 +20,7 @@ struct Region {
   uint32_t number;  // which tensor or variable, for messages
 };
 
-enum RegionKind : uint32_t { tensor = 0, constant_variable = 1, device_variable = 2, shared_variable = 3 };
+enum RegionKind : uint32_t { tensor = 0, constant_variable = 1, device_variable = 2, shared_variable = 3, ignored_variable = 4 };
 
 enum FaultKind : int32_t {
   no_fault = 0,
@@ -66,6 +66,9 @@ struct Fault {
   char words[256];
 };
 
+// The seed that leaves blocks and threads in the order of their numbers.
+constexpr uint64_t kInOrder = ~uint64_t{0};
+
 using Entry = void (*)(void** arguments);
 
 struct Launch {
@@ -99,7 +102,8 @@ void* opsmith_dynamic_shared() __attribute__((const));
 uint64_t opsmith_dynamic_shared_bytes() __attribute__((const));
 
 // All threads of the block. `kind` is how the predicates of all are put together: 0 not at all, 1 and, 2 or, 3 count.
-int opsmith_barrier(int kind, int predicate);
+// `line` tells barriers apart: those of one line are the same one, however often the compiler has copied it.
+int opsmith_barrier(int kind, int predicate, int line);
 
 // The lanes of `mask`, each of which gives `bytes` and gets those of the lane it names; `kind` is for messages.
 void opsmith_shuffle(uint32_t mask, void* value, uint32_t bytes, int source, int kind);
@@ -108,7 +112,8 @@ void opsmith_gather(uint32_t mask, uint64_t own, uint64_t* all, int kind);
 void opsmith_sync_warp(uint32_t mask);
 uint32_t opsmith_active_mask();
 
-// To be called before an atomic operation: `kind` 1 is one that only reads.
+// To be called before an atomic operation: `kind` 0 is one that reads and writes, 1 only reads, 2 is compare-and-swap, 3
+// only writes.
 void opsmith_atomic_access(void* address, uint32_t bytes, int kind);
 void opsmith_fence(int scope);  // 0 block, 1 device, 2 system
 // A loop that waits for others gives way to them.

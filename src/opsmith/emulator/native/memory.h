@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <unordered_map>
 #include <vector>
 
 #include "interface.h"
@@ -14,18 +15,22 @@ namespace opsmith::emulator {
 
 // An access to a word of four bytes, and as much of its time as tells whether another one is ordered after it.
 struct Access {
-  uint64_t pc = 0;
+  int32_t pc = 0;         // from the kernel's entry
   uint32_t serial = 0;    // of the block, from 1; 0: none
   uint32_t epoch = 0;     // barriers of the block before it
   uint32_t clock = 0;     // synchronisations of the thread's warp before it
   uint32_t releases = 0;  // of the block, before it
+  uint32_t own_releases = 0;  // of the thread, before it
   uint16_t thread = 0;
   uint8_t bytes = 0;  // which of the four
-  bool atomic = false;
+  uint8_t how = 0;    // Manner
 };
 
+enum Manner : uint8_t { plain = 0, volatile_access = 1, atomic_operation = 2, compare_and_swap = 3 };
+
+// Of two threads that write one half each, both writes are kept.
 struct Word {
-  Access write, read, other_read;
+  Access write, other_write, read, other_read;
 };
 
 // A Word for every four bytes of a piece of memory; what is never touched takes no memory.
@@ -73,17 +78,26 @@ class Releases {
     return releases < moments.size() ? moments[releases] : 0;
   }
 
-  // Releases what the block has written so far, and returns the latest moment released at that address.
-  uint64_t operate(uintptr_t address, uint32_t serial, bool releasing) {
+  struct Moments {
+    uint64_t seen;      // the latest released at the address before
+    uint64_t released;  // by this operation, or 0
+  };
+
+  // Releases what the thread has written so far, to other blocks what the block has.
+  Moments operate(uintptr_t address, uint32_t serial, bool to_block, bool to_device) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    uint64_t& latest = at_address_(address);
+    if (!to_block && !to_device) {
+      const auto found = latest_.find(address);
+      return {found == latest_.end() ? 0 : found->second, 0};
+    }
+    uint64_t& latest = latest_[address];
     const uint64_t seen = latest;
-    if (releasing) {
-      latest = ++now_;
+    latest = ++now_;
+    if (to_device) {
       of_block_[serial].moments.push_back(now_);
       of_block_[serial].count.store(of_block_[serial].moments.size(), std::memory_order_release);
     }
-    return seen;
+    return {seen, now_};
   }
 
  private:
@@ -92,18 +106,10 @@ class Releases {
     std::atomic<uint32_t> count{0};
   };
 
-  uint64_t& at_address_(uintptr_t address) {
-    for (auto& [known, latest] : places_) {
-      if (known == address) return latest;
-    }
-    places_.emplace_back(address, 0);
-    return places_.back().second;
-  }
-
   std::mutex mutex_;
   uint64_t now_ = 0;
   std::vector<OfBlock> of_block_;
-  std::vector<std::pair<uintptr_t, uint64_t>> places_;
+  std::unordered_map<uintptr_t, uint64_t> latest_;  // moment released, by address
 };
 
 // The memory of all blocks: tensors and the library's variables, sorted by address.
@@ -118,7 +124,7 @@ class GlobalMemory {
     }
   }
 
-  // The region that holds the address, or the one that ends or begins nearest to it.
+  // The region that holds the address, or the one that ends or begins nearest to it: what a wrong index can reach.
   int64_t nearest(uintptr_t address) const {
     int64_t best = -1;
     uintptr_t distance = ~uintptr_t{0};
@@ -127,7 +133,7 @@ class GlobalMemory {
       const uintptr_t away = address < region.begin ? region.begin - address
                              : address < region.end ? 0
                                                     : address - region.end + 1;
-      if (away < distance) {
+      if (away < distance && away < (region.kind == tensor ? kFar : kNear)) {
         distance = away;
         best = static_cast<int64_t>(i);
       }
@@ -170,6 +176,7 @@ class GlobalMemory {
 
  private:
   static constexpr size_t kLocks = 1024;
+  static constexpr uintptr_t kFar = uintptr_t{1} << 37, kNear = 4096;  // 2^32 elements of 16 bytes; a page
   std::vector<Region> regions_;
   std::vector<size_t> order_;
   std::vector<Shadow> shadows_;

@@ -146,8 +146,8 @@ OPSMITH_EXPORTED Dim opsmith_grid_size() { return Worker::current->launch().grid
 OPSMITH_EXPORTED void* opsmith_dynamic_shared() { return Worker::current->dynamic_shared(); }
 OPSMITH_EXPORTED uint64_t opsmith_dynamic_shared_bytes() { return Worker::current->launch().shared_bytes; }
 
-OPSMITH_EXPORTED int opsmith_barrier(int kind, int predicate) {
-  return Worker::current->barrier(kind, predicate, OPSMITH_CALLER);
+OPSMITH_EXPORTED int opsmith_barrier(int kind, int predicate, int line) {
+  return Worker::current->barrier(kind, predicate, line, OPSMITH_CALLER);
 }
 OPSMITH_EXPORTED void opsmith_shuffle(uint32_t mask, void* value, uint32_t bytes, int source, int kind) {
   Worker::current->shuffle_values(mask, value, bytes, source, kind, OPSMITH_CALLER);
@@ -158,10 +158,10 @@ OPSMITH_EXPORTED void opsmith_gather(uint32_t mask, uint64_t own, uint64_t* all,
 OPSMITH_EXPORTED void opsmith_sync_warp(uint32_t mask) { Worker::current->synchronise_warp(mask, OPSMITH_CALLER); }
 OPSMITH_EXPORTED uint32_t opsmith_active_mask() { return Worker::current->active_mask(OPSMITH_CALLER); }
 OPSMITH_EXPORTED void opsmith_atomic_access(void* address, uint32_t bytes, int kind) {
-  Worker::current->atomic_access(reinterpret_cast<uintptr_t>(address), bytes, kind == 1, OPSMITH_CALLER);
+  Worker::current->atomic_access(reinterpret_cast<uintptr_t>(address), bytes, kind, OPSMITH_CALLER);
 }
 OPSMITH_EXPORTED void opsmith_fence(int scope) { Worker::current->fence(scope); }
-OPSMITH_EXPORTED void opsmith_yield() { Worker::current->yield(); }
+OPSMITH_EXPORTED void opsmith_yield() { Worker::current->yield(OPSMITH_CALLER); }
 OPSMITH_EXPORTED uint64_t opsmith_clock() {
   return std::chrono::steady_clock::now().time_since_epoch().count();
 }
@@ -180,7 +180,14 @@ namespace {
 inline void touched(void* address, uint32_t bytes, bool is_write, uintptr_t pc) {
   Worker* const worker = Worker::current;
   if (worker != nullptr && worker->running_a_thread()) {
-    worker->access(reinterpret_cast<uintptr_t>(address), bytes, is_write, false, pc);
+    worker->access(reinterpret_cast<uintptr_t>(address), bytes, is_write, pc);
+  }
+}
+
+inline void touched_volatile(void* address, uint32_t bytes, bool is_write, uintptr_t pc) {
+  Worker* const worker = Worker::current;
+  if (worker != nullptr && worker->running_a_thread()) {
+    worker->volatile_access(reinterpret_cast<uintptr_t>(address), bytes, is_write, pc);
   }
 }
 
@@ -194,6 +201,18 @@ inline void touched(void* address, uint32_t bytes, bool is_write, uintptr_t pc) 
   }                                                                                                              \
   OPSMITH_EXPORTED void __tsan_unaligned_write##bytes(void* address) {                                            \
     touched(address, bytes, true, OPSMITH_CALLER);                                                               \
+  }                                                                                                              \
+  OPSMITH_EXPORTED void __tsan_volatile_read##bytes(void* address) {                                              \
+    touched_volatile(address, bytes, false, OPSMITH_CALLER);                                                     \
+  }                                                                                                              \
+  OPSMITH_EXPORTED void __tsan_volatile_write##bytes(void* address) {                                             \
+    touched_volatile(address, bytes, true, OPSMITH_CALLER);                                                      \
+  }                                                                                                              \
+  OPSMITH_EXPORTED void __tsan_unaligned_volatile_read##bytes(void* address) {                                    \
+    touched_volatile(address, bytes, false, OPSMITH_CALLER);                                                     \
+  }                                                                                                              \
+  OPSMITH_EXPORTED void __tsan_unaligned_volatile_write##bytes(void* address) {                                   \
+    touched_volatile(address, bytes, true, OPSMITH_CALLER);                                                      \
   }
 OPSMITH_TSAN(1)
 OPSMITH_TSAN(2)
@@ -272,8 +291,15 @@ OPSMITH_EXPORTED void __ubsan_handle_mul_overflow(OverflowData* data, uintptr_t,
 OPSMITH_EXPORTED void __ubsan_handle_negate_overflow(OverflowData* data, uintptr_t) {
   overflowed(data, "negation", OPSMITH_CALLER);
 }
-OPSMITH_EXPORTED void __ubsan_handle_divrem_overflow(OverflowData* data, uintptr_t, uintptr_t) {
-  overflowed(data, "division", OPSMITH_CALLER);
+OPSMITH_EXPORTED void __ubsan_handle_divrem_overflow(OverflowData* data, uintptr_t, uintptr_t divisor) {
+  if (divisor != 0) return overflowed(data, "division", OPSMITH_CALLER);
+  Worker* const worker = Worker::current;
+  if (worker == nullptr || !worker->running_a_thread()) return;
+  Fault fault{};
+  fault.kind = division_by_zero;
+  fault.pc = OPSMITH_CALLER;
+  fault.region = -1;
+  worker->fail(fault);
 }
 OPSMITH_EXPORTED void __ubsan_handle_type_mismatch_v1(MismatchData* data, uintptr_t pointer) {
   Worker* const worker = Worker::current;
