@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .checks import check
     from .emulator import emulate
     from .errors import KernelFault, OpsmithError, OpsmithWarning
     from .kernels.cuda_source import cuda_source
@@ -30,6 +31,7 @@ __all__ = [
     "OpsmithError",
     "OpsmithWarning",
     "Sample",
+    "check",
     "cuda_source",
     "emulate",
     "extension",
@@ -46,6 +48,7 @@ _HOMES = {
     "OpsmithError": "errors",
     "OpsmithWarning": "errors",
     "Sample": "samples",
+    "check": "checks",
     "cuda_source": "kernels.cuda_source",
     "extension": "kernels.extension",
     "emulate": "emulator",

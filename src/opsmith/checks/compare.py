@@ -1,42 +1,39 @@
-"""An op against its reference on one sample: results and gradients, within what rounding explains.
-
-The truth is the reference in float64. What is allowed is measured, not chosen: twice the error the reference itself
-makes in the sample's dtype (for half types: the reference in float32, rounded once), and four units in the last place
-of the largest value. In float64, where no wider type tells the error, it is float32's in units of the last place. Of a
-few numbers one error tells little, for it may be small by luck: there it is measured several times, at points nearby
-and with other gradients of the results.
-"""
+"""An op against its reference on one call: results and gradients, within what rounding explains (see budget.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..samples import Sample
-from ..schema import flatten, unflatten
+from ..schema import Argument
+from . import budget
+from .evaluate import Named, declared_dtype, evaluate
 
 if TYPE_CHECKING:
     from ..op import Op
 
-HALF = (torch.float16, torch.bfloat16)
 FEW = 16
+"""Numbers of which one error tells little, for it may be small by luck: there it is measured several times."""
 DRAWS = 4
+MOVES = 3
 
-Named = tuple[str, "torch.Tensor | None"]
+Function = Callable[[Sequence[Any]], Any]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One tensor of the op beside the reference's."""
+    """One tensor of the op beside the reference's. Errors are in the units of budget.py, `ulps` in the last place."""
 
     what: str
     ok: bool
     error: float
     allowed: float
     message: str = ""
+    ulps: float = 0.0
 
     def __bool__(self) -> bool:
         return self.ok
@@ -52,82 +49,176 @@ def compare_samples(
 def compare(op: Op, sample: Sample, *, gradients: bool = True) -> list[Comparison]:
     """The op's results on a sample, and the gradients of its floating inputs, beside the reference's."""
     args = op.signature.bind(sample.args, dict(sample.kwargs))
-    prefix = f"{sample.name}: " if sample.name else ""
 
     def called(values: Sequence[Any]) -> Any:
         positional, keyword = op.default.forward.arranged(values)
         return op(*positional, **keyword)
 
-    given = _evaluate(op, called, args, None, gradients)
-    own = _evaluate(op, op.inline_like_call, args, _working_dtype(args), gradients)
-    truth = _evaluate(op, op.inline_like_call, args, torch.float64, gradients)
-    noise = _noise(op, args, gradients, truth)
-    found: list[Comparison] = []
-    for (what, mine), (_, theirs), (_, exact), own_error in zip(given, own, truth, noise, strict=True):
-        found.append(_judged(prefix + what, mine, theirs, exact, own_error))
-    return found
+    prefix = f"{sample.name}: " if sample.name else ""
+    elementwise = op.default.forward.reference.keeps_layout
+    return compare_calls(op.signature.arguments, called, op.inline_like_call, args, gradients, prefix, elementwise)
 
 
-def _noise(op: Op, args: Sequence[Any], gradients: bool, truth: Sequence[Named]) -> list[float]:
-    """The reference's error for each tensor, where the one measured beside `truth` does not tell it."""
-    dtype = _declared(args)
-    largest = [0.0] * len(truth)
-    if dtype in HALF:  # rounding to the half type hides what comes before
-        return largest
-    arguments = op.signature.arguments
-    narrow = torch.float32
-    rounded = [t if t is None or not t.is_floating_point() else t.to(narrow) for t in flatten(arguments, args)]
-    few = min((tensor.numel() for _, tensor in truth if tensor is not None), default=0) < FEW
-    draws = DRAWS if few else 1 if dtype == torch.float64 else 0
-    for draw in range(draws):
-        near = [t if t is None or not t.is_floating_point() else t * (1 + draw / 64) for t in rounded]
-        values = unflatten(arguments, args, near)
-        inexact = _evaluate(op, op.inline_like_call, values, narrow, gradients, draw)
-        exact = _evaluate(op, op.inline_like_call, values, torch.float64, gradients, draw)
-        errors = [_error(mine, theirs) for (_, mine), (_, theirs) in zip(inexact, exact, strict=True)]
-        largest = [max(before, error) for before, error in zip(largest, errors, strict=True)]
-    return [error * torch.finfo(dtype).eps / torch.finfo(narrow).eps for error in largest]
-
-
-def _error(inexact: torch.Tensor | None, exact: torch.Tensor | None) -> float:
-    if inexact is None or exact is None or not exact.is_floating_point():
-        return 0.0
-    difference = inexact.to(torch.float64) - exact
-    return _largest(difference[difference.isfinite()])  # where float32 overflows it tells nothing of float64
-
-
-def _evaluate(
-    op: Op,
-    function: Callable[[Sequence[Any]], Any],
+def compare_calls(
+    arguments: Sequence[Argument],
+    called: Function,
+    reference: Function,
     args: Sequence[Any],
-    dtype: torch.dtype | None,
-    gradients: bool,
-    draw: int = 0,
-) -> list[Named]:
-    """Named results and gradients of a call, with floating inputs cast to `dtype` where one is given."""
-    arguments = op.signature.arguments
-    tensors = [None if tensor is None else _leaf(tensor, dtype, gradients) for tensor in flatten(arguments, args)]
-    values = unflatten(arguments, args, tensors)
-    if dtype is not None:
-        values = [dtype if isinstance(v, torch.dtype) and v.is_floating_point else v for v in values]
-    # An in-place op cannot write into a leaf: it is given a copy that has a history.
-    called = [v.clone() if a.mutated else v for a, v in zip(arguments, values, strict=True)]
-    results = _listed(function(called))
-    named = [(name, result.detach()) for name, result in zip(_names(op, results), results, strict=True)]
-    if not gradients:
-        return [*named]
-    leaves = [t for t in tensors if t is not None and t.requires_grad]
-    targets = [result for result in results if result.requires_grad]
-    found: Iterable[torch.Tensor | None] = [None] * len(leaves)
-    if targets and leaves:
-        weights = [_weights(target, draw) for target in targets]
-        found = torch.autograd.grad(targets, leaves, weights, allow_unused=True)
-    labels = _gradient_labels(op, tensors, values)
-    return [*named, *zip(labels, found, strict=True)]
+    gradients: bool = True,
+    prefix: str = "",
+    elementwise: bool = False,
+) -> list[Comparison]:
+    """What `called` gives for these arguments beside what `reference` does."""
+    truth = Truth(arguments, reference, args, gradients, elementwise)
+    return truth.beside(evaluate(arguments, called, args, gradients=gradients), prefix)
+
+
+class Truth:
+    """What a reference gives for some arguments, exactly and in the op's own dtype, and how sure that is."""
+
+    def __init__(
+        self,
+        arguments: Sequence[Argument],
+        reference: Function,
+        args: Sequence[Any],
+        gradients: bool = True,
+        elementwise: bool = False,
+    ) -> None:
+        self._arguments, self._reference, self._args, self._gradients = arguments, reference, args, gradients
+        self._elementwise = elementwise
+        self.dtype = declared_dtype(args)
+        working = torch.float32 if self.dtype in budget.HALF_TYPES else None  # the oracle of half types rounds once
+        self.own = self._evaluated(args, working)
+        self.exact = self._evaluated(args, torch.float64)
+        self.moved = self._moved(args, self.exact)
+        self.own_units = self._measured()
+        self.eager_units = self._eager_units()
+
+    def beside(self, given: Sequence[Named], prefix: str = "") -> list[Comparison]:
+        """A Comparison for each tensor that was given."""
+        rows = zip(given, self.own, self.exact, self.moved, self.own_units, self.eager_units, strict=True)
+        return [
+            _judged(prefix + what, mine, own, exact, moved, own_units, eager_units)
+            for (what, mine), (_, own), (_, exact), moved, own_units, eager_units in rows
+        ]
+
+    def _evaluated(
+        self, args: Sequence[Any], dtype: torch.dtype | None, draw: int = 0, change: Any = None
+    ) -> list[Named]:
+        return evaluate(
+            self._arguments, self._reference, args, dtype=dtype, gradients=self._gradients, draw=draw, change=change
+        )
+
+    def _moved(self, args: Sequence[Any], exact: Sequence[Named]) -> list[torch.Tensor | None]:
+        """How far each element goes when every input, and every gradient of a result, goes one step of its dtype up or
+        down. Found in float64 by steps of float32's size, and scaled.
+
+        Results of half types are computed in float32, and move by its steps; but a gradient may be computed from
+        results as they are stored, and moves by the half type's."""
+        step = torch.finfo(torch.float32).eps
+        squares: list[Any] = [None] * len(exact)
+        for draw in range(MOVES):
+            generator = torch.Generator().manual_seed(draw)
+
+            def change(tensor: torch.Tensor, generator: torch.Generator = generator) -> torch.Tensor:
+                signs = torch.randint(0, 2, (tensor.numel(),), generator=generator).reshape(tensor.shape)
+                return tensor * (1 + (2.0 * signs.to(tensor) - 1.0) * step)
+
+            for index, (_, tensor) in enumerate(self._evaluated(args, torch.float64, change=change)):
+                other = exact[index][1]
+                if tensor is None or other is None or not other.is_floating_point():
+                    continue
+                square = (tensor - other).square()
+                squares[index] = square if squares[index] is None else squares[index] + square
+        scales = [torch.finfo(self.dtype).eps / step if self._is_wide(what) else 1.0 for what, _ in exact]
+        moved = [None if each is None else each.sqrt() * scale for each, scale in zip(squares, scales, strict=True)]
+        return moved if self._elementwise else [self._with_largest(*pair) for pair in zip(moved, exact, strict=True)]
+
+    def _with_largest(self, moved: torch.Tensor | None, exact: Named) -> torch.Tensor | None:
+        _, tensor = exact
+        if moved is None or tensor is None or not tensor.numel():
+            return moved
+        largest = tensor.abs()[tensor.isfinite()]
+        return moved + torch.finfo(self.dtype).eps * (largest.max() if largest.numel() else 0.0)
+
+    def _is_wide(self, what: str) -> bool:
+        return self.dtype not in budget.HALF_TYPES or what.startswith("gradient")
+
+    def _measured(self) -> list[float | None]:
+        """The reference's error for each tensor in units, where the one beside the truth does not tell it: in float64,
+        where no wider type does, it is float32's."""
+        unknown: list[float | None] = [None] * len(self.exact)
+        if self.dtype in budget.HALF_TYPES:  # rounding to the half type hides what comes before
+            return unknown
+        narrow = torch.float32
+        few = min((tensor.numel() for _, tensor in self.exact if tensor is not None), default=0) < FEW
+        draws = DRAWS if few else 1 if self.dtype == torch.float64 else 0
+        largest = unknown
+        for draw in range(draws):
+            change = _nearby(draw)
+            inexact = self._evaluated(self._rounded(), narrow, draw, change)
+            exact = self._evaluated(
+                self._rounded(), torch.float64, draw, lambda t, near=change: near(t.to(narrow)).to(t)
+            )
+            scale = torch.finfo(narrow).eps / torch.finfo(self.dtype).eps
+            for index, ((_, mine), (_, theirs)) in enumerate(zip(inexact, exact, strict=True)):
+                moved = self.moved[index]
+                if mine is None or theirs is None or moved is None:
+                    continue
+                units = budget.units_of_error(mine, theirs, moved * scale, narrow)
+                largest[index] = max(largest[index] or 0.0, units)
+        if self.dtype == torch.float64:
+            return largest
+        for index, (_, own) in enumerate(self.own):
+            theirs, moved, before = self.exact[index][1], self.moved[index], largest[index]
+            if own is not None and theirs is not None and moved is not None and before is not None:
+                largest[index] = max(before, budget.units_of_error(own, theirs, moved, own.dtype))
+        return largest
+
+    def _eager_units(self) -> list[float]:
+        """The error of the reference run in a half type, each intermediate rounded."""
+        if self.dtype not in budget.HALF_TYPES:
+            return [0.0] * len(self.exact)
+        try:
+            eager = self._evaluated(self._args, None)
+        except RuntimeError:  # torch has no such kernel
+            return [0.0] * len(self.exact)
+        rows = zip(eager, self.exact, self.moved, strict=True)
+        return [
+            0.0
+            if mine is None or exact is None or moved is None or not mine.is_floating_point()
+            else budget.units_of_error(mine, exact, moved, mine.dtype)
+            for (_, mine), (_, exact), moved in rows
+        ]
+
+    def _rounded(self) -> list[Any]:
+        """The arguments with floating tensors that float32 holds."""
+        return [
+            _each(value, lambda t: t.to(torch.float32).to(t.dtype) if t.is_floating_point() else t)
+            for value in self._args
+        ]
+
+
+def _nearby(draw: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda tensor: tensor * (1 + draw / 64)
+
+
+def _each(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, (list, tuple)) and any(isinstance(each, torch.Tensor) for each in value):
+        return [_each(each, change) for each in value]
+    return value
 
 
 def _judged(
-    what: str, mine: torch.Tensor | None, theirs: torch.Tensor | None, exact: torch.Tensor | None, noise: float
+    what: str,
+    mine: torch.Tensor | None,
+    theirs: torch.Tensor | None,
+    exact: torch.Tensor | None,
+    moved: torch.Tensor | None,
+    own_units: float | None,
+    eager_units: float,
 ) -> Comparison:
     if mine is None or theirs is None or exact is None:
         # Torch says None where a gradient is zero by structure; the op may say zero.
@@ -137,70 +228,8 @@ def _judged(
     if mine.shape != theirs.shape:
         message = f"shape {tuple(mine.shape)} beside {tuple(theirs.shape)}"
         return Comparison(what, False, float("inf"), 0.0, message)
-    if not mine.is_floating_point():
+    if not mine.is_floating_point() or moved is None:
         same = bool(torch.equal(mine, theirs))
         return Comparison(what, same, 0.0 if same else float("inf"), 0.0, "" if same else "values differ")
-    if mine.numel() == 0:
-        return Comparison(what, True, 0.0, 0.0)
-    exact = exact.to(torch.float64)
-    rounded = theirs.to(mine.dtype).to(torch.float64)
-    finite = exact.isfinite()
-    specials = torch.equal(mine.to(torch.float64)[~finite].nan_to_num(nan=1.5), rounded[~finite].nan_to_num(nan=1.5))
-    error = _largest((mine.to(torch.float64) - exact)[finite])
-    own = max(noise, _largest((rounded - exact)[finite]))
-    allowed = 2 * own + 4 * torch.finfo(mine.dtype).eps * _largest(exact[finite])
-    ok = specials and error <= allowed
-    message = (
-        "" if ok else f"off by {error:.3g}, {allowed:.3g} is allowed" if specials else "inf or NaN in other places"
-    )
-    return Comparison(what, ok, error, allowed, message)
-
-
-def _largest(values: torch.Tensor) -> float:
-    return float(values.abs().max()) if values.numel() else 0.0
-
-
-def _leaf(tensor: torch.Tensor, dtype: torch.dtype | None, gradients: bool) -> torch.Tensor:
-    if not tensor.is_floating_point():
-        return tensor.detach()
-    # Cast in place of cloning, so that the strides of the sample are the strides of the leaf.
-    return tensor.detach().to(dtype or tensor.dtype).requires_grad_(gradients)
-
-
-def _weights(result: torch.Tensor, draw: int = 0) -> torch.Tensor:
-    """The gradient handed to a result: fixed, of its dtype's precision in every dtype, with no symmetry to hide in."""
-    count = torch.arange(result.numel(), device=result.device, dtype=torch.float64).reshape(result.shape)
-    return (torch.cos(count + draw) + 0.5).to(torch.bfloat16).to(result.dtype)
-
-
-def _working_dtype(args: Sequence[Any]) -> torch.dtype | None:
-    """float32 where the sample is in a half type: the oracle rounds once."""
-    return torch.float32 if _declared(args) in HALF else None
-
-
-def _declared(args: Sequence[Any]) -> torch.dtype:
-    for value in args:
-        for tensor in value if isinstance(value, (list, tuple)) else [value]:
-            if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
-                return tensor.dtype
-    return torch.float32
-
-
-def _listed(returned: Any) -> list[torch.Tensor]:
-    return list(returned) if isinstance(returned, (tuple, list)) else [returned]
-
-
-def _names(op: Op, results: Sequence[torch.Tensor]) -> list[str]:
-    return ["result"] if len(results) == 1 else [f"result {index}" for index in range(len(results))]
-
-
-def _gradient_labels(op: Op, tensors: Sequence[torch.Tensor | None], values: Sequence[Any]) -> list[str]:
-    labels: list[str] = []
-    for argument, value in zip(op.signature.arguments, values, strict=True):
-        if not argument.is_tensor:
-            continue
-        several = isinstance(value, (list, tuple))
-        for index, tensor in enumerate(flatten([argument], [value])):
-            if tensor is not None and tensor.requires_grad:
-                labels.append(f"gradient of {argument.name}" + (f"[{index}]" if several else ""))
-    return labels
+    found = budget.judge(mine, theirs, exact, moved, own_units, eager_units)
+    return Comparison(what, found.ok, found.error, found.allowed, found.message, found.ulps)

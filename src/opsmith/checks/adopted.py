@@ -1,0 +1,117 @@
+"""Any operator of torch.ops beside a reference, so that what people have already can be checked too."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from ..samples import Cost, Sample
+from ..schema import Argument, Kind, Signature
+
+_KINDS = {kind.value: kind for kind in Kind if kind is not Kind.VALUE}
+SHAPES = ((7, 33), (4, 3, 8), (257,), (1,), ())
+"""What tensors are given where nobody says which the operator takes: all the same, and the reference decides."""
+
+
+def adopt(
+    operator: Any, reference: Callable[..., Any], samples: Callable[..., Iterator[Sample]] | None = None
+) -> Adopted:
+    """An operator that was registered elsewhere, with plain PyTorch that says what it computes.
+
+    >>> opsmith.check(opsmith.checks.adopt(torch.ops.mylib.mish, mish_reference))
+
+    `samples(device, dtype)` yields opsmith.Sample; without, tensors of a few shapes are made from the schema."""
+    return Adopted(operator, reference, samples)
+
+
+class Adopted:
+    """What `adopt` returns; called like the operator."""
+
+    def __init__(
+        self, operator: Any, reference: Callable[..., Any], samples: Callable[..., Iterator[Sample]] | None
+    ) -> None:
+        overload = operator if isinstance(operator, torch._ops.OpOverload) else operator.default
+        self.overload: torch._ops.OpOverload = overload
+        self.name = overload._schema.name
+        self.signature = signature_of(overload._schema)
+        self.reference = reference
+        self.inline = reference
+        self.module = reference.__module__
+        self.cost: Callable[..., Cost] | None = None
+        self.kernels: dict[str, dict[str, Any]] = {}
+        self._samples = samples
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        returned = self.overload(*args, **kwargs)
+        if not self.signature.mutated:
+            return returned
+        changed = tuple(v for a, v in zip(self.signature.arguments, args, strict=False) if a.mutated)
+        return changed[0] if len(changed) == 1 else changed
+
+    def inline_like_call(self, args: Sequence[Any]) -> Any:
+        """The reference on all arguments in schema order; one that works in place gives what it changed."""
+        pairs = list(zip(self.signature.arguments, args, strict=True))
+        returned = self.reference(
+            *[value for argument, value in pairs if not argument.keyword_only],
+            **{argument.name: value for argument, value in pairs if argument.keyword_only},
+        )
+        if not self.signature.mutated:
+            return returned
+        changed = tuple(value for argument, value in pairs if argument.mutated)
+        return changed[0] if len(changed) == 1 else changed
+
+    def samples_for(self, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32) -> list[Sample]:
+        if self._samples is not None:
+            return list(self._samples(device, dtype))
+        made = [self._made(shape, device, dtype) for shape in SHAPES]
+        return [sample for sample in made if self._is_taken(sample)]
+
+    def _made(self, shape: tuple[int, ...], device: str | torch.device, dtype: torch.dtype) -> Sample:
+        values = [
+            torch.randn(shape, device=device, dtype=dtype)
+            if argument.kind in (Kind.TENSOR, Kind.OPTIONAL_TENSOR)
+            else [torch.randn(shape, device=device, dtype=dtype) for _ in range(2)]
+            if argument.is_tensor
+            else argument.default
+            if argument.has_default
+            else _VALUES.get(argument.type)
+            for argument in self.signature.arguments
+        ]
+        positional = [v for a, v in zip(self.signature.arguments, values, strict=True) if not a.keyword_only]
+        keyword = {a.name: v for a, v in zip(self.signature.arguments, values, strict=True) if a.keyword_only}
+        return Sample(tuple(positional), keyword, f"shape {shape}")
+
+    def _is_taken(self, sample: Sample) -> bool:
+        values = self.signature.bind(sample.args, dict(sample.kwargs))
+        copies = [v.clone() if a.mutated else v for a, v in zip(self.signature.arguments, values, strict=True)]
+        try:
+            self.inline_like_call(copies)
+        except Exception:
+            return False
+        return True
+
+
+_VALUES: dict[str, Any] = {"SymInt": 1, "int": 1, "float": 1.5, "Scalar": 1.5, "bool": True, "str": ""}
+
+
+def signature_of(schema: Any) -> Signature:
+    """Of a torch.FunctionSchema."""
+    arguments = []
+    for each in schema.arguments:
+        text = str(each.type).replace("Optional[", "").replace("List[", "")
+        optional, is_list = str(each.type).startswith("Optional["), "List[" in str(each.type)
+        text = text.rstrip("]") + ("[]" if is_list else "") + ("?" if optional else "")
+        text = text.replace("number", "Scalar") if text.startswith("number") else text
+        default = each.default_value if each.has_default_value() else inspect.Parameter.empty
+        mutated = each.alias_info is not None and each.alias_info.is_write
+        kind = _KINDS.get(text, Kind.VALUE)
+        arguments.append(Argument(each.name, text, kind, default, each.kwarg_only, mutated))
+    results = tuple(
+        Kind.TENSOR_LIST if "List[" in str(each.type) else Kind.TENSOR
+        for each in schema.returns
+        if each.alias_info is None or not each.alias_info.is_write
+    )
+    return Signature(tuple(arguments), results)

@@ -1,0 +1,70 @@
+"""The same values laid out otherwise in memory: what callers hand to an op, and tests forget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+
+def permuted(tensor: torch.Tensor) -> torch.Tensor:
+    """Dense, its first and last dimension swapped in memory."""
+    return tensor.transpose(0, -1).contiguous().transpose(0, -1) if tensor.ndim > 1 else tensor.clone()
+
+
+def sliced(tensor: torch.Tensor) -> torch.Tensor:
+    """Every second element of each row of a tensor twice as wide."""
+    if tensor.ndim == 0:
+        return offset(tensor)
+    wide = tensor.new_empty(*tensor.shape[:-1], 2 * tensor.shape[-1])
+    view = wide[..., ::2]
+    wide.zero_()
+    return view.copy_(tensor)
+
+
+def offset(tensor: torch.Tensor) -> torch.Tensor:
+    """Contiguous, and beginning one element behind where memory was allocated: no vector load is aligned."""
+    memory = tensor.new_empty(tensor.numel() + 1)
+    return memory[1:].view(tensor.shape).copy_(tensor)
+
+
+def row_padded(tensor: torch.Tensor) -> torch.Tensor:
+    """Rows with a gap of one element between them."""
+    if tensor.ndim < 2:
+        return offset(tensor)
+    wide = tensor.new_zeros(*tensor.shape[:-1], tensor.shape[-1] + 1)
+    return wide[..., :-1].copy_(tensor)
+
+
+def channels_last(tensor: torch.Tensor) -> torch.Tensor:
+    """NHWC in memory, or NDHWC; only for four and five dimensions."""
+    return tensor.contiguous(memory_format=torch.channels_last if tensor.ndim == 4 else torch.channels_last_3d)
+
+
+def expanded(tensor: torch.Tensor) -> torch.Tensor:
+    """Its first row, for all rows: a stride of zero. Values change."""
+    return tensor[:1].expand_as(tensor) if tensor.ndim else tensor.expand(())
+
+
+def transposed_view(tensor: torch.Tensor) -> torch.Tensor:
+    """The last two dimensions swapped in memory."""
+    return tensor.transpose(-2, -1).contiguous().transpose(-2, -1) if tensor.ndim > 1 else sliced(tensor)
+
+
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    each.__name__: each for each in (permuted, sliced, offset, row_padded, expanded, transposed_view, channels_last)
+}
+"""By name. `channels_last` takes tensors of four and five dimensions."""
+
+
+def layouts_for(tensor: torch.Tensor) -> list[str]:
+    """Those that make a difference to a tensor."""
+    found = ["sliced", "offset", "expanded"] if tensor.ndim else ["offset"]
+    if tensor.ndim > 1:
+        found += ["permuted", "row_padded", "transposed_view"]
+    return [*found, "channels_last"] if tensor.ndim in (4, 5) else found
+
+
+def code(layout: str) -> str:
+    """The expression that lays `{}` out so, for reproductions."""
+    return f"opsmith.checks.layouts.{layout}({{}})"

@@ -1,0 +1,24 @@
+"""How an item says that it failed, or that it does not apply."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .cases import Case
+
+
+class Failed(Exception):
+    """What is wrong, the arguments it is wrong for, and the lines that show it: they come after those that make the
+    arguments, may use `op`, `reference`, torch and opsmith, and must raise where the fault is there."""
+
+    def __init__(self, message: str, case: Case | None = None, lines: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.case = case
+        self.lines = tuple(lines)
+
+
+class Skipped(Exception):
+    """Why there is nothing to look at."""

@@ -1,0 +1,74 @@
+"""What a check has found: one Item for each thing that was looked at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Status = Literal["passed", "failed", "skipped"]
+
+
+@dataclass(frozen=True)
+class Item:
+    """One line of the checklist. `message` says what was found, or why it was skipped; `reproduction`, where it failed,
+    is Python to copy and run."""
+
+    name: str
+    status: Status
+    message: str = ""
+    reproduction: str = ""
+    seconds: float = 0.0
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The checklist of one op."""
+
+    op: str
+    device: str
+    level: str
+    seed: int
+    emulated: bool = False
+    items: list[Item] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return not self.failures
+
+    @property
+    def failures(self) -> list[Item]:
+        return [item for item in self.items if item.status == "failed"]
+
+    @property
+    def skipped(self) -> list[Item]:
+        return [item for item in self.items if item.status == "skipped"]
+
+    @property
+    def seconds(self) -> float:
+        return sum(item.seconds for item in self.items)
+
+    @property
+    def where(self) -> str:
+        """'cpu', 'cuda', or 'cuda, emulated'."""
+        return "cuda, emulated" if self.emulated else self.device
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __str__(self) -> str:
+        passed = sum(item.status == "passed" for item in self.items)
+        parts = [f"{passed} passed", f"{len(self.failures)} failed", f"{len(self.skipped)} skipped"]
+        lines = [f"{self.op} ({self.where}, {self.level}): {', '.join(parts)} in {self.seconds:.1f} s"]
+        lines += [f"  {item.name}: {item.message}" for item in self.failures]
+        return "\n".join(lines)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "ok": self.ok}
+
+
+def to_json(reports: Iterable[Report]) -> str:
+    return json.dumps({"reports": [report.as_dict() for report in reports]}, indent=1) + "\n"

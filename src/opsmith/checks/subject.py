@@ -1,0 +1,245 @@
+"""Subject: the op under check as the items see it, be it one of ours or any operator of torch.ops with a reference."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from ..errors import OpsmithError
+from ..op import Op
+from ..samples import Cost
+from ..schema import Signature
+from .adopted import Adopted
+from .cases import Case
+from .outcome import Failed, Skipped
+
+Level = Literal["quick", "full"]
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+SMALL = 1 << 16
+"""Elements of a case that anything may be tried on."""
+EMULATED = 1 << 12
+"""The same where every thread of a kernel is emulated."""
+
+
+class Subject:
+    """An op, where it is to run, and how thoroughly it is looked at."""
+
+    def __init__(
+        self, op: Op | Adopted, device: str = "cpu", level: Level = "quick", seed: int = 0, emulated: bool = False
+    ) -> None:
+        self.op = op
+        self.name = op.name
+        self.device = device
+        self.level = level
+        self.seed = seed
+        self.emulated = emulated
+        self.signature: Signature = op.signature
+        self.arguments = op.signature.arguments
+        self._cases: dict[torch.dtype, list[Case]] = {}
+
+    # --- what it is ------------------------------------------------------------------------------------------
+
+    @property
+    def full(self) -> bool:
+        return self.level == "full"
+
+    @property
+    def inplace(self) -> bool:
+        return bool(self.signature.mutated)
+
+    @property
+    def keeps_layout(self) -> bool:
+        """Whether results are laid out after the inputs, as TensorIterator's are; else they are contiguous."""
+        return isinstance(self.op, Op) and self.op.default.forward.reference.keeps_layout
+
+    @property
+    def overload(self) -> Any:
+        """torch.ops.<namespace>.<name>.default."""
+        return self.op.default.forward.overload if isinstance(self.op, Op) else self.op.overload
+
+    @property
+    def kernels(self) -> list[str]:
+        """The names of the op's kernels for the device under check."""
+        device = "cuda" if self.emulated else self.device
+        return [kernel.name for kernel in self.op.kernels.get(device, {}).values()]
+
+    @property
+    def cost(self) -> Callable[..., Cost] | None:
+        return self.op.cost
+
+    # --- running it ------------------------------------------------------------------------------------------
+
+    def call(self, values: Sequence[Any]) -> list[torch.Tensor]:
+        """The op's results. One that works in place is given copies of what it changes, and returns those."""
+        return listed(self.raw(self._copied(values)))
+
+    def raw(self, values: Sequence[Any]) -> Any:
+        """The op itself on these very tensors."""
+        positional, keyword = self.arranged(values)
+        return self.op(*positional, **keyword)
+
+    def reference(self, values: Sequence[Any]) -> list[torch.Tensor]:
+        """The same by plain PyTorch."""
+        return listed(self.inline(self._copied(values)))
+
+    def inline(self, values: Sequence[Any]) -> Any:
+        """Plain PyTorch on these very tensors."""
+        return self.op.inline_like_call(values)
+
+    def arranged(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """All arguments in schema order as (positional, keyword-only)."""
+        pairs = list(zip(self.arguments, values, strict=True))
+        positional = [value for argument, value in pairs if not argument.keyword_only]
+        return positional, {argument.name: value for argument, value in pairs if argument.keyword_only}
+
+    def _copied(self, values: Sequence[Any]) -> list[Any]:
+        return [v.clone() if a.mutated else v for a, v in zip(self.arguments, values, strict=True)]
+
+    @contextlib.contextmanager
+    def environment(self) -> Iterator[None]:
+        """What every item runs inside."""
+        torch.manual_seed(self.seed)
+        if not self.emulated:
+            yield
+            return
+        from ..emulator import emulate
+
+        with emulate(seed=self.seed):
+            yield
+
+    # --- what it is run on -----------------------------------------------------------------------------------
+
+    def cases(self, dtype: torch.dtype = torch.float32, limit: int | None = None) -> list[Case]:
+        """The op's samples in a dtype, with at most `limit` elements a tensor; none where it takes no such dtype."""
+        if dtype not in self._cases:
+            self._cases[dtype] = self._taken(dtype)
+        most = min(limit or sys.maxsize, EMULATED if self.emulated else sys.maxsize)
+        return [case for case in self._cases[dtype] if case.numel <= most]
+
+    def some_cases(self, dtype: torch.dtype = torch.float32, limit: int = SMALL, count: int = 3) -> list[Case]:
+        """A few of them, unlike each other: the first, and others from along the list. All where level is full."""
+        found = self.cases(dtype, limit)
+        if self.full or len(found) <= count:
+            return found
+        return [found[round(index * (len(found) - 1) / (count - 1))] for index in range(count)]
+
+    def first_case(self, dtype: torch.dtype = torch.float32) -> Case:
+        """A small case with elements in it."""
+        for case in self.cases(dtype, SMALL):
+            if all(tensor.numel() for tensor in case.every_tensor()):
+                return case
+        raise Skipped(f"no sample in {short(dtype)} has elements, and at most {SMALL} of them")
+
+    def differentiable_case(self) -> Case:
+        """The same with a float64 tensor that takes a gradient, where the op takes float64; else float32."""
+        for dtype in (torch.float64, torch.float32):
+            for case in self.cases(dtype, SMALL):
+                if all(tensor.numel() for tensor in case.every_tensor()) and self.differentiates(case):
+                    return case
+        raise Skipped("no sample has a result with a gradient")
+
+    def differentiates(self, case: Case) -> bool:
+        """Whether the reference's results depend on a floating input in a way autograd knows."""
+        leaves = case.requiring()
+        return any(result.requires_grad for result in self.reference(leaves.values))
+
+    @cached_property
+    def dtypes(self) -> list[torch.dtype]:
+        """Those of DTYPES that the reference takes."""
+        return [dtype for dtype in DTYPES if self.cases(dtype)]
+
+    def _taken(self, dtype: torch.dtype) -> list[Case]:
+        torch.manual_seed(self.seed)
+        try:
+            samples = self.op.samples_for(self.device, dtype)
+        except OpsmithError:
+            raise
+        except Exception as error:
+            if dtype is torch.float32:
+                raise Failed(f"its samples for {self.device} raise {type(error).__name__}: {error}") from error
+            return []
+        cases = [self._case(index, sample, dtype) for index, sample in enumerate(samples)]
+        return [case for case in cases if self._reference_takes(case)] if dtype is not torch.float32 else cases
+
+    def _reference_takes(self, case: Case) -> bool:
+        try:
+            self.reference(case.values)
+        except Exception:
+            return False
+        return True
+
+    def _case(self, index: int, sample: Any, dtype: torch.dtype) -> Case:
+        values = self.signature.bind(sample.args, dict(sample.kwargs))
+        names = ", ".join(argument.name for argument in self.arguments) + ("," if len(self.arguments) == 1 else "")
+        lines = (
+            f"torch.manual_seed({self.seed})",
+            f"sample = op.samples_for({self.device!r}, {dtype})[{index}]",
+            f"{names} = op.signature.bind(sample.args, dict(sample.kwargs))",
+        )
+        return Case(f"{sample.name or f'sample {index}'}, {short(dtype)}", self.arguments, tuple(values), lines)
+
+    # --- a failure as Python ---------------------------------------------------------------------------------
+
+    def reproduction(self, failed: Failed) -> str:
+        """Lines to copy and run: they raise where the fault is there."""
+        made = failed.case.lines if failed.case is not None else ()
+        lines = [line for each in failed.lines for line in each.split("\n")]
+        if self.emulated:
+            lines = [f"with opsmith.emulate(seed={self.seed}):", *(f"    {line}" for line in lines)]
+        return "\n".join([*self.setup(), *made, *lines]) if lines else ""
+
+    def again(self, item: str) -> str:
+        """The lines that run one item again, for what an op raised by itself."""
+        where = "emulate=True" if self.emulated else f"device={self.device!r}"
+        arguments = f"{where}, level={self.level!r}, seed={self.seed}, items=[{item!r}]"
+        return "\n".join([*self.setup(), f"report = opsmith.check(op, {arguments})", "assert report.ok, report"])
+
+    def setup(self) -> list[str]:
+        """The lines that bind `op` and `reference`."""
+        if isinstance(self.op, Op):
+            return [*importing(self.op.module), f'op = opsmith.get("{self.name}")', "reference = op.inline"]
+        module, function = self.op.module, self.op.reference.__name__
+        lines = importing(module)
+        name = lines[-1].removeprefix("import ")
+        operator = self.name.replace("::", ".")
+        return [
+            *lines,
+            f"reference = {name}.{function}",
+            f"op = opsmith.checks.adopt(torch.ops.{operator}, reference)",
+        ]
+
+
+def importing(name: str) -> list[str]:
+    """The lines that import the module of that name, wherever it was loaded from."""
+    module = sys.modules.get(name)
+    file = getattr(module, "__file__", None)
+    if name.split(".")[0] == "opsmith":
+        return ["import torch, opsmith, opsmith.ops"]
+    if file and (name == "__main__" or getattr(module, "__spec__", None) is None or _shadow(name, file)):
+        path = Path(file).resolve()
+        return ["import sys, torch, opsmith", f"sys.path.insert(0, {str(path.parent)!r})", f"import {path.stem}"]
+    return ["import torch, opsmith", f"import {name}"]
+
+
+def _shadow(module: str, file: str) -> bool:
+    """Whether a module has been loaded from a file that `import` would not find under that name."""
+    from importlib.machinery import PathFinder
+
+    if "." in module:
+        return False
+    found = PathFinder.find_spec(module)
+    return found is None or found.origin is None or Path(found.origin).resolve() != Path(file).resolve()
+
+
+def listed(returned: Any) -> list[torch.Tensor]:
+    return list(returned) if isinstance(returned, (tuple, list)) else [] if returned is None else [returned]
+
+
+def short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
