@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,32 +11,29 @@ from typing import Any, TypeVar
 import torch
 from torch.compiler import is_compiling
 
-from . import describe
+from . import describe, refusals
 from .errors import (
-    ArgumentError,
     NameTakenError,
-    OpsmithError,
     RegistrationError,
     SamplesMissingError,
     UnknownKernelError,
     UnknownOpError,
 )
+from .kernel_table import DEFAULT, DEVICES, REFERENCE, KernelTable
 from .kernels import Deferred, Kernel, NativeFunction, emulation, languages
 from .reference import Plain
+from .refusals import given_as
 from .registration import exists
 from .runtime import autocast, execution
 from .samples import Cost, Sample
-from .schema import Kind, Signature, fits, infer, split_name
+from .schema import Signature, infer, split_name
 from .tensors import copied_as_laid_out
 from .variant import Registered, Variant
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-DEVICES = ("cpu", "cuda")
 LAYOUTS = ("contiguous", "strided")
 AUTOCAST_POLICIES = ("keep", "lower", "float32")
-DEFAULT = "default"
-REFERENCE = "reference"
 
 registry: dict[str, Op] = {}
 _registry_lock = threading.RLock()
@@ -118,7 +114,7 @@ class Op:
         self.cost: Callable[..., Cost] | None = None
         self._chosen = _Chosen()
         self._lock = threading.RLock()
-        self._kernels: dict[tuple[str, str, str], Registered] = {}
+        self._kernels = KernelTable(first_is_default=not self._generates(DEFAULT))
         self._written: list[Callable[[Variant], None]] = []
         self._replace_former()
         self._plain = self._make_plain()
@@ -163,61 +159,17 @@ class Op:
                 return self.variant_in_use()(args, kwargs)
             return self._fast(*args)
         except (RuntimeError, TypeError, AttributeError) as error:
-            explained = self._explain(error, args, kwargs)
+            explained = refusals.explain(self.name, self.signature, error, args, kwargs)
             if explained is None:
                 raise
             raise explained from error
-
-    def _explain(self, error: Exception, args: Sequence[Any], kwargs: dict[str, Any]) -> OpsmithError | None:
-        """Why these arguments cannot have been taken, or None if that is not what went wrong."""
-        if isinstance(error, OpsmithError):
-            return None
-        binding = any(word in str(error) for word in ("Declaration: ", "Schema: "))  # of the dispatcher's own errors
-        if isinstance(error, RuntimeError) and not binding:
-            return self._device_mix(args, kwargs)
-        schema = self.schema
-        arguments = self.signature.arguments
-        positional = [argument for argument in arguments if not argument.keyword_only]
-        if len(args) > len(positional):
-            return ArgumentError(self.name, schema, f"it takes {len(positional)} positional arguments, not {len(args)}")
-        given = dict(zip((argument.name for argument in positional), args, strict=False))
-        for key, value in kwargs.items():
-            if key in given:
-                return ArgumentError(self.name, schema, f"argument {key!r} is given twice")
-            if key != "out" and key not in {argument.name for argument in arguments}:
-                return ArgumentError(self.name, schema, f"it has no argument {key!r}")
-            given[key] = value
-        for argument in arguments:
-            if argument.name not in given:
-                if argument.has_default:
-                    continue
-                return ArgumentError(self.name, schema, f"argument {argument.name!r} is missing")
-            if not fits(argument.type, given[argument.name]):
-                told = _told(given[argument.name])
-                hint = ""
-                if argument.kind is Kind.TENSOR and isinstance(given[argument.name], (int, float, bool)):
-                    hint = f"; pass torch.tensor({given[argument.name]!r}), or annotate it as a number in the reference"
-                return ArgumentError(
-                    self.name, schema, f"argument {argument.name!r} takes {argument.type}, not {told}{hint}"
-                )
-        return self._device_mix(args, kwargs)
-
-    def _device_mix(self, args: Sequence[Any], kwargs: dict[str, Any]) -> OpsmithError | None:
-        try:
-            execution.check_one_device(self.name, self.signature.arguments, self.signature.bind_call(args, kwargs))
-        except OpsmithError as mixed:
-            return mixed
-        except (TypeError, AttributeError):
-            return None
-        return None
 
     def _bound(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Every argument in order, for a road that does not lead through the dispatcher."""
         try:
             return self.signature.bind_call(args, kwargs)
         except TypeError as error:
-            explained = self._explain(error, args, kwargs)
-            raise explained or error from None
+            raise refusals.explain(self.name, self.signature, error, args, kwargs) or error from None
 
     @property
     def schema(self) -> str:
@@ -254,7 +206,7 @@ class Op:
         """Inside, this thread's calls run the kernel of that name, backward included; 'reference' runs none."""
         if kernel not in self.variants and kernel != DEFAULT:
             self._variant(kernel)
-        for given in self._kernels.values():
+        for given in self._kernels:
             if given.name == kernel and isinstance(given.function, Deferred):
                 given.function.require()
         before = self._chosen.kernel
@@ -300,7 +252,7 @@ class Op:
         choice made inside of `emulate` is so part of a recorded or compiled graph, as one made by `using` is."""
         with self._lock:
             for name in (DEFAULT, *self.variants):
-                chosen = self._chosen_kernels(name)
+                chosen = self._kernels.chosen(name)
                 emulated = [each for given in chosen if (each := given.emulated)]
                 kernels = {(each.direction, each.device): each for each in (*chosen, *emulated)}
                 former = self.emulated.get(name)
@@ -339,7 +291,7 @@ class Op:
         if fn is None:
             return self._decorator(lambda f: self.register_kernel(device, f, layout=layout, name=name, inline=inline))
         if not callable(fn) and not isinstance(fn, NativeFunction):
-            raise RegistrationError(self.name, f"a kernel is a function of the op's arguments, not {_told(fn)}")
+            raise RegistrationError(self.name, f"a kernel is a function of the op's arguments, not {given_as(fn)}")
         self._check_function(device, fn, inline)
         self._register(Registered("forward", device, fn, layout, name or DEFAULT, inline=inline))
         return fn
@@ -379,7 +331,7 @@ class Op:
                 self.name, "register_autograd knows no gradient for a keyword-only tensor; make it positional, or "
                 "write the gradient with register_backward"
             )  # fmt: skip
-        if any(direction == "backward" for direction, _, _ in self._kernels):
+        if any(given.direction == "backward" for given in self._kernels):
             raise RegistrationError(
                 self.name, "its gradient is written by register_backward already; use one of the two"
             )
@@ -400,7 +352,7 @@ class Op:
         torch.library.register_autocast."""
         self._check_device(device_type)
         if not isinstance(cast_inputs, torch.dtype):
-            raise RegistrationError(self.name, f"register_autocast takes a torch.dtype, not {_told(cast_inputs)}")
+            raise RegistrationError(self.name, f"register_autocast takes a torch.dtype, not {given_as(cast_inputs)}")
         self._write(lambda variant: variant.set_autocast(device_type, cast_inputs))
 
     def register_samples(self, fn: Callable[..., Iterator[Sample]]) -> Callable[..., Iterator[Sample]]:
@@ -467,35 +419,20 @@ class Op:
         with self._lock:
             if given.name != DEFAULT:
                 self._variant(given.name, create=True)
-            default_before = self._default_for(given.direction, given.device)
-            self._kernels[given.direction, given.device, given.name] = given
+            default_before = self._kernels.default_for(given.direction, given.device)
+            self._kernels.put(given)
             try:
-                if self._default_for(given.direction, given.device) is given:
+                if self._kernels.default_for(given.direction, given.device) is given:
                     self.default.set(given)
                 for name, variant in self.variants.items():
-                    if self._kernel_for(name, given.direction, given.device) is given:
+                    if self._kernels.used_by(name, given.direction, given.device) is given:
                         variant.set(given)
                 if self.emulated or _everywhere:
                     self.make_emulated()
             except Exception:
                 if default_before is not given:
-                    del self._kernels[given.direction, given.device, given.name]
+                    self._kernels.remove(given)
                 raise
-
-    def _default_for(self, direction: str, device: str) -> Registered | None:
-        unnamed = self._kernels.get((direction, device, DEFAULT))
-        named = (each for each in self._kernels.values() if (each.direction, each.device) == (direction, device))
-        return unnamed or next(named, None)
-
-    def _kernel_for(self, name: str, direction: str, device: str) -> Registered | None:
-        """What `using(name)` runs: the kernel of that name, else the default."""
-        if name == REFERENCE:
-            return None
-        return self._kernels.get((direction, device, name)) or self._default_for(direction, device)
-
-    def _chosen_kernels(self, name: str) -> list[Registered]:
-        every = itertools.product(("forward", "backward"), DEVICES)
-        return [given for direction, device in every if (given := self._kernel_for(name, direction, device))]
 
     def _variant(self, name: str, create: bool = False) -> Variant:
         with self._lock:
@@ -503,7 +440,7 @@ class Op:
                 if not create and name != REFERENCE:
                     raise UnknownKernelError(self.name, name, [DEFAULT, REFERENCE, *self.variants])
                 self.variants[name] = self._made(f"{self.name}__{name}", name)
-                for given in self._chosen_kernels(name):
+                for given in self._kernels.chosen(name):
                     self.variants[name].set(given)
             return self.variants[name]
 
@@ -539,7 +476,3 @@ def _find(name: str, module: str) -> Op:
     if name not in registry:
         importlib.import_module(module)
     return get(name)
-
-
-def _told(value: Any) -> str:
-    return f"{type(value).__name__} ({value!r})" if isinstance(value, (int, float, str)) else type(value).__name__

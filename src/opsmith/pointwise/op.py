@@ -11,12 +11,13 @@ import torch
 from torch.compiler import is_compiling
 
 from ..errors import InPlaceGradientError, OutGradientError, ReferenceRunsWarning, SharedMemoryError, ToolchainError
+from ..kernel_table import DEFAULT, REFERENCE
 from ..kernels import Kernel
-from ..op import DEFAULT, REFERENCE, Op
+from ..op import Op
 from ..reference import Out, Plain
 from ..registration import Operator
 from ..tensors import overlap, storage_of
-from ..variant import Registered, Variant
+from ..variant import Variant
 from . import launch, native
 from .batching import by_broadcasting
 from .compiler import Arguments, Compiler
@@ -86,10 +87,6 @@ class Pointwise(Op):
         else:
             values = example(self.compiler, dtype)
         return "\n".join(texts(self.compiler, device, values, backward).values())
-
-    def _default_for(self, direction: str, device: str) -> Registered | None:
-        # The generated kernel is the default; one with a name waits for `using`.
-        return self._kernels.get((direction, device, DEFAULT))
 
 
 class PointwiseVariant(Variant):
