@@ -1,0 +1,98 @@
+"""The limits of the machine, measured in the same run as the ops: bytes a second that kernels read, write and copy, and
+the rate of matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..samples import Cost
+from . import cpu, gpu
+from .sampling import measured
+
+TOLERANCE = 1.05
+"""More than this above the ceiling is no speed: something was not computed, or not timed."""
+_THREADS = 256
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """Bytes a second; `matmul` is operations a second by dtype."""
+
+    read: float
+    write: float
+    copy: float
+    matmul: dict[str, float]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def fastest(self) -> float:
+        return max(self.read, self.write, self.copy)
+
+    def seconds(self, cost: Cost, dtype: str) -> tuple[float, str]:
+        """The least time for a cost, and what sets it: "memory", by a copy's speed, or "compute"."""
+        memory = cost.bytes / self.copy
+        rate = self.matmul.get(dtype) or self.matmul.get("float32") or float("inf")
+        compute = cost.flops / rate
+        return (compute, "compute") if compute > memory else (memory, "memory")
+
+
+def measure(device: torch.device | str, size: int | None = None, matrix: int | None = None) -> Ceilings:
+    """`size`: bytes of the tensors, far beyond every cache. `matrix`: the side of the matrices."""
+    return (
+        _of_gpu(size or 1 << 30, matrix or 8192)
+        if torch.device(device).type == "cuda"
+        else _of_cpu(size or 1 << 28, matrix or 1024)
+    )
+
+
+def _of_gpu(size: int, side: int) -> Ceilings:
+    from ..kernels.cuda_source import cuda_source
+
+    kernels = cuda_source(Path(__file__).with_name("ceilings.cu"))
+    first, second = (torch.zeros(size // 4, dtype=torch.int32, device="cuda") for _ in range(2))
+    words = size // 16
+    blocks = -(-words // (4 * _THREADS))
+    calls: dict[str, Callable[[], Any]] = {
+        "copy": lambda: kernels.copy[blocks, _THREADS](first, second, words),
+        "write": lambda: kernels.fill[blocks, _THREADS](second, words, 1),
+        "read": lambda: kernels.read[blocks, _THREADS](first, second, words),
+    }
+    matrices = {}
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        a, b = (torch.randn(side, side, device="cuda", dtype=dtype) for _ in range(2))
+        matrices[str(dtype).removeprefix("torch.")] = lambda a=a, b=b: a @ b
+    taken = measured({name: gpu.GraphSampler([call]) for name, call in (calls | matrices).items()})
+    rates = {name: 2 * side**3 / taken[name].median for name in matrices}
+    return Ceilings(
+        read=size / taken["read"].median,
+        write=size / taken["write"].median,
+        copy=2 * size / taken["copy"].median,
+        matmul=rates,
+    )
+
+
+def _of_cpu(size: int, side: int) -> Ceilings:
+    first, second = (torch.zeros(size // 4) for _ in range(2))
+    matrices = {}
+    for dtype in (torch.float32, torch.float64):
+        a, b = (torch.randn(side, side, dtype=dtype) for _ in range(2))
+        matrices[str(dtype).removeprefix("torch.")] = lambda a=a, b=b: a @ b
+    calls: dict[str, Callable[[], Any]] = {
+        "copy": lambda: second.copy_(first),
+        "write": lambda: second.fill_(1.0),
+        "read": lambda: first.sum(),
+    }
+    taken = measured({name: cpu.CallSampler([call]) for name, call in (calls | matrices).items()}, most=15)
+    return Ceilings(
+        read=size / taken["read"].median,
+        write=size / taken["write"].median,
+        copy=2 * size / taken["copy"].median,
+        matmul={name: 2 * side**3 / taken[name].median for name in matrices},
+    )

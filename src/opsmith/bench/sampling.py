@@ -1,0 +1,73 @@
+"""Contenders measured side by side until the spread of each is known, and what then can be said of two of them.
+
+A sampler is anything with `sample() -> float`, the seconds of one call. Rounds go in turns, the order within a round is
+drawn anew, so that a slow spell of the machine meets all alike. It ends when the 95 % interval of every median is
+within `precision` of it, or with `most` rounds.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from .timing import Timing
+
+LEAST_ROUNDS = 9
+PRECISION = 0.01
+
+
+class Sampler(Protocol):
+    def sample(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A median with its 95 % interval."""
+
+    median: float
+    low: float
+    high: float
+
+    @property
+    def half_width(self) -> float:
+        """Relative to the median."""
+        return (self.high - self.low) / (2 * self.median) if self.median else 0.0
+
+
+def interval(samples: Sequence[float], seed: int = 0) -> Interval:
+    """Of the median, by resampling."""
+    draw = random.Random(seed)
+    medians = sorted(statistics.median(draw.choices(samples, k=len(samples))) for _ in range(400))
+    return Interval(statistics.median(samples), medians[9], medians[389])
+
+
+def measured(
+    samplers: Mapping[str, Sampler], *, precision: float = PRECISION, least: int = LEAST_ROUNDS, most: int = 60
+) -> dict[str, Timing]:
+    """The samples of each contender, as many for one as for another."""
+    samples: dict[str, list[float]] = {name: [] for name in samplers}
+    order, draw = list(samplers), random.Random(0)
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        for turn in range(most):
+            draw.shuffle(order)
+            for name in order:
+                samples[name].append(samplers[name].sample())
+            known = turn + 1 >= least and turn % 3 == 2
+            if known and all(interval(each).half_width <= precision for each in samples.values()):
+                break
+    finally:
+        if enabled:
+            gc.enable()
+    return {name: Timing(name, tuple(values)) for name, values in samples.items()}
+
+
+def indistinguishable(first: Timing, second: Timing, least: float = 0.03) -> bool:
+    """Whether noise leaves it open which of two is faster by more than `least`."""
+    ratio = first.versus(second)
+    return ratio.low < 1 - least and ratio.high > 1 + least

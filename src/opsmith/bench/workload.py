@@ -1,0 +1,144 @@
+"""Workload: an op on arguments of one size, dtype and layout, copied often enough that no cache remembers them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from ..op import Op
+from ..samples import Cost
+from ..tensors import copied_as_laid_out
+
+DIRECTIONS = ("forward", "backward", "both")
+MOST_COPIES = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """`values` are the op's arguments in schema order."""
+
+    op: Op
+    values: tuple[Any, ...]
+    name: str
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        return [tensor for tensor in self.op.signature.flatten(self.values) if tensor is not None]
+
+    @property
+    def device(self) -> torch.device:
+        return self.tensors[0].device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next((t.dtype for t in self.tensors if t.is_floating_point()), self.tensors[0].dtype)
+
+    @property
+    def elements(self) -> int:
+        """Of the largest tensor."""
+        return max(tensor.numel() for tensor in self.tensors)
+
+    @property
+    def input_bytes(self) -> int:
+        """Memory that the inputs take; what is expanded counts once."""
+        return sum(_held(tensor) for tensor in self.tensors)
+
+    @cached_property
+    def results(self) -> list[torch.Tensor]:
+        """On meta: their shapes and dtypes."""
+        from ..tensors import on_meta
+
+        returned = self.op.default.differentiable.reference.fake(*on_meta(self.op.signature, self.values))
+        return list(returned) if isinstance(returned, (tuple, list)) else [returned]
+
+    @property
+    def result_bytes(self) -> int:
+        return sum(result.numel() * result.element_size() for result in self.results)
+
+    def copies(self, beyond: int) -> list[tuple[Any, ...]]:
+        """Sets of arguments that take more than `beyond` bytes together, at most MOST_COPIES of them; the first is the
+        workload's own."""
+        wanted = min(MOST_COPIES, 1 + beyond // max(1, self.input_bytes + self.result_bytes))
+        return [self.values, *(self._copied() for _ in range(wanted - 1))]
+
+    def _copied(self) -> tuple[Any, ...]:
+        signature = self.op.signature
+        fresh = [None if t is None else copied_as_laid_out(t) for t in signature.flatten(self.values)]
+        return tuple(signature.unflatten(self.values, fresh))
+
+    def cost(self, direction: str) -> Cost | None:
+        """The least that must be done: what the author declares, else, for a pointwise op, each tensor once.
+
+        A backward reads the gradients of the results and the inputs, and writes the gradients of the inputs. (That it
+        may do with fewer inputs is its own merit.)"""
+        if direction == "forward" and self.op.cost is not None:
+            positional, keyword = self.op.default.forward.arranged(self.values)
+            return self.op.cost(*positional, **keyword)
+        if not self.op.default.forward.reference.keeps_layout:
+            return None
+        forward = self.input_bytes + self.result_bytes
+        floating = sum(_held(tensor) for tensor in self.tensors if tensor.is_floating_point())
+        backward = self.result_bytes + self._read_by_backward() + floating
+        return Cost(bytes={"forward": forward, "backward": backward, "both": forward + backward}[direction])
+
+    def _read_by_backward(self) -> int:
+        """The inputs, and results, that the op's backward asks to be kept."""
+        forward = self.op.default.differentiable
+        from ..tensors import dtype_class
+
+        names = forward.saved_names(self.device.type, dtype_class(self.tensors))
+        if names is None:
+            return self.input_bytes
+        held = dict(zip((a.name for a in self.op.signature.arguments), self.values, strict=True))
+        kept = [held[name] for name in names if isinstance(held.get(name), torch.Tensor)]
+        results = [r for n, r in zip(self.op.signature.result_names, self.results, strict=False) if n in names]
+        return sum(_held(t) for t in kept) + sum(r.numel() * r.element_size() for r in results)
+
+
+def _held(tensor: torch.Tensor) -> int:
+    """Bytes of memory that a tensor's elements lie in, counted once where a stride is zero."""
+    count = 1
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        count *= size if stride or size == 0 else 1
+    return count * tensor.element_size()
+
+
+def call_for(
+    function: Callable[[Sequence[Any]], Any], values: Sequence[Any], signature: Any, direction: str
+) -> Callable[[], Any]:
+    """What is timed, on one set of arguments. The forward records nothing; the backward has its forward behind it; both
+    is a training step's share."""
+    tensors = signature.flatten(values)
+    plain = [None if t is None else t.detach() for t in tensors]
+    if direction == "forward":
+        given = signature.unflatten(values, plain)
+
+        def forward() -> Any:
+            with torch.no_grad():
+                return function(given)
+
+        return forward
+    leaves = [t if t is None or not t.is_floating_point() else t.detach().requires_grad_() for t in plain]
+    given = signature.unflatten(values, leaves)
+    wanted = [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
+
+    def step() -> Any:
+        returned = function(given)
+        results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+        targets = [result for result in results if result.requires_grad]
+        return results, targets
+
+    _, first = step()
+    grads = [torch.randn_like(target) for target in first]
+    if direction == "backward":
+        return lambda: torch.autograd.grad(first, wanted, grads, retain_graph=True, allow_unused=True)
+
+    def both() -> Any:
+        _, targets = step()
+        return torch.autograd.grad(targets, wanted, grads, allow_unused=True)
+
+    return both

@@ -1,0 +1,5 @@
+"""Sound ops with one fault seeded into each: what the checker is itself tested by.
+
+A theme is a module; importing it declares its ops, so it is imported inside of tests, never while they are collected.
+`library.every()` imports them all.
+"""

@@ -1,0 +1,102 @@
+"""The ops that are spoiled. Each is sound as it stands here: tests check that, too.
+
+softsign    x / (1 + |x|) * scale             a result for each element, a float argument
+shifted     relu(x * scale + bias)            a parameter's gradient is a sum over rows
+normalised  x / rms(x) * weight               a reduction over rows
+moments     the mean and variance of rows     two results
+clipped_    x.clamp_(-limit, limit)           in place
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import opsmith
+
+from .library import samples
+
+
+def softsign_reference(x: Tensor, scale: float = 1.0) -> Tensor:
+    return x / (1 + x.abs()) * scale
+
+
+def shifted_reference(x: Tensor, bias: Tensor, scale: float = 1.0) -> Tensor:
+    return torch.relu(x * scale + bias)
+
+
+def normalised_reference(x: Tensor, weight: Tensor) -> Tensor:
+    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * weight
+
+
+def moments_reference(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.mean(-1), x.var(-1, unbiased=False)
+
+
+def clipped_reference_(x: Tensor, limit: float = 1.0) -> None:
+    x.clamp_(-limit, limit)
+
+
+def softsign(name: str) -> opsmith.Op:
+    op = opsmith.op(name)(softsign_reference)
+    samples(op, lambda size, device, dtype: (2 * torch.randn(size, device=device, dtype=dtype), 1.5), (6, 37), (8, 16))
+    return op
+
+
+def softsign_kernel(x: Tensor, scale: float) -> Tensor:
+    """Right: in float32 for half types, rounded once."""
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    return (wide / (1 + wide.abs()) * scale).to(x.dtype)
+
+
+def softsign_backward(grads: tuple[Tensor], x: Tensor, scale: float, *, needs: Any) -> Tensor:
+    """Right."""
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    return (grads[0].to(wide.dtype) * scale / (1 + wide.abs()) ** 2).to(x.dtype)
+
+
+def shifted(name: str) -> opsmith.Op:
+    op = opsmith.op(name)(shifted_reference)
+    samples(op, shifted_arguments, (6, 37), (16, 16), (3, 5, 8))
+    return op
+
+
+def shifted_arguments(size: tuple[int, ...], device: Any, dtype: torch.dtype) -> tuple[Any, ...]:
+    return torch.randn(size, device=device, dtype=dtype), torch.randn(size[-1], device=device, dtype=dtype), 1.5
+
+
+def normalised(name: str) -> opsmith.Op:
+    op = opsmith.op(name)(normalised_reference)
+    samples(op, normalised_arguments, (6, 37), (16, 16), (2, 3, 64))
+    return op
+
+
+def normalised_arguments(size: tuple[int, ...], device: Any, dtype: torch.dtype) -> tuple[Any, ...]:
+    return torch.randn(size, device=device, dtype=dtype), torch.rand(size[-1], device=device, dtype=dtype) + 0.5
+
+
+def normalised_kernel(x: Tensor, weight: Tensor) -> Tensor:
+    """Right."""
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    return (wide * torch.rsqrt((wide * wide).mean(-1, keepdim=True) + 1e-6) * weight.to(wide.dtype)).to(x.dtype)
+
+
+def moments(name: str) -> opsmith.Op:
+    op = opsmith.op(name)(moments_reference)
+    samples(op, lambda size, device, dtype: (torch.randn(size, device=device, dtype=dtype) + 1,), (6, 37), (16, 16))
+    return op
+
+
+def moments_kernel(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Right."""
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    mean = wide.mean(-1)
+    return mean.to(x.dtype), (wide - mean[..., None]).square().mean(-1).to(x.dtype)
+
+
+def clipped_(name: str) -> opsmith.Op:
+    op = opsmith.op(name, mutates_args=("x",))(clipped_reference_)
+    samples(op, lambda size, device, dtype: (2 * torch.randn(size, device=device, dtype=dtype), 1.5), (6, 37), (8, 16))
+    return op

@@ -1,0 +1,81 @@
+"""The checker is itself tested: whatever is seeded into a sound op is found, and a sound op passes."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import opsmith
+
+from . import reproductions
+
+HERE = Path(__file__).parent / "mutations"
+SOUND = ("softsign", "shifted", "normalised", "moments", "clipped_")
+# One a theme, for a process each takes seconds; `make check-full` runs them all.
+REPRODUCED = (
+    "factor_forgotten", "shape_of_another_argument", "last_elements_of_a_vector", "strides_ignored", "no_batching_rule",
+    "bounds_check_missing", "leaves_its_tail_unwritten", "other_side_at_the_kink", "cannot_take_nothing",
+)  # fmt: skip
+
+
+def seeded() -> list[str]:
+    """The names of all mutations, read from the text: importing them declares ops."""
+    names: list[str] = []
+    for file in sorted(HERE.glob("*.py")):
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.FunctionDef) and any("mutation" in ast.dump(each) for each in node.decorator_list):
+                names.append(node.name)
+    return names
+
+
+def checked(op: Any, where: str, level: str, items: list[str]) -> opsmith.checks.Report:
+    return opsmith.check(op, device="cpu", emulate=where == "emulated", level=level, items=items)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", seeded())
+def test_a_seeded_fault_is_found(name: str) -> None:
+    from .mutations import library
+
+    fault = library.every()[name]
+    for item in fault.found_by:
+        report = checked(fault.op, fault.where, fault.level, [item])
+        if report.failures:
+            assert report.failures[0].message
+            assert "op" in report.failures[0].reproduction
+            return
+    pytest.fail(f"{fault.story} None of {', '.join(fault.found_by)} finds it")
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_the_ops_they_are_seeded_into_are_sound(name: str) -> None:
+    from .mutations import sound
+
+    report = opsmith.check(getattr(sound, name)(f"mutated::sound_{name}"), device="cpu")
+    assert report.ok, report
+
+
+@pytest.mark.parametrize("name", REPRODUCED)
+def test_the_reproduction_of_a_failure_raises_in_a_process_of_its_own(name: str) -> None:
+    from .mutations import library
+
+    fault = library.every()[name]
+    failure = next(
+        report.failures[0]
+        for item in fault.found_by
+        if (report := checked(fault.op, fault.where, fault.level, [item])).failures
+    )
+    ran = reproductions.run(failure.reproduction)
+    assert ran.returncode == 1, f"{failure.reproduction}\n{ran.stdout}{ran.stderr}"
+    assert "Error" in ran.stderr
+
+
+def test_there_are_more_than_forty_in_every_theme_there_is() -> None:
+    from .mutations import library
+
+    faults = library.every()
+    assert set(faults) == set(seeded()) and len(faults) >= 40
+    assert {fault.theme for fault in faults.values()} == set(library.THEMES)
+    assert all(fault.story.endswith(".") for fault in faults.values())
