@@ -6,6 +6,7 @@
 // AHEAD steps read is on its way to shared memory (`Stream`), so device memory is never waited for.
 //
 // Not taken: more than 15 taps, an even number of them, a state that does not fit into a block.
+#include <opsmith/pointwise/cuda_quick.h>
 #include <opsmith/pointwise/cuda_types.h>
 
 namespace convrnn {
@@ -20,27 +21,6 @@ enum Activation { identity = 0, relu = 1, tanh = 2 };
 
 // --- tanh -------------------------------------------------------------------------------------------------------
 
-// 2^x and 1/x by one instruction each, to about a unit in the last place.
-OPSMITH_DEVICE float exp2_fast(float x) {
-#if defined(__CUDA_ARCH__)
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-#else
-  return exp2f(x);
-#endif
-}
-
-OPSMITH_DEVICE float reciprocal_fast(float x) {
-#if defined(__CUDA_ARCH__)
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-#else
-  return 1.0f / x;
-#endif
-}
-
 constexpr float two_over_ln2 = 2.8853900817779268f;
 
 // 1 - 2 / (e^2x + 1), which loses digits near 0; below 0.65 the odd polynomial x + x^3 p(x^2), a minimax fit to 0.1 units in
@@ -48,8 +28,8 @@ constexpr float two_over_ln2 = 2.8853900817779268f;
 // of the reciprocal: adding 0 * e makes it wait for the exponential, before which ptxas would put it otherwise. (Where e
 // is infinite, the polynomial is not what is chosen.)
 OPSMITH_DEVICE float activate_tanh(float x) {
-  const float e = exp2_fast(x * two_over_ln2);
-  const float far = fmaf(-2.0f, reciprocal_fast(e + 1.0f), 1.0f);
+  const float e = opsmith::quick_exp2_or_zero(x * two_over_ln2);
+  const float far = fmaf(-2.0f, opsmith::quick_reciprocal(e + 1.0f), 1.0f);
   const float late = fmaf(e, 0.0f, x);
   const float square = late * late;
   const float low = fmaf(square, 0.13330830344617345f, -0.3333325984804823f);
@@ -77,8 +57,8 @@ OPSMITH_DEVICE Value slope(Value h) {
 
 // tanh' where its argument is x: 4 e / (1 + e)^2 with e = e^(-2|x|), precise to its last digits however small it is.
 OPSMITH_DEVICE float slope_of_tanh_at(float x) {
-  const float e = exp2_fast(-two_over_ln2 * fabsf(x));
-  const float r = reciprocal_fast(1.0f + e);
+  const float e = opsmith::quick_exp2_or_zero(-two_over_ln2 * fabsf(x));
+  const float r = opsmith::quick_reciprocal(1.0f + e);
   return 4.0f * e * r * r;
 }
 

@@ -6,43 +6,9 @@
 #pragma once
 
 #include <opsmith/pointwise/cuda_math.h>
+#include <opsmith/pointwise/cuda_quick.h>
 
 namespace opsmith {
-
-// --- the GPU's own functions --------------------------------------------------------------------------------------
-
-// 2^x within 2 units in the last place.
-OPSMITH_DEVICE float quick_exp2(float x) {
-#if defined(__CUDA_ARCH__)
-  float power;
-  asm("ex2.approx.f32 %0, %1;" : "=f"(power) : "f"(x));
-  return power;
-#else
-  return exp2(x);
-#endif
-}
-
-// The same where results below 2^-126 may as well be zero: one instruction instead of four.
-OPSMITH_DEVICE float quick_exp2_or_zero(float x) {
-#if defined(__CUDA_ARCH__)
-  float power;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
-  return power;
-#else
-  return exp2(x);
-#endif
-}
-
-// 1/x within 1 unit in the last place, for 2^-126 <= |x| <= 2^126; zero beyond.
-OPSMITH_DEVICE float quick_reciprocal(float x) {
-#if defined(__CUDA_ARCH__)
-  float quotient;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(quotient) : "f"(x));
-  return quotient;
-#else
-  return 1.0f / x;
-#endif
-}
 
 // --- accurate -----------------------------------------------------------------------------------------------------
 
