@@ -6,13 +6,12 @@ answers where torch is broken, and `opsmith.ops` costs those who use it.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .lazy import lazy
 
 if TYPE_CHECKING:
+    from .bench import bench
     from .checks import check
     from .emulator import emulate
     from .errors import KernelFault, OpsmithError, OpsmithWarning
@@ -31,6 +30,7 @@ __all__ = [
     "OpsmithError",
     "OpsmithWarning",
     "Sample",
+    "bench",
     "check",
     "cuda_source",
     "emulate",
@@ -48,6 +48,7 @@ _HOMES = {
     "OpsmithError": "errors",
     "OpsmithWarning": "errors",
     "Sample": "samples",
+    "bench": "bench",
     "check": "checks",
     "cuda_source": "kernels.cuda_source",
     "extension": "kernels.extension",
@@ -59,26 +60,4 @@ _HOMES = {
 }
 
 
-class _Package(ModuleType):
-    """This module, with names that are looked up in their homes."""
-
-    def __getattr__(self, name: str) -> Any:
-        if home := _HOMES.get(name):
-            value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
-            setattr(self, name, value)
-            return value
-        if not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}"):
-            return importlib.import_module(f"{__name__}.{name}")
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        # Importing the module opsmith.op binds it here as `op`, which is to be the function.
-        if _HOMES.get(name) == name and isinstance(value, ModuleType):
-            value = getattr(value, name)
-        super().__setattr__(name, value)
-
-    def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *__all__})
-
-
-sys.modules[__name__].__class__ = _Package
+lazy(__name__, _HOMES)

@@ -1,5 +1,15 @@
-"""Measuring. So far: callables timed side by side."""
+"""Measuring: one timer for an op and every baseline.
 
+workload.py    an op on arguments of one size         contenders.py   the op, its kernels, eager, compile, Liger
+gpu.py, cpu.py what one sample of a time is           sampling.py     contenders in turns, until the spread is known
+ceilings.py    what the machine gives                 results.py      rows, files, regressions
+shapes.py      samples of other sizes                 run.py          opsmith.bench
+timing.py      callables timed side by side: the cost of a call on the host
+"""
+
+from .ceilings import Ceilings
+from .results import Change, Results, regressions
+from .run import bench
 from .timing import Timing, Versus, time_together
 
-__all__ = ["Timing", "Versus", "time_together"]
+__all__ = ["Ceilings", "Change", "Results", "Timing", "Versus", "bench", "regressions", "time_together"]
