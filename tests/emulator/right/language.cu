@@ -1,4 +1,5 @@
 // Right kernels that use the language widely: vectors, half types, carved shared memory, lambdas, printf, clocks.
+// opsmith: allow-file(int32-index): the emulator is given small tensors, and most kernels count in int
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -51,6 +52,7 @@ __global__ void carved(const double* x, const float* y, const unsigned char* z, 
   bytes[t] = z[i];
   __syncthreads();
   const int other = n - 1 - t;
+  // opsmith: allow(missing-bounds-check): launched with a thread an element
   out[i] = doubles[other] + floats[other] + bytes[other];
 }
 

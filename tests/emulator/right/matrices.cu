@@ -1,4 +1,5 @@
 // Right kernels that go through matrices in tiles: products, a transpose, stencils.
+// opsmith: allow-file(int32-index): the emulator is given small tensors, and most kernels count in int
 
 #define TILE 16
 

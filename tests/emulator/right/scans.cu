@@ -1,4 +1,5 @@
 // Right kernels that scan, count and compact.
+// opsmith: allow-file(int32-index): the emulator is given small tensors, and most kernels count in int
 
 #define ALL 0xffffffffu
 #define THREADS 256
@@ -187,6 +188,7 @@ __global__ void persistent_rows(const float* x, float* y, int* next, int rows, i
     }
     __syncthreads();
     if (row >= rows) break;
+    // opsmith: allow(float-atomics): compared within what the order of a sum can make
     for (int i = threadIdx.x; i < columns; i += blockDim.x) atomicAdd(&sum, x[row * columns + i]);
     __syncthreads();
     if (threadIdx.x == 0) y[row] = sum;
@@ -233,6 +235,7 @@ __global__ void critical_section(const float* x, float* y, int* lock, int n) {
   if (threadIdx.x == 0) sum = 0.0f;
   __syncthreads();
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  // opsmith: allow(float-atomics): compared within what the order of a sum can make
   if (i < n) atomicAdd(&sum, x[i]);
   __syncthreads();
   if (threadIdx.x == 0) {

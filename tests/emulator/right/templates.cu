@@ -1,4 +1,5 @@
 // Right kernels that are templates, over types and numbers.
+// opsmith: allow-file(int32-index): the emulator is given small tensors, and most kernels count in int
 
 // A thread has VALUES neighbours in registers; OPERATION is chosen when compiled.
 template <typename T, int VALUES, bool SQUARE>

@@ -1,0 +1,71 @@
+"""empty-tensor: a launch whose grid is empty where the tensor is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..functions import Function
+from ..rule import Problem, rule
+from ..source import SIZES, Source
+
+_NOTHING = {"0", "1", "0L", "0LL", "1L", "1LL"}  # n == 0, n < 1
+
+
+@rule("A grid of no blocks cannot be launched: an empty tensor raises 'invalid configuration', or passes in silence.")
+def empty_tensor(source: Source) -> Iterator[Problem]:
+    """A grid computed from a tensor's size, where no size is compared with 0 in the function or in every caller.
+
+    Bad:
+
+        torch::Tensor square(torch::Tensor x) {
+          const int64_t n = x.numel();
+          const int64_t blocks = (n + 255) / 256;
+          square_kernel<<<blocks, 256, 0, stream>>>(x.data_ptr<float>(), n);
+        }
+
+    Good:
+
+        void square(const float* in, float* out, const torch::Tensor& x, cudaStream_t stream) {
+          const c10::cuda::CUDAGuard guard(x.device());
+          const int64_t n = x.numel();
+          if (n == 0) return;
+          square_kernel<<<(n + 255) / 256, 256, 0, stream>>>(in, out, n);
+          C10_CUDA_KERNEL_LAUNCH_CHECK();
+        }
+    """
+    told = set()
+    for function, launch in source.host_launches:
+        if launch.grid is None or (function, launch.kernel) in told:
+            continue
+        words = source.variables(function).origins(*launch.grid)
+        if not words & SIZES or "max" in words:
+            continue
+        if not source.holds(function, launch.index, _asks_for_zero):
+            told.add((function, launch.kernel))
+            yield Problem(
+                source.code,
+                launch.index,
+                f"{launch.kernel} is launched on no blocks where the tensor is empty.",
+                "Before it: if (x.numel() == 0) return ...;",
+            )
+
+
+def _asks_for_zero(source: Source, function: Function, _: int) -> bool:
+    code, variables = source.code, source.variables(function)
+    first, last = function.body
+    for index in code.comparisons(first, last):
+        left, right = code.operands(index)
+        for (number, after), sized in ((left, right), (right, left)):
+            if after == number + 1 and code.at(number) in _NOTHING and variables.origins(*sized) & SIZES:
+                return True
+    for index in range(first, last):
+        text = code.texts[index]
+        if (text == "(" and code.at(index - 1) == "if") or text == "!":  # if (n), if (!n)
+            stop = code.closing(index, last) if text == "(" else index + 2
+            variable = variables.at(index + 1)
+            if stop == index + 2 and variable is not None and variables.origins_of(variable) & SIZES:
+                return True
+        asks = text == "is_empty" or (text in source.macro_names and "numel" in source.reached(text))
+        if asks and code.at(index + 1) == "(":  # is_empty(x), CHECK_NOT_EMPTY(x)
+            return True
+    return False

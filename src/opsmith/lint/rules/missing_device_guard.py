@@ -1,0 +1,78 @@
+"""missing-device-guard: a launch on the GPU that happens to be current."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ..functions import Function
+from ..rule import Problem, rule
+from ..source import Source, tensor_of
+
+_GUARD = re.compile(
+    r"\w*(?:device|cuda|stream|gpu|hip)_?guard\w*|cudaSetDevice|cuCtx(?:SetCurrent|PushCurrent)|set_device"
+    r"|(?:maybe_)?exchange_?device|CurrentDevice",
+    re.IGNORECASE,
+)
+_SOME = "its tensors"
+
+
+@rule("A launch goes to the GPU that is current, which need not be the one its tensors are on.")
+def missing_device_guard(source: Source) -> Iterator[Problem]:
+    """A host function that launches on a tensor, where neither it nor its callers make the tensor's GPU current.
+
+    opsmith::launch does it, and so does opsmith for functions under OPSMITH_EXPORT.
+
+    Bad:
+
+        void scale(torch::Tensor x) {
+          scale_kernel<<<blocks, threads, 0, at::cuda::getCurrentCUDAStream()>>>(x.data_ptr<float>());
+        }
+
+    Good:
+
+        void scale(const torch::Tensor& x) {
+          TORCH_CHECK(x.scalar_type() == torch::kFloat32, "x must be float32, is ", x.scalar_type());
+          const c10::cuda::CUDAGuard guard(x.device());
+          scale_kernel<<<blocks, threads, 0, at::cuda::getCurrentCUDAStream()>>>(x.data_ptr<float>());
+          C10_CUDA_KERNEL_LAUNCH_CHECK();
+        }
+
+    Good:
+
+        void scale(Tensor x) {
+          opsmith::launch(scale_kernel, {blocks, threads}, x, opsmith::data<float>(x), x.numel());
+        }
+    """
+    if source.is_program:
+        return
+    for function, site in _launching(source).items():
+        tensor = tensor_of(function)
+        if not source.holds(function, site, _is_guarded):
+            message = (
+                f"{function.name} launches on the GPU that is current, which need not be that of {tensor or _SOME}."
+            )
+            remedy = f"Before it: const c10::cuda::CUDAGuard guard({tensor or 'x'}.device());"
+            yield Problem(source.code, site, message, remedy)
+
+
+def _is_guarded(source: Source, function: Function, site: int) -> bool:
+    exported = source.code.calls("OPSMITH_EXPORT")
+    if any(function.name in source.code.texts[call.opening : call.closing] for call in exported):
+        return True
+    # With the word at the site: a launching function that is called there may have the guard itself.
+    return source.mentions(function.body[0], site + 1, _GUARD)
+
+
+def _launching(source: Source) -> dict[Function, int]:
+    """The functions that have tensors and launch, and where first: themselves, or by calling one that has none."""
+    sites: dict[Function, list[int]] = {}
+    for function, launch in source.host_launches:
+        if not launch.checked:
+            sites.setdefault(function, []).append(launch.index)
+    for name in {name for peer in source.peers for name in peer.launchers_of_pointers}:
+        for call in source.code.calls(name):
+            caller = source.function_at(call.name)
+            if caller is not None and caller.kind == "host":
+                sites.setdefault(caller, []).append(call.name)
+    return {function: min(found) for function, found in sites.items() if source.has_tensors(function)}

@@ -1,0 +1,76 @@
+"""unchecked-launch: a launch after which nobody asks whether it failed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ..functions import Function
+from ..rule import Problem, rule
+from ..source import Source
+
+_CHECK = re.compile(r"(?:cuda|hip)(?:Get|PeekAt)LastError|\w*LAUNCH_CHECK\w*")
+# A macro or function of another file, called without an argument: CUDA_KERNEL_CHECK(), checkLastCudaError().
+_CHECK_ELSEWHERE = re.compile(
+    r"\w*(?:launch|kernel|last|cuda|gpu|hip)\w*(?:check|err)\w*|\w*(?:check|err)\w*(?:launch|kernel|last|cuda|gpu|hip)\w*",
+    re.IGNORECASE,
+)
+
+
+@rule("A launch that fails says nothing: the output keeps what was in its memory, and a later call gets the blame.")
+def unchecked_launch(source: Source) -> Iterator[Problem]:
+    """No C10_CUDA_KERNEL_LAUNCH_CHECK() and no cudaGetLastError() after the launch, in the function or in every caller.
+
+    Waiting for the GPU is no check: a launch that was refused (too many threads, too much shared memory, an empty
+    grid) is told by cudaGetLastError alone.
+
+    Bad:
+
+        void scale(float* x, int64_t n, cudaStream_t stream) {
+          scale_kernel<<<blocks, threads, 0, stream>>>(x, n);
+        }
+
+    Good:
+
+        void scale(float* x, int64_t n, cudaStream_t stream) {
+          scale_kernel<<<blocks, threads, 0, stream>>>(x, n);
+          C10_CUDA_KERNEL_LAUNCH_CHECK();
+        }
+
+    Good:
+
+        void scale(void** arguments, cudaStream_t stream) {
+          C10_CUDA_CHECK(cudaLaunchKernel((void*)scale_kernel, blocks, threads, arguments, 0, stream));
+        }
+    """
+    told = set()
+    for function, launch in source.host_launches:
+        if launch.checked or (launch.form != "<<<" and source.code.at(launch.index - 1) not in (";", "{", "}")):
+            continue  # what a call returns is used
+        if (function, launch.kernel) not in told and not source.holds(function, launch.end, _is_checked):
+            told.add((function, launch.kernel))  # one check after a switch of many launches is enough
+            check = "C10_CUDA_KERNEL_LAUNCH_CHECK();" if source.is_torch else "a check of cudaGetLastError()"
+            yield Problem(
+                source.code,
+                launch.index,
+                f"Nobody asks whether the launch of {launch.kernel} failed.",
+                f"After it: {check}",
+            )
+
+
+def _is_checked(source: Source, function: Function, index: int) -> bool:
+    """Whether a function asks, after a token."""
+    last = function.body[1]
+    if source.mentions(index, last, _CHECK):
+        return True
+    return any(_checks_elsewhere(source, at) for at in range(index, last))
+
+
+def _checks_elsewhere(source: Source, index: int) -> bool:
+    code = source.code
+    if code.at(index + 1) != "(" or not code.is_word(index) or not _CHECK_ELSEWHERE.fullmatch(code.texts[index]):
+        return False
+    if source.knows(code.texts[index]):  # then its words tell
+        return False
+    inside = range(index + 2, code.closing(index + 1, len(code)))
+    return all(code.is_string(at) or code.texts[at] in ("__FILE__", "__LINE__", ",") for at in inside)

@@ -1,0 +1,126 @@
+"""undeclared-mutation: an input that is written, and whose schema says it is not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..accesses import accesses_of
+from ..code import Call
+from ..functions import Function
+from ..rule import Problem, rule
+from ..source import Source
+
+_SCHEMA = re.compile(r"(?:\w+::)?(\w+)(?:\.\w+)?\s*\((.*)\)\s*->", re.DOTALL)
+_IN_PLACE = re.compile(r"[a-z]\w*[a-z0-9]_")
+_NO_CHANGE = {"requires_grad_", "retain_grad_", "detach_", "record_stream_"}
+
+
+class _Argument(NamedTuple):
+    name: str
+    is_tensor: bool
+    is_declared: bool
+
+
+@rule("Autograd and torch.compile take an argument without (a!) for unchanged, and use what it held before.")
+def undeclared_mutation(source: Source) -> Iterator[Problem]:
+    """A function under TORCH_LIBRARY that writes a tensor which the schema, in the same file, does not mark.
+
+    Bad:
+
+        __global__ void add_two_kernel(float* x, int64_t n) {
+          const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+          if (i < n) x[i] += 2;
+        }
+
+        torch::Tensor add_two(torch::Tensor x) {
+          TORCH_CHECK(x.scalar_type() == torch::kFloat32, "add_two: x must be float32, is ", x.scalar_type());
+          const c10::cuda::CUDAGuard guard(x.device());
+          add_two_kernel<<<blocks, threads, 0, stream>>>(x.data_ptr<float>(), x.numel());
+          C10_CUDA_KERNEL_LAUNCH_CHECK();
+          return x;
+        }
+
+        TORCH_LIBRARY(mylib, m) { m.def("add_two(Tensor x) -> Tensor", &add_two); }
+
+    Good:
+
+        void add_two_(torch::Tensor x) { x.add_(2); }
+
+        TORCH_LIBRARY(mylib, m) { m.def("add_two_(Tensor(a!) x) -> ()", &add_two_); }
+    """
+    functions = {function.name: function for function in source.host_functions}
+    schemas = dict(_schemas(source))
+    told = set()
+    for name, implementation in _implementations(source, functions):
+        schema = schemas.get(name)
+        if schema is None or len(schema) != len(implementation.parameters):
+            continue
+        for argument, parameter in zip(schema, implementation.parameters, strict=True):
+            if argument.is_tensor and not argument.is_declared and "Tensor" in parameter.type:
+                written = next(_writes(source, implementation, parameter.name), None)
+                if written is not None and written not in told:
+                    told.add(written)
+                    message = f"{implementation.name} writes {parameter.name}: the schema of {name} does not say so."
+                    remedy = f"Declare it: Tensor(a!) {argument.name}; or write into a fresh tensor."
+                    yield Problem(source.code, written, message, remedy)
+
+
+def _schemas(source: Source) -> Iterator[tuple[str, list[_Argument]]]:
+    for call in source.code.calls("def"):
+        found = _SCHEMA.search(_string(source, call)) if call.arguments else None
+        if found:
+            yield found[1], [_argument(text) for text in _split(found[2]) if text.strip() not in ("", "*")]
+
+
+def _argument(text: str) -> _Argument:
+    words = text.partition("=")[0].split()
+    return _Argument(words[-1] if words else "", text.strip().startswith("Tensor"), "!" in text)
+
+
+def _split(text: str) -> list[str]:
+    return re.split(r",(?![^\[\]]*\])", text)
+
+
+def _string(source: Source, call: Call) -> str:
+    """The first argument, if it is a string, or strings side by side."""
+    code = source.code
+    first, last = call.arguments[0]
+    texts = [code.texts[index] for index in range(first, last) if code.is_string(index)]
+    return "".join(re.sub(r'^[^"]*"|"$', "", text) for text in texts)
+
+
+def _implementations(source: Source, functions: dict[str, Function]) -> Iterator[tuple[str, Function]]:
+    """m.impl("add_two", &add_two), m.impl("add_two", TORCH_FN(add_two)), m.def("add_two(...) -> ...", &add_two)"""
+    for word in ("impl", "def"):
+        for call in source.code.calls(word):
+            if len(call.arguments) < 2:
+                continue
+            name = re.match(r"\W*(?:\w+::)?(\w+)", re.sub(r"^\w*R?\"\w*\(", "", _string(source, call)))
+            first, last = call.arguments[-1]
+            named = [text for text in source.code.texts[first:last] if text in functions]
+            if name and named:
+                yield name[1], functions[named[-1]]
+
+
+def _writes(source: Source, function: Function, name: str) -> Iterator[int]:
+    """Where a function writes a tensor that it was given: by a method in place, or by a kernel of this file."""
+    code, variables = source.code, source.variables(function)
+    parameter = next(each for each in variables if each.name == name and each.parameter)
+    if parameter.definitions:
+        return  # x = x.contiguous(): it may be another tensor by then
+    first, last = function.body
+    for index in code.words.get(name, ()):
+        if first <= index < last and variables.at(index) is parameter and code.at(index + 1) in (".", "->"):
+            method = code.at(index + 2)
+            if code.at(index + 3) in ("(", "<") and method not in _NO_CHANGE:
+                if _IN_PLACE.fullmatch(method) or method == "mutable_data_ptr":
+                    yield index
+    for launch in source.launches:
+        kernel = source.kernels.get(launch.kernel)
+        if kernel is not None and launch.arguments is not None:
+            written = {access.pointer.name for access in accesses_of(source.variables(kernel)) if access.writes}
+            for taken, given in zip(kernel.parameters, launch.arguments, strict=False):
+                if taken.name in written and variables.at(given[0]) is parameter:
+                    yield given[0]

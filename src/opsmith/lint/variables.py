@@ -1,0 +1,243 @@
+"""The variables of a function: their types, what they are set to, and what a value comes from."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from .code import Code, Range
+from .functions import INTEGERS, QUALIFIERS, Function, parameter_in
+
+_NO_TYPES = {
+    "return", "else", "throw", "delete", "new", "goto", "case", "using", "typedef", "if", "for", "while", "do",
+    "switch", "break", "continue", "default", "sizeof", "operator", "template", "co_return", "co_yield", "co_await",
+    "public", "private", "protected", "namespace", "static_assert", "asm", "and", "or", "not", "this", "true",
+    "false", "nullptr",
+}  # fmt: skip
+_WITH_BRACKETS = {"alignas", "__align__", "__attribute__", "__launch_bounds__"}
+_HEADERS = {"for", "if", "while", "switch", "constexpr"}
+_AFTER_NAME = {"=", ";", ",", "(", "{", "[", ":", ")"}
+_ASSIGNMENTS = {"=", "+=", "-=", "*=", "/=", "|=", "^=", "&=", "%=", "<<="}
+
+
+@dataclass(eq=False)
+class Variable:
+    """A variable or a parameter. `definitions` are what it is set to, wherever: initialisers and assignments."""
+
+    name: str
+    index: int  # of the token that declares it
+    end: int  # of its scope
+    type: tuple[str, ...]
+    pointer: bool = False
+    array: bool = False
+    parameter: bool = False
+    definitions: list[Range] = field(default_factory=list)
+
+    @property
+    def bits(self) -> int | None:
+        """64 or 32 for an integer; None for another type, or where it is not known (auto, a template's)."""
+        widths = [INTEGERS[word] for word in self.type if word in INTEGERS]
+        known = all(word in INTEGERS or word in ("std", "::", "cuda", "opsmith") for word in self.type)
+        return max(widths) if widths and known and not self.pointer and not self.array else None
+
+
+def _index_of(variable: Variable) -> int:
+    return variable.index
+
+
+class Variables:
+    """Those of one function, its lambdas' parameters too."""
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.code = function.code
+        self._by_name: dict[str, list[Variable]] = {}  # in the order of the declarations
+        self._origins: dict[Variable, frozenset[str]] = {}
+        first, last = function.body
+        for parameter in function.parameters:
+            self._add(
+                Variable(parameter.name, parameter.index, last, parameter.type, parameter.pointer, parameter=True)
+            )
+        for variable in _declared(self.code, first, last):
+            self._add(variable)
+        for declared in self._by_name.values():
+            declared.sort(key=_index_of)
+        self._read_assignments(first, last)
+
+    def _add(self, variable: Variable) -> None:
+        self._by_name.setdefault(variable.name, []).append(variable)
+
+    def _read_assignments(self, first: int, last: int) -> None:
+        code = self.code
+        for index in range(first, last):
+            if code.texts[index] in _ASSIGNMENTS and code.is_word(index - 1) and code.at(index - 2) not in (".", "->"):
+                variable = self.find(code.texts[index - 1], index - 1)
+                if variable is not None and variable.index != index - 1:
+                    variable.definitions.append((index + 1, _expression_end(code, index + 1, last)))
+
+    def __iter__(self) -> Iterator[Variable]:
+        for variables in self._by_name.values():
+            yield from variables
+
+    def find(self, name: str, index: int) -> Variable | None:
+        """The variable that a name means at a token: the last that was declared before, in a scope still open."""
+        declared = self._by_name.get(name)
+        if declared is None:
+            return None
+        for number in range(bisect_right(declared, index, key=_index_of), 0, -1):
+            if index < declared[number - 1].end:
+                return declared[number - 1]
+        return None
+
+    def at(self, index: int) -> Variable | None:
+        """The variable that a token names, if it names one. `.x` and `->x` are members, and no variables."""
+        if not self.code.is_word(index) or self.code.at(index - 1) in (".", "->", "::"):
+            return None
+        return self.find(self.code.texts[index], index)
+
+    def used_in(self, first: int, last: int) -> set[Variable]:
+        """The variables that are named in a range."""
+        return {variable for index in range(first, last) if (variable := self.at(index)) is not None}
+
+    def origins(self, first: int, last: int) -> frozenset[str]:
+        """Every word in a range, and those in what its variables are set to, and so on: what the value comes from."""
+        words = self.code.words_in(first, last)
+        for variable in self.used_in(first, last):
+            words |= self.origins_of(variable)
+        return frozenset(words)
+
+    def origins_of(self, variable: Variable) -> frozenset[str]:
+        """The same of a variable's value."""
+        known = self._origins.get(variable)
+        if known is not None:
+            return known
+        words: set[str] = set()
+        for each in self.sources_of(variable):
+            for first, last in each.definitions:
+                words |= self.code.words_in(first, last)
+        self._origins[variable] = frozenset(words)
+        return self._origins[variable]
+
+    def sources_of(self, variable: Variable) -> set[Variable]:
+        """The variable, and those that it is computed from."""
+        found, waiting = {variable}, [variable]
+        while waiting:
+            for first, last in waiting.pop().definitions:
+                new = self.used_in(first, last) - found
+                found |= new
+                waiting += new
+        return found
+
+    def results_of(self, sources: set[Variable]) -> set[Variable]:
+        """Those variables, and every one that is computed from them."""
+        found = set(sources)
+        return found | {variable for variable in self if self.sources_of(variable) & sources}
+
+
+def _declared(code: Code, first: int, last: int) -> Iterator[Variable]:
+    blocks = [last]  # where the blocks end that a token is in
+    for index in range(first, last):
+        text = code.texts[index]
+        before = code.at(index - 1)
+        if text == "{":
+            blocks.append(code.closing(index, last))
+        elif text == "}" and len(blocks) > 1:
+            blocks.pop()
+        if text == "(" and before == "]" and _is_lambda(code, index):
+            closing = code.closing(index, last)
+            end = code.closing(_body_of(code, closing), last)
+            for part in code.split(index + 1, closing):
+                parameter = parameter_in(code, *part)
+                if parameter is not None:
+                    yield Variable(parameter.name, parameter.index, end, parameter.type, pointer=parameter.pointer)
+        elif index == first or before in (";", "{", "}"):
+            yield from _declaration(code, index, last, blocks[-1])
+        elif before == "(" and code.at(index - 2) in _HEADERS:
+            yield from _declaration(code, index, last, _header_end(code, index - 1, last))
+
+
+def _is_lambda(code: Code, opening: int) -> bool:
+    closing = code.partner[opening]
+    return closing >= 0 and code.at(_body_of(code, closing)) == "{"
+
+
+def _body_of(code: Code, closing: int) -> int:
+    """Where a lambda's body begins, after the bracket that closes its parameters."""
+    index = closing + 1
+    while code.at(index) in ("mutable", "noexcept", "const", "constexpr", "->") or (
+        index > closing + 1 and code.is_word(index)
+    ):
+        index += 1
+    return index
+
+
+def _declaration(code: Code, first: int, last: int, end: int) -> Iterator[Variable]:
+    """`const float* __restrict__ row = x + i, *other;`: each variable of a declaration, if it is one."""
+    index = first
+    words: list[str] = []
+    while index < last:
+        text = code.texts[index]
+        if text in _WITH_BRACKETS and code.at(index + 1) == "(":
+            index = code.closing(index + 1, last) + 1
+        elif text in QUALIFIERS:
+            index += 1
+        elif text in INTEGERS or (not words and code.is_word(index) and text not in _NO_TYPES):
+            words.append(text)
+            index += 1
+        elif text == "::" and words and code.is_word(index + 1):
+            words += ["::", code.texts[index + 1]]
+            index += 2
+        elif text == "<" and words and code.template_end(index) > 0:
+            index = code.template_end(index) + 1
+        else:
+            break
+    if not words:
+        return
+    while index < last:
+        pointer = False
+        while code.at(index) in ("*", "&", "&&", "const", "__restrict__", "__restrict", "volatile"):
+            pointer = pointer or code.texts[index] == "*"
+            index += 1
+        name = index
+        if not code.is_word(name) or code.texts[name] in _NO_TYPES or code.at(name + 1) not in _AFTER_NAME:
+            return
+        variable = Variable(code.texts[name], name, end, tuple(words), pointer)
+        index += 1
+        while code.at(index) == "[":
+            variable.array = True
+            index = code.closing(index, last) + 1
+        if code.at(index) in ("(", "{"):
+            closing = code.closing(index, last)
+            variable.definitions.append((index + 1, closing))
+            index = closing + 1
+        elif code.at(index) in ("=", ":"):
+            stop = _expression_end(code, index + 1, last)
+            variable.definitions.append((index + 1, stop))
+            index = stop
+        yield variable
+        if code.at(index) != ",":
+            return
+        index += 1
+
+
+def _expression_end(code: Code, index: int, last: int) -> int:
+    """The `,`, `;` or closing bracket after an expression."""
+    while index < last:
+        text = code.texts[index]
+        if text in (",", ";", ")", "}", "]"):
+            return index
+        if text in ("(", "[", "{"):
+            index = code.closing(index, last)
+        elif text == "<":
+            index = max(index, min(code.template_end(index), last - 1))
+        index += 1
+    return last
+
+
+def _header_end(code: Code, opening: int, last: int) -> int:
+    """Where the scope ends of what is declared in the header of a loop, an if or a switch."""
+    end = code.statement_end(code.closing(opening, last) + 1, last)
+    while code.at(end) == "else":  # what an if declares is known in its else too
+        end = code.statement_end(end + 1, last)
+    return end
