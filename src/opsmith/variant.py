@@ -80,7 +80,8 @@ class Variant:
             return
         self.forward = self._operator(name, plain, backward=self.backward)
         if not plain.signature.returns_list:
-            out = Out(plain, self.forward.overload, f"{name}_out")
+            forward = self.forward
+            out = Out(plain, lambda *args: forward.call_arranged(args), f"{name}_out")
             self.out = self._operator(f"{name}_out", out, refusal=OutGradientError)
 
     def _operator(self, name: str, reference: Reference, **parts: Any) -> Operator:

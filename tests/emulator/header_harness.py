@@ -93,7 +93,7 @@ def compile_text(text: str, *flags: str) -> subprocess.CompletedProcess[str]:
 
 def _runtime() -> tuple[ctypes.CDLL, Path]:
     """The emulator's own runtime: a process must have no second one, for kernels find it by its symbols."""
-    return library.runtime(), library._runtime_path()
+    return library.runtime(), library.runtime_path()
 
 
 class Library:

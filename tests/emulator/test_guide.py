@@ -35,6 +35,8 @@ KINDS = {
     "failed assertion",
     "write to a constant",
     "division by zero",
+    "use after free",
+    "bad free",
 }
 
 

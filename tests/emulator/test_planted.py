@@ -424,6 +424,26 @@ def never_ends(cu: CudaSource) -> None:
     cu.never_ends[1, 1](torch.zeros(1, dtype=torch.uint32), 2)
 
 
+# --- heap.cu --------------------------------------------------------------------------------------------------------
+
+
+@planted(
+    "heap.cu", OUT, thread=(0, 0, 0), words="writes 4 bytes at byte 32 of the 32 bytes that the kernel has allocated"
+)
+def allocation_overrun(cu: CudaSource) -> None:
+    cu.allocation_overrun[1, 1](floats(8), floats(8), 8)
+
+
+@planted("heap.cu", "use after free", block=(0, 0, 0), words="of the 256 bytes that the kernel has freed at")
+def use_after_free(cu: CudaSource) -> None:
+    cu.use_after_free[1, 64](floats(64), floats(64))
+
+
+@planted("heap.cu", "bad free", block=(0, 0, 0), words="it frees memory that has been freed before, at")
+def freed_by_every_thread(cu: CudaSource) -> None:
+    cu.freed_by_every_thread[1, 64](floats(64), floats(64))
+
+
 # --- The tests ------------------------------------------------------------------------------------------------------
 
 

@@ -17,8 +17,12 @@ MOST = 8
 
 
 def emulated_kernels(op: opsmith.Op) -> list[str]:
-    """The op's CUDA kernels that opsmith itself emulates."""
-    return [kernel.name for kernel in op.kernels.get("cuda", {}).values() if kernel.language == "CUDA C++"]
+    """The op's CUDA kernels that opsmith itself emulates: generated, of a CudaSource, of an extension."""
+    return [
+        kernel.name
+        for kernel in op.kernels.get("cuda", {}).values()
+        if kernel.language == "CUDA C++" or (kernel.native is not None and kernel.native.emulated() is not None)
+    ]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
@@ -44,6 +48,7 @@ def test_it_gives_the_references_numbers_and_does_nothing_wrong(name: str, dtype
 def test_there_are_generated_and_hand_written_ones() -> None:
     assert emulated_kernels(opsmith.ops.mish) == emulated_kernels(opsmith.ops.convrnn) == [DEFAULT]
     assert emulated_kernels(opsmith.ops.polynomial) == [DEFAULT, "cuda_string"]
+    assert emulated_kernels(opsmith.ops.elementwise_mult) == [DEFAULT, "extension"]
 
 
 def test_second_gradients_are_emulated_too() -> None:

@@ -16,6 +16,8 @@ from opsmith.errors import KernelFault
 
 SOURCE = opsmith.cuda_source(Path(__file__).parent / "speed.cu")
 
+two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this process has one core")
+
 
 @contextmanager
 def on_cores(count: int) -> Iterator[None]:
@@ -28,14 +30,14 @@ def on_cores(count: int) -> Iterator[None]:
         os.sched_setaffinity(0, all_cores)
 
 
-def seconds(run: Callable[[], None], times: int = 5) -> float:
-    """Of the processor's time, the workers' included: the least of some runs, after one that compiles."""
+def seconds(run: Callable[[], None], times: int = 5, clock: Callable[[], float] = time.process_time) -> float:
+    """The least of some runs, after one that compiles: the processor's time, the workers' included, or by a clock."""
     run()
     taken = []
     for _ in range(times):
-        start = time.process_time()
+        start = clock()
         run()
-        taken.append(time.process_time() - start)
+        taken.append(clock() - start)
     return min(taken)
 
 
@@ -66,7 +68,41 @@ def test_barrier_crossings_a_second() -> None:
     assert crossings / taken >= 5e6
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this process has one core")
+@pytest.mark.timing
+@pytest.mark.parametrize(
+    ("checks", "most"),
+    [pytest.param(False, 100e-6, id="without checks"), pytest.param(True, 200e-6, id="with checks")],
+)
+def test_a_small_launch_takes_little_time(checks: bool, most: float) -> None:
+    x = torch.randn(256)
+    y = torch.empty_like(x)
+    with opsmith.emulate(checks=checks):
+        taken = seconds(lambda: SOURCE.pointwise[1, 256](x, y, 2.0, 256), times=500, clock=time.perf_counter)
+    assert torch.equal(y, 2.0 * x + 1.0)
+    print(f"{taken * 1e6:.0f} us a launch")
+    assert taken < most
+
+
+@pytest.mark.timing
+@two_cores
+@pytest.mark.parametrize("checks", [True, False])
+def test_two_cores_run_many_blocks_in_less_time_than_one(checks: bool) -> None:
+    blocks = 64
+    y = torch.zeros(blocks * 256)
+
+    def launch() -> None:
+        SOURCE.barriers[blocks, 256](y, 200)
+
+    taken = []
+    for cores in (1, 2):
+        with opsmith.emulate(checks=checks), on_cores(cores):
+            taken.append(seconds(launch, times=10, clock=time.perf_counter))
+    one, two = taken
+    print(f"{one:.3f} s on one core, {two:.3f} s on two: {one / two:.2f} times as fast")
+    assert two < 0.7 * one
+
+
+@two_cores
 @pytest.mark.parametrize("checks", [True, False])
 def test_blocks_run_at_the_same_time_on_as_many_cores_as_there_are(checks: bool) -> None:
     with opsmith.emulate(checks=checks):

@@ -24,6 +24,7 @@ import opsmith
 from opsmith import errors, runtime, toolchain
 from opsmith.kernels import extension as extensions
 from opsmith.kernels.extension import Extension
+from opsmith.toolchain import objects
 
 EXPORT = 'extern "C" __attribute__((visibility("default")))'
 runtime.tier()  # decided here, by the cache that all tests share
@@ -94,6 +95,14 @@ def test_flags_reach_the_compiler_and_libraries_the_linker(tmp_path: Path) -> No
     assert call(opsmith.extension("flags", source, extra_cflags=flags)) == 9
     with pytest.raises(errors.CompileError, match="cannot find -lno_such_library"):
         opsmith.extension("flags", source, extra_cflags=[*flags, "-lno_such_library"])
+
+
+def test_lineinfo_is_for_nvccs_compiler_though_it_begins_like_a_library(tmp_path: Path) -> None:
+    recipe = toolchain.Recipe(
+        "flags", (tmp_path / "a.cu",), targets=toolchain.gpu_targets("sm_90"), cuda_cflags=("-lineinfo", "-lm")
+    )
+    assert objects.library_flags(recipe) == ["-lm"]
+    assert objects.without_libraries(recipe.cuda_cflags) == ["-lineinfo"]
 
 
 def test_an_object_is_linked_as_it_is(tmp_path: Path) -> None:

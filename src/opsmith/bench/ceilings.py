@@ -56,7 +56,7 @@ def _of_gpu(size: int, side: int) -> Ceilings:
     from ..kernels.cuda_source import cuda_source
 
     kernels = cuda_source(Path(__file__).with_name("ceilings.cu"))
-    first, second = (torch.zeros(size // 4, dtype=torch.int32, device="cuda") for _ in range(2))
+    first, second = (torch.zeros(size // 4, dtype=torch.uint32, device="cuda") for _ in range(2))
     words = size // 16
     blocks = -(-words // (4 * _THREADS))
     calls: dict[str, Callable[[], Any]] = {

@@ -20,8 +20,9 @@ def emulate(checks: bool = True, seed: int | None = 0, timeout: float = 60.0) ->
     >>> with opsmith.emulate():
     ...     y = my_op(torch.randn(1000))  # by the kernel registered for "cuda"
 
-    That holds for the kernels of pointwise ops, of opsmith.cuda_source, and those written in Triton and Numba; an op
-    without one runs as ever on the CPU, and so does torch.ops called directly. The kernel is the one that `using` has
+    That holds for the kernels of pointwise ops, of opsmith.cuda_source, of opsmith.extension where opsmith::launch
+    starts them, and those written in Triton and Numba; an op without one runs as ever on the CPU, and so does torch.ops
+    called directly. The kernel is the one that `using` has
     picked, else the op's default. A launch of a CudaSource on CPU tensors, `cu.name[grid, block](x)`, is emulated too.
     A block of a grid takes milliseconds in Triton and Numba: try small tensors.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import re
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,21 +16,27 @@ import torch
 
 from ..errors import ConstantError, EmulationError
 from ..kernels.cuda_source import constants as values
+from ..kernels.cuda_source.build import refusal
 from ..kernels.cuda_source.parameters import Pointer
 from ..kernels.cuda_source.plan import Plan
 from ..kernels.emulation import state
 from .launching import launch
-from .library import Library, Source, compile_library
+from .library import Library
+from .memory import piece
+from .options import macros
+from .source_library import Source, compile_library
 
 if TYPE_CHECKING:
     from ..kernels.cuda_source.launch import Launch
     from ..kernels.cuda_source.source import CudaSource
 
 _CPU = -1  # what torch tells as the index of the CPU
-_MACRO = re.compile(r"^(?:-D|--define-macro=)(.+)$")
 _POINTER = struct.Struct("<Q")
+_UNKNOWN = re.compile(r"'(?:[\w:]*::)?(\w+)' (?:was not declared|has not been declared|is not a member)")
 
 _libraries: dict[tuple[str, str | None, bool], Library] = {}
+_plans: dict[tuple[Path, str], Plan] = {}
+_using_constants: dict[Path, threading.RLock] = {}
 _lock = threading.Lock()
 
 
@@ -37,21 +44,15 @@ def run(chosen: Launch, args: Sequence[Any]) -> None:
     """A launch, checked against the kernel's signature as on a GPU."""
     source, name, settings = chosen.kernel.source, chosen.kernel.name, state.settings
     library = _library(source, name, settings.checks)
-    _put_constants(source, library)
-    text = source._current().found.kernels.get(name.partition("<")[0])
-    plan = Plan(name, library.types(name), text)
+    if (words := library.refusal(name)) is not None:
+        raise refusal(name, _as_nvrtc(words, source, name), source._origin, source._current())
+    plan = _plan(source, library, name)
     for value in args:
         if isinstance(value, torch.Tensor) and value.device.type != "cpu":
             raise EmulationError(name, f"it was given a tensor on {value.device}, and runs on those of the CPU")
-        if isinstance(value, ctypes.c_void_p) and value.value and settings.checks:
-            raise EmulationError(name, "an address given as ctypes.c_void_p has no extent to check: give the tensor")
-        if isinstance(value, ctypes.Structure) and settings.checks and _holds_address(type(value)):
-            raise EmulationError(
-                name,
-                f"an address in a {type(value).__name__} has no extent to check: give the tensor as a parameter of its "
-                "own, or emulate with checks=False",
-            )
     frame = plan.pack(args, _CPU)
+    if settings.checks:
+        _refuse_hidden_addresses(plan, args)
     buffer, addresses = frame[0], frame[1]
     pointers = [(each, offset) for each, offset in zip(plan.parameters, plan.offsets, strict=True) if _points(each)]
 
@@ -60,12 +61,26 @@ def run(chosen: Launch, args: Sequence[Any]) -> None:
             (address,) = _POINTER.unpack_from(buffer, offset)
             _POINTER.pack_into(buffer, offset, moved(address))
 
-    tensors = [
-        (each.place.name or f"argument {number + 1}", value)
+    pieces = [
+        piece(each.place.name or f"argument {number + 1}", value)
         for number, (each, value) in enumerate(zip(plan.parameters, args, strict=True))
         if isinstance(value, torch.Tensor)
     ]
-    launch(name, library, name, (chosen.grid, chosen.block, chosen.shared), addresses, tensors, relocate, settings)
+    geometry = chosen.grid, chosen.block, chosen.shared
+    try:
+        with _constants_put(source, library):
+            launch(name, library, library.entry(name), geometry, addresses, pieces, relocate, settings)
+    finally:
+        plan.frames.append(frame)
+
+
+def _plan(source: CudaSource, library: Library, name: str) -> Plan:
+    """Worked out once for a library, which is compiled of one text."""
+    key = library.path, name
+    if key not in _plans:
+        text = source._current().found.kernels.get(name.partition("<")[0])
+        _plans[key] = Plan(name, library.types(name), text)
+    return _plans[key]
 
 
 def set_constant(source: CudaSource, name: str, value: Any) -> None:
@@ -84,6 +99,19 @@ def _constants(source: CudaSource) -> dict[str, bytes]:
     return found
 
 
+@contextlib.contextmanager
+def _constants_put(source: CudaSource, library: Library) -> Iterator[None]:
+    """Inside, the library's constants are the source's: another source of the same text waits with its launches."""
+    if not library.initial:
+        yield
+        return
+    with _lock:
+        using = _using_constants.setdefault(library.path, threading.RLock())
+    with using:
+        _put_constants(source, library)
+        yield
+
+
 def _put_constants(source: CudaSource, library: Library) -> None:
     for name, initial in library.initial.items():
         address, variable = library.constant(name)
@@ -91,6 +119,26 @@ def _put_constants(source: CudaSource, library: Library) -> None:
         data = data if len(data) == variable.size else initial
         if ctypes.string_at(address, len(data)) != data:
             ctypes.memmove(address, data, len(data))
+
+
+def _refuse_hidden_addresses(plan: Plan, args: Sequence[Any]) -> None:
+    """Raises for memory that a checked launch cannot know the extent of, nor lead a pointer to its copy of."""
+    for each, value in zip(plan.parameters, args, strict=True):
+        if isinstance(value, ctypes.c_void_p) and value.value:
+            what = "an address given as ctypes.c_void_p has no extent to check: give the tensor"
+        elif isinstance(value, ctypes.Structure) and _holds_address(type(value)):
+            what = (
+                f"an address in a {type(value).__name__} has no extent to check: give the tensor as a parameter of its "
+                "own, or emulate with checks=False"
+            )
+        elif isinstance(value, torch.Tensor) and isinstance(each, Pointer) and each.element.endswith("*"):
+            what = (
+                f"{each.place} leads to further pointers, and a checked launch works on copies of the tensors, to "
+                "which those do not lead. Give each tensor as a parameter of its own, or emulate with checks=False"
+            )
+        else:
+            continue
+        raise EmulationError(plan.kernel, what)
 
 
 def _holds_address(kind: type[Any]) -> bool:
@@ -116,7 +164,8 @@ def _library(source: CudaSource, name: str | None, checks: bool) -> Library:
             plain = [each.name for each in snapshot.found.kernels.values() if each.template is None]
             wanted = plain if unit is None else [unit]
             constants = list(dict.fromkeys(snapshot.found.constants))
-            _libraries[key] = compile_library(_described(source, snapshot.text), wanted, checks, constants)
+            described = _described(source, snapshot.text)
+            _libraries[key] = compile_library(described, wanted, checks, constants, snapshot.found.kernels)
         return _libraries[key]
 
 
@@ -124,6 +173,25 @@ def _described(source: CudaSource, text: str) -> Source:
     origin, settings = source._origin, source._settings
     line = origin.line_of_text() if origin.path is None else 1
     file = origin.path or (os.path.abspath(origin.python_file) if line else origin.label)
-    macros = tuple(found[1] for option in settings.options if (found := _MACRO.match(option)))
-    directories = tuple(Path(each) for each in settings.include_dirs)
-    return Source(text, origin.label, file, line or 1, directories, macros, Path(origin.directory))
+    return Source(
+        text,
+        origin.label,
+        file,
+        line or 1,
+        include_dirs=tuple(Path(each) for each in settings.include_dirs),
+        macros=tuple(macros(settings.options)),
+        pre_included=tuple(settings.pre_included),
+        directory=Path(origin.directory),
+    )
+
+
+def _as_nvrtc(words: str, source: CudaSource, spelling: str) -> str:
+    """What g++ says of a kernel's name, in the words of NVRTC for the same."""
+    text = source._current().found.kernels.get(spelling.partition("<")[0])
+    if "no matches converting function" in words:
+        return "function template" if text is not None and text.template is not None else "overloaded function"
+    if "no matching function for call to 'enter(" in words or "opsmith_internal::of<" in words:
+        return "address of a non-function"
+    if found := _UNKNOWN.search(words):
+        return f'identifier "{found[1]}" is undefined'
+    return words

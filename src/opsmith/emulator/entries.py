@@ -1,36 +1,110 @@
-"""What is appended to a source so that its kernels can be entered: for each a plain C function, and its signature."""
+"""What is appended to a source so that its kernels can be entered: for each a plain C function, and what is to be known
+of it.
+
+The compiler may not take a kernel's entry: an instance that the template does not have, a kernel inside an #if. By the
+lines that entries stand at it tells which, and the source is compiled without; the others are there nevertheless.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..kernels.cuda_source.signature import PRELUDE
+from ..kernels.cuda_source.text import KernelText
+from ..toolchain.diagnostics import Diagnostic
 
 MARKER = "13shared_marker"
+FILE = "<opsmith>"
+"""What the compiler is told that these lines are in."""
+
+Entry = tuple[str, int]
+"""A kind, 'kernel', 'constant' or 'bound', and which one of it."""
+
+_KINDS = ("prelude", "kernel", "constant", "bound")
+_OF_A_KIND, _OF_AN_ENTRY = 10**8, 10  # lines
 
 
-def text(spellings: Mapping[int, str], constants: Sequence[str] = ()) -> str:
-    """The C++ for these kernels: opsmith_enter_<number>, opsmith_signature_<number>; and for constants of the source:
-    opsmith_constant_<number>, its address, opsmith_constant_bytes_<number>, opsmith_constant_type_<number>."""
-    lines = [_PRELUDE_TEXT]
+def text(
+    spellings: Sequence[str],
+    constants: Sequence[str] = (),
+    kernels: Mapping[str, KernelText] | None = None,
+    refused: Mapping[Entry, str] | None = None,
+) -> str:
+    """The C++ for these kernels: opsmith_enter_<number>, opsmith_signature_<number>, and where the author has written
+    __launch_bounds__, opsmith_bound_<number>; for constants of the source opsmith_constant_<number>, its address,
+    opsmith_constant_bytes_<number>, opsmith_constant_type_<number>.
+
+    Those in `refused` are left out; of a kernel there is opsmith_refusal_<number>, the compiler's words.
+    """
+    made: dict[Entry, str] = {}
     for number, name in enumerate(constants):
-        lines.append(
-            f"OPSMITH_EXPORTED void* opsmith_constant_{number}() {{ return (void*)&{name}; }}\n"
-            f"OPSMITH_EXPORTED unsigned long opsmith_constant_bytes_{number}() {{ return sizeof({name}); }}\n"
-            f"OPSMITH_EXPORTED const char* opsmith_constant_type_{number}() {{\n"
-            f"  return typeid(opsmith_internal::list<opsmith_internal::element<decltype({name})>::type>).name();\n"
-            "}"
-        )
-    for number, spelling in spellings.items():
-        lines.append(
-            f"OPSMITH_EXPORTED void opsmith_enter_{number}(void** arguments) {{\n"
-            f"  opsmith_internal::enter(&{spelling}, arguments);\n"
-            "}\n"
-            f"OPSMITH_EXPORTED const char* opsmith_signature_{number}() {{\n"
-            f"  return typeid(opsmith_internal::of<decltype(&{spelling})>::all).name();\n"
-            "}"
-        )
+        made["constant", number] = _constant(number, name)
+    for number, spelling in enumerate(spellings):
+        made["kernel", number] = _kernel(number, spelling)
+        written = (kernels or {}).get(spelling.partition("<")[0])
+        if written is not None and written.launch_bounds:
+            made["bound", number] = _bound(number, spelling, written)
+    for (kind, number), words in (refused or {}).items():
+        made.pop((kind, number), None)
+        if kind == "kernel":
+            made.pop(("bound", number), None)
+            made[kind, number] = _refusal(number, words)
+    lines = [f'#line 1 "{FILE}"\n{_PRELUDE_TEXT}']
+    for (kind, number), entry in made.items():
+        line = _KINDS.index(kind) * _OF_A_KIND + number * _OF_AN_ENTRY
+        lines.append(f'#line {line + 1} "{FILE}"\n{entry}')
     return "\n".join(lines) + "\n"
+
+
+def refused(errors: Iterable[object]) -> dict[Entry, str]:
+    """The entries that the compiler does not take, with its first words on each."""
+    found: dict[Entry, str] = {}
+    for error in errors:
+        if not isinstance(error, Diagnostic) or error.file != FILE or error.line < _OF_A_KIND:
+            continue
+        kind, rest = divmod(error.line, _OF_A_KIND)
+        found.setdefault((_KINDS[kind], rest // _OF_AN_ENTRY), error.message.splitlines()[0])
+    return found
+
+
+def _kernel(number: int, spelling: str) -> str:
+    return (
+        f"OPSMITH_EXPORTED void opsmith_enter_{number}(void** arguments) {{\n"
+        f"  opsmith_internal::enter(&{spelling}, arguments);\n"
+        "}\n"
+        f"OPSMITH_EXPORTED const char* opsmith_signature_{number}() {{\n"
+        f"  return typeid(opsmith_internal::of<decltype(&{spelling})>::all).name();\n"
+        "}"
+    )
+
+
+def _constant(number: int, name: str) -> str:
+    return (
+        f"OPSMITH_EXPORTED void* opsmith_constant_{number}() {{ return (void*)&{name}; }}\n"
+        f"OPSMITH_EXPORTED unsigned long opsmith_constant_bytes_{number}() {{ return sizeof({name}); }}\n"
+        f"OPSMITH_EXPORTED const char* opsmith_constant_type_{number}() {{\n"
+        f"  return typeid(opsmith_internal::list<opsmith_internal::element<decltype({name})>::type>).name();\n"
+        "}"
+    )
+
+
+def _bound(number: int, spelling: str, written: KernelText) -> str:
+    """The first number of __launch_bounds__, in the scope that the kernel is in and over its template's parameters."""
+    scope, _, _ = written.name.rpartition("::")
+    arguments = spelling[len(written.name) :]
+    template = f"template <{', '.join(written.template)}> " if written.template is not None else ""
+    value = f"{template}constexpr long opsmith_bound_of_{number} = opsmith_internal::first({written.launch_bounds});"
+    return (
+        f"{f'namespace {scope} {{ {value} }}' if scope else value}\n"
+        f"OPSMITH_EXPORTED long opsmith_bound_{number}() {{\n"
+        f"  return {scope}::opsmith_bound_of_{number}{arguments};\n"
+        "}"
+    )
+
+
+def _refusal(number: int, words: str) -> str:
+    quoted = words.replace("\\", "\\\\").replace('"', '\\"')
+    return f'OPSMITH_EXPORTED const char* opsmith_refusal_{number}() {{ return "{quoted}"; }}'
 
 
 _PRELUDE_TEXT = (
@@ -50,6 +124,10 @@ __attribute__((no_sanitize("thread", "undefined"))) void enter_with(
 template <class... P>
 __attribute__((no_sanitize("thread", "undefined"))) void enter(void (*kernel)(P...), void** arguments) {
   enter_with(kernel, arguments, std::index_sequence_for<P...>());
+}
+template <class... Others>
+constexpr long first(long value, Others...) {
+  return value;
 }
 static thread_local char shared_marker;
 }

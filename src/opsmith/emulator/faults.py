@@ -8,7 +8,8 @@ import subprocess
 from collections.abc import Sequence
 
 from ..errors import KernelFault
-from .library import INCLUDE, OPSMITH_INCLUDE, SETTLED, Library
+from .assembly import INCLUDE, OPSMITH_INCLUDE, SETTLED
+from .library import Library
 from .structures import Dim, Fault, Place
 
 _KINDS = {
@@ -26,7 +27,13 @@ _KINDS = {
     12: "bad memory access",
     13: "division by zero",
     14: "out of bounds",
+    16: "stack overflow",
+    17: "illegal instruction",
+    18: "C++ exception",
+    19: "use after free",
+    20: "bad free",
 }
+_ALLOCATED = -2  # kAllocated of native/interface.h
 
 
 def fault_of(kernel: str, library: Library, found: Fault, tensors: Sequence[str], seconds: float) -> KernelFault:
@@ -39,12 +46,23 @@ def fault_of(kernel: str, library: Library, found: Fault, tensors: Sequence[str]
 
 
 def where(library: Library, pc: int) -> tuple[str | None, int | None]:
-    """The author's file and line of a place in the code: of inlined calls, the innermost that is not the emulator's."""
+    """The author's file and line of a place in the code: of inlined calls, the innermost that is known to be the
+    author's, else the innermost that is not the emulator's."""
     tool = shutil.which("addr2line")
     if tool is None or not pc:
         return None, None
     command = [tool, "-i", "-e", str(library.path), hex(pc - library.base)]
     told = subprocess.run(command, capture_output=True, text=True).stdout
+    places = _places(told)
+    for file, line in places:
+        if file in library.author_files:
+            return file, line
+    return places[0] if places else (None, None)
+
+
+def _places(told: str) -> list[tuple[str, int]]:
+    """What addr2line tells, less the emulator's own headers."""
+    found = []
     for text in told.splitlines():
         file, _, number = text.split(" (discriminator")[0].rpartition(":")
         inside = file.startswith(SETTLED[INCLUDE])
@@ -53,8 +71,8 @@ def where(library: Library, pc: int) -> tuple[str | None, int | None]:
         label = file.find("/<cuda_source ")  # a text whose place is not known: the compiler takes its label for a file
         file = file[label + 1 :] if label >= 0 else file
         if number.isdigit() and int(number) and not inside and file != "??" and os.path.basename(file) != "<opsmith>":
-            return file, int(number)
-    return None, None
+            found.append((file, int(number)))
+    return found
 
 
 def _triple(dim: Dim) -> tuple[int, int, int]:
@@ -86,21 +104,52 @@ def _told(library: Library, found: Fault, tensors: Sequence[str], seconds: float
         advice = "Compute indices in 64 bits: static_cast<long long>(a) * b."
         return f"the {words} goes beyond what its signed type holds, and what then comes of it is undefined", [advice]
     if found.kind == 9:
-        if words:
-            return words, []
-        return f"the launch has not ended within {seconds:g} s", _waits(library, found)
+        return f"the launch has not ended within {seconds:g} s; {words}", _waits(library, found)
     if found.kind == 10:
-        return f"assert({words})", []
+        return words if words.startswith("__") else f"assert({words})", []  # __trap(), __builtin_assume(...)
     if found.kind == 11:
         return f"it writes to {_variable(library, found, tensors)}", []
     if found.kind == 12:
         return f"it reaches for memory that is not there (address {found.address:#x})", [
-            "checks=True tells how far from which tensor. If it was on, the stack of a thread, 256 KiB, is used up."
+            "checks=True tells how far from which tensor."
         ]
+    if found.kind == 16:
+        return "the stack of the thread, 1 MiB, is used up", [
+            "A recursion does not end, or local arrays are too large: a GPU has 512 KiB for a thread."
+        ]
+    if found.kind == 17:
+        return "it comes to a place that the compiler has taken for one that cannot be reached", [
+            "Undefined behaviour leads there: a null pointer, say, or a function that ends without its return."
+        ]
+    if found.kind == 18:
+        return "a C++ exception leaves the kernel" + (f": {words}" if words else ""), [
+            "Code for a GPU cannot throw; nvcc refuses it."
+        ]
+    if found.kind == 19:
+        return f"it {does} {found.size} bytes {_allocated(library, found, 'freed')}", []
+    if found.kind == 20:
+        if found.region == _ALLOCATED:
+            return f"it frees memory {_freed_before(library, found)}", []
+        return f"it frees an address ({found.address:#x}) that neither malloc nor new has given", []
     return "an integer is divided by zero", []
 
 
+def _allocated(library: Library, found: Fault, done: str) -> str:
+    """Where in a piece of memory that a kernel has allocated, and where that was done to it."""
+    place = f"at byte {found.offset} of" if found.offset >= 0 else f"that begin {-found.offset} bytes before"
+    file, line = where(library, found.other.pc)
+    at = f" at {file}:{line}" if file else ""
+    return f"{place} the {found.words.decode()} bytes that the kernel has {done}{at}"
+
+
+def _freed_before(library: Library, found: Fault) -> str:
+    file, line = where(library, found.other.pc)
+    return f"that has been freed before{f', at {file}:{line}' if file else ''}"
+
+
 def _beside(library: Library, found: Fault, tensors: Sequence[str]) -> str:
+    if found.region == _ALLOCATED:
+        return _allocated(library, found, "allocated")
     if found.region < 0:
         return "of memory that no tensor of the launch holds"
     if found.region >= len(tensors):
@@ -112,7 +161,10 @@ def _beside(library: Library, found: Fault, tensors: Sequence[str]) -> str:
 
 
 def _variable(library: Library, found: Fault, tensors: Sequence[str]) -> str:
-    return f"the variable {library.names[library.variables[found.region - len(tensors)].number]}"
+    number = found.region - len(tensors)
+    if number >= len(library.variables):
+        return "the arguments of the launch"
+    return f"the variable {library.names[library.variables[number].number]}"
 
 
 def _shared_place(library: Library, found: Fault) -> str:
@@ -146,5 +198,6 @@ def _waits(library: Library, found: Fault) -> list[str]:
         place: Place = found.wait[index]
         file, line = where(library, place.pc)
         threads = "1 thread waits" if place.count == 1 else f"{place.count} threads wait"
-        notes.append(f"  {threads} at {file}:{line}, the first of them thread {_triple(place.thread)}")
+        where_told = f"{file}:{line}" if file else "a place that is not recorded"
+        notes.append(f"  {threads} at {where_told}, the first of them thread {_triple(place.thread)}")
     return notes

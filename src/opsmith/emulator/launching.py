@@ -7,13 +7,14 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-
+from ..errors import EmulationError
 from ..kernels.emulation import Settings
+from . import limits
 from .faults import fault_of
-from .library import Library, runtime
-from .memory import GuardedMemory, extent
-from .structures import IN_ORDER, TENSOR, Dim, Fault, Launch, Region
+from .library import Library
+from .memory import GuardedMemory, Piece
+from .running import run
+from .structures import CONSTANT, IN_ORDER, NO_RESOURCES, TENSOR, Dim, Fault, Launch, Region
 
 Extent = tuple[int, int, int]
 
@@ -21,44 +22,49 @@ Extent = tuple[int, int, int]
 def launch(
     kernel: str,
     library: Library,
-    spelling: str,
+    entry: int,
     geometry: tuple[Extent, Extent, int],
     arguments: int,
-    tensors: Sequence[tuple[str, torch.Tensor]],
+    pieces: Sequence[Piece],
     relocate: Callable[[Callable[[int], int]], None],
     settings: Settings,
+    readable: tuple[int, int] | None = None,
 ) -> None:
-    """Runs a kernel to its end, or raises KernelFault.
+    """Runs a kernel to its end, or raises KernelFault; LaunchGeometryError for what a GPU would not launch.
 
-    `arguments` is the address of the array of the parameters' addresses, as cuLaunchKernel takes it. A checked launch
-    works on copies of the tensors: `relocate` is given a function from an address to that of the copy, to be applied to
-    every pointer among the parameters.
+    `entry` is the address of the function that enters it, `arguments` that of the array of the parameters' addresses,
+    as cuLaunchKernel takes it. A checked launch works on copies of the tensors: `relocate` is given a function from an
+    address to that of the copy, to be applied to every pointer among the parameters. `readable` is memory, from one
+    address to another, that the kernel may read besides.
     """
-    guarded = GuardedMemory([tensor for _, tensor in tensors]) if settings.checks else None
-    regions, told = _regions(tensors, guarded)
+    limits.require(kernel, library, entry, geometry[1], geometry[2])
+    guarded = GuardedMemory(pieces) if settings.checks else None
+    regions, told = _regions(pieces, guarded)
     if guarded is not None:
         relocate(guarded.address)
     fault = Fault()
-    given = _array(Region, [*regions, *library.variables])
+    others = [*library.variables, *([Region(*readable, CONSTANT, 0)] if readable else [])]
+    given = _array(Region, [*regions, *others])
     shared = _array(Region, library.shared)
     marker = ctypes.cast(library.handle.opsmith_shared_marker, ctypes.c_void_p).value
     grid, block, shared_bytes = geometry
     seed = IN_ORDER if settings.seed is None else settings.seed
     described = Launch(
-        library.entry(spelling), arguments, Dim(*grid), Dim(*block), shared_bytes, settings.checks,
+        entry, arguments, Dim(*grid), Dim(*block), shared_bytes, settings.checks,
         len(os.sched_getaffinity(0)), seed, settings.seconds, ctypes.addressof(given),
-        len(regions) + len(library.variables), ctypes.addressof(shared), len(library.shared), marker,
+        len(regions) + len(others), ctypes.addressof(shared), len(library.shared), marker,
         ctypes.addressof(fault),
     )  # fmt: skip
-    if runtime().opsmith_emulate(ctypes.byref(described)):
+    kind = run(described)
+    if kind == NO_RESOURCES:
+        raise EmulationError(kernel, fault.words.decode())
+    if kind:
         raise fault_of(kernel, library, fault, told, settings.seconds)
     if guarded is not None:
         guarded.write_back()
 
 
-def _regions(
-    tensors: Sequence[tuple[str, torch.Tensor]], guarded: GuardedMemory | None
-) -> tuple[list[Region], list[str]]:
+def _regions(pieces: Sequence[Piece], guarded: GuardedMemory | None) -> tuple[list[Region], list[str]]:
     """Disjoint pieces of memory, and what messages call each."""
     regions: list[Region] = []
     told: list[str] = []
@@ -66,11 +72,7 @@ def _regions(
         return regions, told
     for number, span in enumerate(guarded.spans):
         regions.append(Region(span.address, span.address + span.end - span.begin, TENSOR, number))
-        inside = [
-            f"{name} ({str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}, {end - begin} bytes)"
-            for name, tensor in tensors
-            if tensor.numel() and span.begin <= (begin := extent(tensor)[0]) < span.end and (end := extent(tensor)[1])
-        ]
+        inside = [str(each) for each in pieces if each.begin < each.end and span.begin <= each.begin < span.end]
         told.append(" and ".join(dict.fromkeys(inside)))
     return regions, told
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import torch
 
@@ -20,6 +20,24 @@ ALIGNMENT = 256
 
 _C = ctypes.CDLL(None)
 _C.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+
+class Piece(NamedTuple):
+    """Memory that a launch may touch, a tensor's: what messages call it, and its bytes."""
+
+    name: str
+    told: str  # 'float32 [64]'
+    begin: int
+    end: int  # the address after its last byte
+    storage: int  # where the memory begins that it lies in
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.told}, {self.end - self.begin} bytes)"
+
+
+def piece(name: str, tensor: torch.Tensor) -> Piece:
+    told = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+    return Piece(name, told, *extent(tensor), tensor.untyped_storage().data_ptr())
 
 
 @dataclass
@@ -51,12 +69,9 @@ class Span:
 class GuardedMemory:
     """Copies of the launch's tensors, by address."""
 
-    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
-        self.tensors = [tensor for tensor in tensors if tensor.numel()]
-        spans = sorted(
-            (Span(*extent(tensor), tensor.untyped_storage().data_ptr()) for tensor in self.tensors),
-            key=lambda span: span.begin,
-        )
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        given = [Span(each.begin, each.end, each.storage) for each in pieces if each.begin < each.end]
+        spans = sorted(given, key=lambda span: span.begin)
         self.spans: list[Span] = []
         for span in spans:
             if self.spans and span.begin < self.spans[-1].end:  # also of other storages: two tensors of one array
@@ -67,9 +82,9 @@ class GuardedMemory:
             span.make()
 
     def address(self, original: int) -> int:
-        """Where the copy of a byte is."""
-        for span in self.spans:
-            if span.begin <= original < span.end:
+        """Where the copy of a byte is; that of the byte after the last one is after the copy's last one."""
+        for span in reversed(self.spans):  # of two that lie side by side, the one that begins there
+            if span.begin <= original <= span.end:
                 return span.address + original - span.begin
         return original
 
@@ -80,9 +95,7 @@ class GuardedMemory:
 
 def extent(tensor: torch.Tensor) -> tuple[int, int]:
     """The addresses of a tensor's first byte and of the one after its last."""
+    if not tensor.numel():
+        return tensor.data_ptr(), tensor.data_ptr()
     reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.data_ptr(), tensor.data_ptr() + (reach + 1) * tensor.element_size()
-
-
-def tensors_of(args: Sequence[Any]) -> list[torch.Tensor]:
-    return [value for value in args if isinstance(value, torch.Tensor)]

@@ -8,6 +8,10 @@ from typing import ClassVar
 TENSOR, CONSTANT, DEVICE, SHARED, IGNORED = range(5)
 IN_ORDER = 2**64 - 1
 """The seed that leaves blocks and threads in the order of their numbers."""
+PRINTED = -2
+"""What a launch is told as while it has printed what has not been taken."""
+NO_RESOURCES = 15
+"""The kind of a fault that is the machine's."""
 
 Fields = ClassVar[list[tuple[str, object]]]
 

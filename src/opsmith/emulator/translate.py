@@ -10,6 +10,7 @@ import re
 
 from ..errors import UnsupportedFeatureError
 from ..kernels.cuda_source.text import without_comments
+from .refused import INLINE_PTX
 
 _DYNAMIC_SHARED = re.compile(
     r"\bextern\s+(?:__shared__\s+|(?P<before>(?:alignas|__align__)\s*\([^)]*\)\s*)__shared__\s+)"
@@ -23,25 +24,28 @@ _ALIGNMENT = re.compile(r"(?:alignas|__align__)\s*\([^)]*\)|__attribute__\s*\(\(
 _SCOPE = re.compile(r'\b(?:namespace(?:\s+[\w:]+)?|extern\s+"C")\s*\{|[{}]')
 
 # Words that no header refuses, with what they are.
+_ASM = r"\b(?:__asm__|__asm|asm)(?=\s*(?:\(|volatile\b|__volatile__\b|goto\b))"
 _REFUSED = {
-    r"\b(?:__asm__|__asm|asm)(?=\s*(?:\(|volatile\b|__volatile__\b|goto\b))": "inline PTX (asm)",
+    _ASM: INLINE_PTX,
     r"<<<": "launches with <<<...>>>; opsmith::launch is emulated",
     r"\bnvcuda\s*::\s*wmma\b": "tensor cores (nvcuda::wmma)",
     r"\b__nv_fp8_\w+|\b__nv_fp4_\w+": "8-bit and 4-bit floats",
     r"\bcudaLaunchCooperativeKernel\b": "barriers of a whole grid (cooperative launches)",
     r"\bthis_cluster\s*\(|\b__cluster_dims__\b": "clusters of blocks",
-    r"\btex[123]D\w*\s*[<(]|\bsurf[123]D\w*\s*[<(]": "textures and surfaces",
 }
 
 
-def translated(text: str, label: str) -> tuple[str, list[str]]:
-    """The text for the C++ compiler, and the names of the dynamic shared memory that it declares at file scope."""
+def translated(text: str, label: str, first_line: int = 1, is_header: bool = False) -> tuple[str, list[str]]:
+    """The text for the C++ compiler, and the names of the dynamic shared memory that it declares at file scope.
+
+    `first_line` is where the text begins in the author's file. PTX in a header is refused where it is used
+    (refused.py)."""
     text = _with_sections(_DOUBLY_STATIC.sub("__shared__ ", text))
     bare = without_comments(text)
     active = _without_other_branches(bare)
     for pattern, feature in _REFUSED.items():
-        if found := re.search(pattern, active):
-            raise UnsupportedFeatureError(label, feature, active.count("\n", 0, found.start()) + 1)
+        if not (is_header and pattern == _ASM) and (found := re.search(pattern, active)):
+            raise UnsupportedFeatureError(label, feature, active.count("\n", 0, found.start()) + first_line)
     outside: list[str] = []
     pieces, end = [], 0
     for found in _DYNAMIC_SHARED.finditer(bare):

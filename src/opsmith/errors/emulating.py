@@ -14,7 +14,8 @@ class KernelFault(OpsmithError, RuntimeError):
 
     `kind` is one of 'out of bounds', 'misaligned access', 'uninitialised shared memory', 'partial barrier', 'inactive
     lane', 'data race', 'signed overflow', 'hang', 'failed assertion', 'write to a constant', 'bad memory access',
-    'division by zero'. `file` and `line` are the author's; `block` and `thread` are indices, as the kernel sees them.
+    'division by zero', 'stack overflow', 'illegal instruction', 'C++ exception', 'use after free', 'bad free'.
+    `file` and `line` are the author's; `block` and `thread` are indices, as the kernel sees them.
     """
 
     def __init__(
@@ -42,9 +43,10 @@ class KernelFault(OpsmithError, RuntimeError):
 class UnsupportedFeatureError(OpsmithError, NotImplementedError):
     """A source uses a part of CUDA that opsmith's emulator does not run."""
 
-    def __init__(self, label: str, feature: str, line: int | None) -> None:
+    def __init__(self, label: str, feature: str, line: int | None, file: str | None = None) -> None:
         self.feature = feature
-        where = f" (line {line})" if line else ""
+        self.line = line
+        where = f" (line {line}{f' of {file}' if file else ''})" if line else ""
         super().__init__(
             f"opsmith's emulator does not run {feature}, which {label} uses{where}. Run it on a GPU, or put it behind "
             "`#if defined(__CUDA_ARCH__)` with plain C++ in the #else branch, which the emulator takes."

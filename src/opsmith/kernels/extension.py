@@ -26,6 +26,7 @@ from ..errors import (
     UnknownFunctionError,
 )
 from ..toolchain import Recipe, build_library, defined_symbols, gpu_targets, load_library, switch
+from ..toolchain.compile import COMPILED
 from ..toolchain.objects import CUDA_SUFFIX, SUFFIXES, registers_operators
 from . import compile_commands
 from .native import INCLUDE_DIRECTORY, NativeFunction, exported_functions
@@ -174,6 +175,29 @@ class Extension:
             label=f"the extension {self.name}",
         )
 
+    def is_emulated(self) -> bool:
+        """Whether `emulate` runs its functions for the GPU. Not without CUDA sources, nor on the C++ API of one torch;
+        and not where they register operators, which torch takes once a process."""
+        cuda, *_, abi = self._settings
+        return (
+            abi == "stable"
+            and cuda is not False
+            and any(source.suffix == CUDA_SUFFIX for source in self.sources)
+            and not any(_REGISTRATION.search(_text(source)) for source in self.sources if source.suffix not in COMPILED)
+        )
+
+    def emulator_recipe(self) -> Recipe:
+        """What the emulator compiles, by the machine's C++ compiler: there are no GPUs to compile for."""
+        _, _, cflags, cuda_cflags, _, _ = self._settings
+        return Recipe(
+            self.name,
+            self.sources,
+            cflags=cflags,
+            cuda_cflags=cuda_cflags,
+            system_dirs=(INCLUDE_DIRECTORY,),
+            label=f"the extension {self.name} for the emulator",
+        )
+
     def _with_cuda(self, asked: bool | None) -> bool:
         if asked is not None:
             return asked
@@ -241,6 +265,13 @@ class ExtensionFunction(NativeFunction):
 
     def unknown(self) -> OpsmithError:
         return self.extension._unknown(self.symbol)
+
+    def emulated(self) -> NativeFunction | None:
+        if not self.extension.is_emulated():
+            return None
+        from ..emulator.extensions import EmulatedFunction
+
+        return EmulatedFunction(self)
 
     def __str__(self) -> str:
         when = "" if self.ready else ", built at the first call"

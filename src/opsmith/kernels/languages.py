@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from . import emulation
 from .deferred import Deferred, imported
+from .native import NativeFunction
 
 
 class Language(NamedTuple):
@@ -48,8 +49,10 @@ def _used_by(language: Language, function: Any) -> bool:
     return bool(_module(language).used_by(function))
 
 
-def emulated(function: Any) -> Callable[..., Any] | None:
+def emulated(function: Any) -> Callable[..., Any] | NativeFunction | None:
     """The function as it runs on CPU tensors, with its kernels emulated; None where it has none that can be."""
+    if isinstance(function, NativeFunction):
+        return function.emulated()
     if not written_in(function):
         return None
 

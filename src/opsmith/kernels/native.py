@@ -31,6 +31,9 @@ _serial = itertools.count()
 class NativeFunction:
     """The boxed C++ function `symbol` of the shared library at `path`."""
 
+    entered_directly = True
+    """Whether torch's dispatcher may call it with no Python between."""
+
     def __init__(self, path: str | Path, symbol: str) -> None:
         self._path = Path(path)
         self.symbol = symbol
@@ -71,6 +74,10 @@ class NativeFunction:
 
     def __repr__(self) -> str:
         return f"NativeFunction({str(self.path)!r}, {self.symbol!r})"
+
+    def emulated(self) -> NativeFunction | None:
+        """The function as `emulate` runs it on CPU tensors; None where it does not."""
+        return None
 
     def as_operator(self, schema: Callable[[str], str]) -> NativeOperator:
         """An operator of its own in a private namespace, with no other part than this function."""

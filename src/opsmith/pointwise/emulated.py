@@ -68,6 +68,7 @@ class Emulated(Cuda):
         self, library: Library, entry: str, geometry: Any, words: Sequence[int], pointers: Sequence[int]
     ) -> None:
         from ..emulator.launching import launch
+        from ..emulator.memory import piece
 
         array = words_array(words)
         arguments = (ctypes.c_void_p * 1)(ctypes.addressof(array))
@@ -76,14 +77,14 @@ class Emulated(Cuda):
             for position in pointers:
                 array[position] = moved(array[position])
 
-        named = [(f"tensor {number}", tensor) for number, tensor in enumerate(self._local.tensors)]
+        pieces = [piece(f"tensor {number}", tensor) for number, tensor in enumerate(self._local.tensors)]
         (grid, block), address = geometry, ctypes.addressof(arguments)
-        spelling = f"{NAMESPACE}::{entry}"
-        launch(entry, library, spelling, (grid, block, 0), address, named, relocate, state.settings)
+        place = library.entry(f"{NAMESPACE}::{entry}")
+        launch(entry, library, place, (grid, block, 0), address, pieces, relocate, state.settings)
 
 
 @functools.cache
 def _library(text: str, entry: str, checks: bool) -> Library:
-    from ..emulator.library import Source, compile_library
+    from ..emulator.source_library import Source, compile_library
 
     return compile_library(Source(text, entry, f"{entry}.cu"), [f"{NAMESPACE}::{entry}"], checks)

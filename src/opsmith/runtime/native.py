@@ -173,8 +173,8 @@ class Attachment:
         if self._generated.get(device):  # The author has written one.
             self._generated[device] = False
             self._library.call("set_generated", self._handle, _SLOTS[device], False)
-        if kernel.native is None:
-            if device in self._entered:  # A Python kernel has taken a C++ kernel's place: back to the twin.
+        if kernel.native is None or not kernel.native.entered_directly:
+            if device in self._entered:  # A kernel called by Python has taken a C++ kernel's place: back to the twin.
                 self._library.call("set_kernel", self._handle, _SLOTS[device], None, None, 0, False, False)
             return
         if device not in self._entered:

@@ -10,15 +10,16 @@ from pathlib import Path
 
 # g++ and clang++:  kernel.cpp:12:5: error: 'x' was not declared in this scope
 # nvcc and NVRTC:   kernel.cu(12): error: identifier "x" is undefined
+# A text without a file of its own has a name in angle brackets, which may have a colon in it.
 _ERROR = re.compile(
-    r"^(?P<file>[^\s:(][^:(]*)(?::(?P<line>\d+)(?::(?P<column>\d+))?|\((?P<edg_line>\d+)\)):"
+    r"^(?P<file><[^>\n]*>|[^\s:(][^:(]*)(?::(?P<line>\d+)(?::(?P<column>\d+))?|\((?P<edg_line>\d+)\)):"
     r" (?:fatal |catastrophic )?error(?: #[\w-]+)?: (?P<message>.*)$"
 )
 # The way from the author's code to an error inside a header: before the error with g++, after it with the others.
 _LED_HERE = (
-    re.compile(r"^(?P<file>[^\s:][^:]*):(?P<line>\d+)(?::\d+)?:\s+(?:recursively )?required (?:from|by)"),
+    re.compile(r"^(?P<file><[^>\n]*>|[^\s:][^:]*):(?P<line>\d+)(?::\d+)?:\s+(?:recursively )?required (?:from|by)"),
     re.compile(r"^(?P<file>[^\s:][^:]*):(?P<line>\d+)(?::\d+)?: note: in instantiation of .*requested here"),
-    re.compile(r"^(?:In file included from|\s+from) (?P<file>[^:]+):(?P<line>\d+)"),
+    re.compile(r"^(?:In file included from|\s+from) (?P<file><[^>\n]*>|[^:]+):(?P<line>\d+)"),
     re.compile(r"\bat line (?P<line>\d+) of (?P<file>\S+)"),
 )
 _CARET = re.compile(r"^[\s|]*[~^]*\^[~^]*\s*$")

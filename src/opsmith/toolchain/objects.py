@@ -103,8 +103,8 @@ class _Plan:
         self.objects = [
             _Object(recipe, self.settings, source) for source in recipe.sources if source.suffix not in COMPILED
         ]
-        self.flags = _link_flags(recipe)
-        self.libraries = [*(f"-l{library}" for library in self.settings.libraries), *_library_flags(recipe)]
+        self.flags = link_flags(recipe)
+        self.libraries = [*(f"-l{library}" for library in self.settings.libraries), *library_flags(recipe)]
         parts: dict[str, str | bytes] = {f"object {number}": each.key for number, each in enumerate(self.objects)}
         parts.update(contents(self.linked, {}, (), recipe.label))
         self.key = cache_key(
@@ -167,7 +167,7 @@ class _Object:
         self.cuda = source.suffix == CUDA_SUFFIX
         self.label = f"{recipe.label} ({source.name})"
         given = recipe.cuda_cflags if self.cuda else recipe.cflags
-        flags, self.include_dirs = without_include_flags(_without_libraries(given), ())
+        flags, self.include_dirs = without_include_flags(without_libraries(given), ())
         self.flags = [*_compile_flags(recipe, self.cuda), *settings.cflags, *flags]
         self.filename = f"{file_stem(source.stem)}.o"
         self.contents = self._read()
@@ -276,7 +276,7 @@ def _defines(recipe: Recipe) -> list[str]:
     return [*cuda, *(module if recipe.abi == "torch" else [])]
 
 
-def _link_flags(recipe: Recipe) -> list[str]:
+def link_flags(recipe: Recipe) -> list[str]:
     """Everything but the libraries. Symbols of what is linked statically, the CUDA runtime among it, stay inside."""
     compiled = [flag for flag in recipe.cflags if _LINKED_TOO.match(flag)]
     if recipe.targets:
@@ -285,7 +285,7 @@ def _link_flags(recipe: Recipe) -> list[str]:
     return ["-shared", *compiled, "-Wl,--exclude-libs,ALL", "-Wl,--no-as-needed"]
 
 
-def _library_flags(recipe: Recipe) -> list[str]:
+def library_flags(recipe: Recipe) -> list[str]:
     """-l, -L and -Wl among the author's flags, for whichever compiler links."""
     given = [flag for flag in (*recipe.cflags, *recipe.cuda_cflags) if _is_for_linker(flag)]
     if not recipe.targets:
@@ -294,10 +294,10 @@ def _library_flags(recipe: Recipe) -> list[str]:
 
 
 def _is_for_linker(flag: str) -> bool:
-    return flag.startswith(("-l", "-L", "-Wl,"))
+    return flag.startswith(("-l", "-L", "-Wl,")) and flag != "-lineinfo"  # nvcc's, for its compiler
 
 
-def _without_libraries(flags: Sequence[str]) -> list[str]:
+def without_libraries(flags: Sequence[str]) -> list[str]:
     return [flag for flag in flags if not _is_for_linker(flag)]
 
 

@@ -8,3 +8,7 @@ enum cudaError { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllo
 using cudaError_t = cudaError;
 using cudaStream_t = CUstream;
 using cudaEvent_t = CUevent;
+
+#ifdef OPSMITH_EMULATED_HOST  // an extension's sources have host code too
+#include "opsmith_cuda_host.h"
+#endif

@@ -36,9 +36,26 @@
 constexpr int warpSize = 32;
 
 #include "opsmith_cuda_math.h"
+#include "opsmith_cuda_directed.h"
+#include "opsmith_cuda_conversions.h"
+#include "opsmith_cuda_integers.h"
+#include "opsmith_cuda_video.h"
+#include "opsmith_cuda_dpx.h"
 #include "opsmith_cuda_threads.h"
+#include "opsmith_cuda_legacy.h"
 #include "opsmith_cuda_atomics.h"
 #include "opsmith_cuda_memory.h"
 
 #include <assert.h>
 #include <stdio.h>
+// What a kernel prints goes to the thread that launched it, and from there to Python's sys.stdout.
+extern "C" int printf(const char* format, ...) __asm__("opsmith_printf");
+extern "C" int vprintf(const char* format, va_list values) __asm__("opsmith_print_values");
+
+// What a GPU's compiler would take for granted, and rely on.
+#define __builtin_assume(condition)                                                    \
+  ((condition) ? static_cast<void>(0)                                                  \
+               : opsmith::emulator::opsmith_assertion_failed("__builtin_assume(" #condition ")", __FILE__, __LINE__))
+__forceinline__ void __assert_fail(const char* condition, const char* file, unsigned line, const char*) {
+  opsmith::emulator::opsmith_assertion_failed(condition, file, static_cast<int>(line));
+}

@@ -33,5 +33,27 @@ OPSMITH_STORE(__stcs)
 OPSMITH_STORE(__stwt)
 #undef OPSMITH_STORE
 
-inline size_t __cvta_generic_to_shared(const void* pointer) { return reinterpret_cast<size_t>(pointer); }
-inline size_t __cvta_generic_to_global(const void* pointer) { return reinterpret_cast<size_t>(pointer); }
+// An address is one for all kinds of memory.
+#define OPSMITH_KIND(kind)                                                                                             \
+  inline size_t __cvta_generic_to_##kind(const void* pointer) { return reinterpret_cast<size_t>(pointer); }             \
+  inline void* __cvta_##kind##_to_generic(size_t address) { return reinterpret_cast<void*>(address); }
+OPSMITH_KIND(global)
+OPSMITH_KIND(shared)
+OPSMITH_KIND(constant)
+OPSMITH_KIND(local)
+OPSMITH_KIND(grid_constant)
+#undef OPSMITH_KIND
+
+#define OPSMITH_IS(name, kind)                                                                    \
+  inline unsigned __is##name(const void* pointer) {                                               \
+    return opsmith::emulator::opsmith_space(pointer) == opsmith::emulator::Space::kind;           \
+  }
+OPSMITH_IS(Global, global)
+OPSMITH_IS(Shared, shared)
+OPSMITH_IS(Constant, constant)
+OPSMITH_IS(Local, local)
+#undef OPSMITH_IS
+
+__forceinline__ void* __nv_aligned_device_malloc(size_t bytes, size_t alignment) {
+  return opsmith::emulator::opsmith_allocate(bytes, alignment);
+}

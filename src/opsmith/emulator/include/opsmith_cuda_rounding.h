@@ -4,6 +4,8 @@
 #include <float.h>
 #include <stdint.h>
 
+#include "opsmith_cuda_conversions.h"
+
 namespace opsmith::emulator {
 
 // IEEE binary16: CUDA's __half.
@@ -28,9 +30,6 @@ struct Layout<double> {
   using Bits = uint64_t;
   static constexpr int fraction_bits = 52, exponent_bits = 11;
 };
-
-// The endings of CUDA's names: _rn (a tie goes to the even one), _rz, _rd, _ru.
-enum class Rounding { rn, rz, rd, ru };
 
 // The only NaN that a GPU's arithmetic gives, in either format.
 constexpr uint16_t kNaN16 = 0x7fff;

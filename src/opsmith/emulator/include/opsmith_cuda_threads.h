@@ -23,6 +23,15 @@ __forceinline__ long long clock64() { return static_cast<long long>(opsmith::emu
 __forceinline__ clock_t clock() { return static_cast<clock_t>(opsmith::emulator::opsmith_clock()); }
 __forceinline__ void __trap() { opsmith::emulator::opsmith_assertion_failed("__trap()", __FILE__, __LINE__); }
 __forceinline__ void __brkpt() {}
+// Counters of a profiler, of which there is none.
+inline void __prof_trigger(int) {}
+inline unsigned __pm0() { return 0; }
+inline unsigned __pm1() { return 0; }
+inline unsigned __pm2() { return 0; }
+inline unsigned __pm3() { return 0; }
+// A launch begins when the one before it has ended, whether or not that has let it begin earlier.
+inline void cudaGridDependencySynchronize() {}
+inline void cudaTriggerProgrammaticLaunchCompletion() {}
 
 namespace opsmith::emulator {
 

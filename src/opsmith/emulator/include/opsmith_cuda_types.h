@@ -36,6 +36,21 @@ OPSMITH_VECTORS(float, float, 8, 16)
 OPSMITH_VECTORS(double, double, 16, 16)
 #undef OPSMITH_VECTORS
 
+// Of four that take 32 bytes, CUDA 13 has a type for either alignment.
+#define OPSMITH_ALIGNED(name, type, bytes)                                                    \
+  struct alignas(bytes) name##4_##bytes##a {                                                  \
+    type x, y, z, w;                                                                          \
+  };                                                                                          \
+  inline name##4_##bytes##a make_##name##4_##bytes##a(type x, type y, type z, type w) { return {x, y, z, w}; }
+#define OPSMITH_ALIGNMENTS(name, type) OPSMITH_ALIGNED(name, type, 16) OPSMITH_ALIGNED(name, type, 32)
+OPSMITH_ALIGNMENTS(long, long)
+OPSMITH_ALIGNMENTS(ulong, unsigned long)
+OPSMITH_ALIGNMENTS(longlong, long long)
+OPSMITH_ALIGNMENTS(ulonglong, unsigned long long)
+OPSMITH_ALIGNMENTS(double, double)
+#undef OPSMITH_ALIGNMENTS
+#undef OPSMITH_ALIGNED
+
 struct dim3 {
   unsigned x, y, z;
   constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}

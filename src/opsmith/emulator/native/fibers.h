@@ -2,12 +2,12 @@
 #pragma once
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <deque>
 #include <stdexcept>
+#include <vector>
 
 #if !defined(__x86_64__)
 #include <ucontext.h>
@@ -46,7 +46,7 @@ opsmith_switch_stack:
 
 class Context {
  public:
-  void prepare(char* low, char* high, void (*entry)()) {
+  void prepare(char*, char* high, void (*entry)()) {
     // As if `entry` were about to be returned to; the stack is then aligned as after a call.
     auto* top = reinterpret_cast<void**>(reinterpret_cast<uintptr_t>(high) & ~uintptr_t{15});
     *--top = nullptr;
@@ -81,38 +81,80 @@ class Context {
 
 #endif
 
-// Stacks side by side, each with a page below it that must not be touched.
-class Stacks {
+// A stack, and where it was left. A thread that ends leaves it to the next one to start, so a block without barriers
+// needs one.
+struct Fiber {
+  // More than the 512 KiB of local memory that a GPU has for a thread: a CPU's frames are larger. What is never touched
+  // takes no memory.
+  static constexpr size_t kBytes = 1024 * 1024;
+  // Below it, not to be touched. Kernels touch each page of a large frame in turn (-fstack-clash-protection).
+  static constexpr size_t kGuard = 64 * 1024;
+
+  Context context;
+  char* low;   // of the guard
+  char* high;
+
+  bool holds(uintptr_t address) const { return address - reinterpret_cast<uintptr_t>(low) < kGuard + kBytes; }
+  bool guards(uintptr_t address) const { return address - reinterpret_cast<uintptr_t>(low) < kGuard; }
+
+  void begin_with(void (*entry)()) { context.prepare(low + kGuard, high, entry); }
+};
+
+// As many fibers as have been needed at one time so far.
+class Fibers {
  public:
-  static constexpr size_t kBytes = 256 * 1024;
-
-  Stacks() = default;
-  Stacks(const Stacks&) = delete;
-  ~Stacks() { release(); }
-
-  void reserve(size_t count) {
-    if (count <= count_) return;
-    release();
-    const size_t page = sysconf(_SC_PAGESIZE);
-    void* memory = mmap(nullptr, count * kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) throw std::runtime_error("no memory for the stacks of a block");
-    base_ = static_cast<char*>(memory);
-    count_ = count;
-    for (size_t i = 0; i < count; ++i) mprotect(base_ + i * kBytes, page, PROT_NONE);
+  Fibers() = default;
+  Fibers(const Fibers&) = delete;
+  ~Fibers() {
+    for (char* memory : mapped_) munmap(memory, kTogether * kApart);
   }
 
-  char* low(size_t index) const { return base_ + index * kBytes; }
-  char* high(size_t index) const { return base_ + (index + 1) * kBytes; }
+  Fiber* take() {
+    if (free_.empty()) grow();
+    Fiber* const taken = free_.back();
+    free_.pop_back();
+    return taken;
+  }
+
+  void give_back(Fiber* fiber) { free_.push_back(fiber); }
+
+  // What deep recursions and large arrays have taken; none of the fibers may be in use.
+  void give_memory_back() {
+    for (const Fiber& fiber : fibers_) madvise(fiber.low + Fiber::kGuard, Fiber::kBytes - kKept, MADV_DONTNEED);
+  }
+
+  // Also those whose threads have been left where they were.
+  void take_all_back() {
+    free_.clear();
+    for (auto fiber = fibers_.rbegin(); fiber != fibers_.rend(); ++fiber) free_.push_back(&*fiber);
+  }
 
  private:
-  void release() {
-    if (base_ != nullptr) munmap(base_, count_ * kBytes);
-    base_ = nullptr;
-    count_ = 0;
+  static constexpr size_t kTogether = 32, kApart = Fiber::kGuard + Fiber::kBytes, kKept = 16 * 1024;
+  // Stacks whose tops have the same place in a page would share the same few sets of the cache.
+  static constexpr size_t kColours = 16, kColour = 256;
+
+  void grow() {
+    void* const found = mmap(nullptr, kTogether * kApart, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    if (found == MAP_FAILED) throw std::runtime_error("the system gives no more memory for the stacks of threads");
+    char* const memory = static_cast<char*>(found);
+    mapped_.push_back(memory);
+    const size_t before = fibers_.size();
+    for (size_t i = 0; i < kTogether; ++i) {
+      char* const low = memory + i * kApart;
+      // The system counts each guard as two more mappings (vm.max_map_count).
+      if (mprotect(low, Fiber::kGuard, PROT_NONE) != 0) {
+        throw std::runtime_error("the system gives no more guards for the stacks of threads (vm.max_map_count)");
+      }
+      fibers_.push_back({{}, low, low + kApart - (before + i) % kColours * kColour});
+    }
+    for (size_t i = fibers_.size(); i-- > before;) free_.push_back(&fibers_[i]);
   }
 
-  char* base_ = nullptr;
-  size_t count_ = 0;
+  std::vector<char*> mapped_;
+  std::deque<Fiber> fibers_;
+  std::vector<Fiber*> free_;
 };
 
 }  // namespace opsmith::emulator

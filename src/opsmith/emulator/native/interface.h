@@ -1,6 +1,6 @@
 // What the emulator's runtime and the kernels compiled for it know of each other: plain C functions and structures.
 //
-// A kernel's library calls the functions; Python fills `Launch` and reads `Fault` (launch.py has the same layout).
+// A kernel's library calls the functions; Python fills `Launch` and reads `Fault` (structures.py has the same layout).
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,14 @@ struct Region {
   uint32_t number;  // which tensor or variable, for messages
 };
 
-enum RegionKind : uint32_t { tensor = 0, constant_variable = 1, device_variable = 2, shared_variable = 3, ignored_variable = 4 };
+enum RegionKind : uint32_t {
+  tensor = 0,
+  constant_variable = 1,
+  device_variable = 2,
+  shared_variable = 3,
+  ignored_variable = 4,
+  allocated_memory = 5,  // by kernels
+};
 
 enum FaultKind : int32_t {
   no_fault = 0,
@@ -38,7 +45,19 @@ enum FaultKind : int32_t {
   bad_memory_access = 12,
   division_by_zero = 13,
   null_pointer = 14,
+  no_resources = 15,  // the machine's, not the kernel's fault
+  stack_overflow = 16,
+  illegal_instruction = 17,
+  uncaught_exception = 18,
+  use_after_free = 19,
+  bad_free = 20,
 };
+
+// In place of a fault's region: memory that a kernel has allocated, `words` bytes of it, at `other`; after it was freed,
+// there.
+constexpr int64_t kAllocated = -2;
+
+enum class Space : int32_t { global = 0, shared = 1, constant = 2, local = 3 };
 
 constexpr int kMostWaits = 8;
 
@@ -91,7 +110,22 @@ struct Launch {
 
 extern "C" {
 
-// 0, or the kind of the fault that was written to launch.fault.
+// A launch that has begun and not yet ended; null otherwise.
+class Run;
+
+// What a launch that has not ended is told as.
+constexpr int32_t kRunning = -1, kPrinted = -2;
+
+// Begins a launch, then as opsmith_await.
+int32_t opsmith_begin(const Launch* launch, Run** run, double seconds);
+// Waits for the end of a launch, no longer than some seconds: 0, or the kind of the fault that was written to
+// launch.fault. kRunning if it has not ended, kPrinted if kernels have printed what opsmith_printed has not told.
+int32_t opsmith_await(Run** run, double seconds);
+// What kernels have printed since the last call. It is valid until the next one.
+const char* opsmith_printed(Run* run, uint64_t* bytes);
+// Ends a launch before its time, if there is one.
+void opsmith_stop(Run** run);
+// A launch as a whole: what opsmith_await returns at its end. What kernels print goes to the process's standard output.
 int32_t opsmith_emulate(const Launch* launch);
 
 Dim opsmith_thread_index() __attribute__((const));
@@ -119,6 +153,10 @@ void opsmith_fence(int scope);  // 0 block, 1 device, 2 system
 // A loop that waits for others gives way to them.
 void opsmith_yield();
 void opsmith_assertion_failed(const char* expression, const char* file, int line);
+// What kind of memory an address is in.
+Space opsmith_space(const void* address);
+// As malloc, with an alignment.
+void* opsmith_allocate(size_t bytes, size_t alignment);
 uint64_t opsmith_clock();
 }
 

@@ -56,6 +56,9 @@ const char* type_name() {
     return opsmith::type_name<decltype(&function)>();                                                          \
   }                                                                                                            \
   __attribute__((visibility("default"))) void name(StableIValue* stack, uint64_t inputs, uint64_t outputs) {   \
-    opsmith::guarded(#name, [&] { TORCH_BOX(&function)(stack, inputs, outputs); });                            \
+    opsmith::guarded(#name, [&] {                                                                              \
+      [[maybe_unused]] const opsmith::detail::HostCall call{};                                                 \
+      TORCH_BOX(&function)(stack, inputs, outputs);                                                            \
+    });                                                                                                        \
   }                                                                                                            \
   }

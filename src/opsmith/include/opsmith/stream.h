@@ -24,6 +24,7 @@ struct Stream {
 // The stream that torch's work on the tensor's GPU goes to at present.
 inline Stream current_stream(const Tensor& tensor) {
   if (!tensor.is_cuda()) fail("the current CUDA stream was asked for, of a tensor that is on no CUDA device");
+  if (detail::kEmulated) return {0, nullptr};
   if (aoti_torch_get_current_cuda_stream == nullptr) fail("this torch is built without CUDA");
   const int32_t device = tensor.get_device_index();
   void* handle = nullptr;
@@ -36,7 +37,7 @@ inline Stream current_stream(const Tensor& tensor) {
 class DeviceGuard {
  public:
   explicit DeviceGuard(const Tensor& tensor) {
-    if (tensor.is_cuda()) guard_.emplace(tensor.get_device_index());
+    if (tensor.is_cuda() && !detail::kEmulated) guard_.emplace(tensor.get_device_index());
   }
 
  private:

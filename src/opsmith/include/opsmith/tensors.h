@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "emulation.h"
 #include "errors.h"
 
 namespace opsmith __attribute__((visibility("hidden"))) {
@@ -99,7 +100,9 @@ inline Tensor empty(const Tensor& like, Sizes sizes, int32_t dtype) {
       aoti_torch_empty_strided(
           static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(), dtype, device_type, device_index, &handle),
       "aoti_torch_empty_strided");
-  return Tensor(handle);
+  Tensor made(handle);
+  detail::remember(made, /*by_data=*/false);
+  return made;
 }
 
 // With the dtype of `like`.
@@ -120,6 +123,7 @@ Scalar* data(const Tensor& tensor) {
   if (dtype_number(tensor) != dtype_number<std::remove_cv_t<Scalar>>()) {
     fail("a tensor of ", dtype_name(tensor.scalar_type()), " was read as ", dtype_name(dtype_of<Scalar>));
   }
+  detail::remember(tensor, /*by_data=*/true);
   if constexpr (std::is_const_v<Scalar>) {
     return static_cast<Scalar*>(tensor.const_data_ptr());
   } else {

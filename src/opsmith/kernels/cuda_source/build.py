@@ -100,7 +100,7 @@ class Build:
         if spelling in self.module.names:
             return
         words = self.module.refused.get(_kernel_group(spelling), "it is not there")
-        raise _refusal(spelling, words, self.origin, self.snapshot)
+        raise refusal(spelling, words, self.origin, self.snapshot)
 
     @property
     def spellings(self) -> list[str]:
@@ -135,7 +135,7 @@ def _kernel_group(spelling: str) -> str:
     return f"kernel {spelling}"
 
 
-def _refusal(spelling: str, words: str, origin: Origin, snapshot: Snapshot) -> OpsmithError:
+def refusal(spelling: str, words: str, origin: Origin, snapshot: Snapshot) -> OpsmithError:
     """The compiler's words on a name that it did not take, as an error of ours."""
     base, _, arguments = spelling.partition("<")
     text = snapshot.found.kernels.get(base)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 _COMMENT_OR_LITERAL = re.compile(
     r"//(?:\\\n|[^\n])*"
@@ -47,11 +47,13 @@ class Parameter:
 
 @dataclass(frozen=True)
 class KernelText:
-    """A __global__ function as its author wrote it. `template` holds its template's parameters, None without one."""
+    """A __global__ function as its author wrote it. `template` holds its template's parameters, None without one;
+    `launch_bounds` what stands in the brackets of __launch_bounds__, empty without."""
 
     name: str
     parameters: tuple[Parameter, ...]
     template: tuple[str, ...] | None = None
+    launch_bounds: str = ""
 
     @property
     def example(self) -> str:
@@ -159,11 +161,20 @@ class _Reader:
             return
         closing = self._closing(start + opening)
         name = self._qualified(words[first:opening:2])
-        kernel = KernelText(name, tuple(self._parameters(start + opening + 1, closing)), template)
+        bounds = self._in_brackets(start, words[:opening], "__launch_bounds__")
+        kernel = KernelText(name, tuple(self._parameters(start + opening + 1, closing)), template, bounds)
         known = self.found.kernels.get(name)
         # A kernel may be declared before it is defined; the names of its parameters are in one of the two.
-        if known is None or sum(bool(each.name) for each in known.parameters) < len(kernel.parameters):
-            self.found.kernels[name] = kernel
+        if known is not None and sum(bool(each.name) for each in known.parameters) >= len(kernel.parameters):
+            kernel = known
+        self.found.kernels[name] = replace(kernel, launch_bounds=bounds or (known.launch_bounds if known else ""))
+
+    def _in_brackets(self, start: int, words: Sequence[str], name: str) -> str:
+        """What stands in the brackets after a word, of the words from a position on."""
+        if name not in words:
+            return ""
+        opening = start + list(words).index(name) + 1
+        return self.text[self.tokens[opening][1] + 1 : self.tokens[self._closing(opening)][1]].strip()
 
     def _parameters(self, start: int, end: int) -> Iterable[Parameter]:
         for first, last in _split(self.tokens, start, end):

@@ -1,0 +1,141 @@
+"""CUDA C++ through the machine's C++ compiler: to assembly in which nothing lies beside a variable."""
+
+from __future__ import annotations
+
+import bisect
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import CompileError
+from ..toolchain import find_cxx
+from ..toolchain.invoke import invoke
+from . import shared_memory
+from .refused import refusal, refuse_assembly
+
+NATIVE = Path(__file__).parent / "native"
+INCLUDE = Path(__file__).parent / "include"
+OPSMITH_INCLUDE = Path(__file__).parents[1] / "include"
+SETTLED = {INCLUDE: "/opsmith/emulator/include", OPSMITH_INCLUDE: "/opsmith/include"}
+"""What the lines of opsmith's own headers are filed under: another installation may have built a cached library."""
+RED_ZONE = 256
+"""Bytes behind each static __shared__ variable that are nobody's."""
+
+# DWARF 4: addr2line of binutils 2.40 takes some lines of version 5 to be in another file. Where variables lie is for
+# debuggers, and would take a fifth of the compiler's time.
+FLAGS = (
+    "-std=c++20", "-gdwarf-4", "-fno-var-tracking", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique",
+    "-fno-math-errno", "-ffp-contract=off", "-w", "-pthread",
+    # A frame that is too large for its stack must meet the guard below it; memcpy and printf must go by their names; a
+    # call must return to the kernel, for that is how its line is known.
+    "-fstack-clash-protection", "-U_FORTIFY_SOURCE", "-fno-builtin-printf", "-fno-optimize-sibling-calls",
+)  # fmt: skip
+# The compiler emits a call before each load and store, for each addition that might overflow, and for each pointer that
+# might be misaligned; native/runtime.cpp defines what is called.
+# Volatile accesses have calls of their own.
+CHECKED = (
+    "-O1", "-fsanitize=thread", "--param=tsan-distinguish-volatile=1",
+    "-fsanitize=signed-integer-overflow,alignment,integer-divide-by-zero",
+    # What is allocated and freed without need is none the less looked at.
+    "-fno-builtin-malloc", "-fno-builtin-free", "-fno-allocation-dce",
+)  # fmt: skip
+UNCHECKED = ("-O2",)
+# Functions of the C library and operators new and delete, in place of which the linker puts the runtime's.
+WRAPPED = tuple(
+    f"-Wl,--wrap={name}"
+    for name in (
+        "memcpy", "memmove", "memset", "malloc", "free",
+        *(f"{new}{kind}" for new in ("_Znwm", "_Znam") for kind in ("", "RKSt9nothrow_t", "St11align_val_t")),
+        *(f"{delete}{size}{kind}" for delete in ("_ZdlPv", "_ZdaPv") for size in ("", "m")
+          for kind in ("", "St11align_val_t")),
+    )
+)  # fmt: skip
+_VARIABLE = re.compile(r"^(?P<label>[^\s:#.][^\s:]*):\n\t\.zero\t(?P<bytes>\d+)$", re.MULTILINE)
+_OBJECT = re.compile(
+    r"^\t\.type\t(?P<name>[^,\s]+), ?@object\n(?:\t\.size\t[^\n]+\n)?(?P<label>(?P=name):\n)", re.MULTILINE
+)
+_COMMON = re.compile(r"^\t\.local\t(?P<name>\S+)\n\t\.comm\t(?P=name),(?P<bytes>\d+),(?P<alignment>\d+)$", re.MULTILINE)
+# Sections of __device__ and __constant__ variables.
+_OF_THE_DEVICE = (".data", ".bss", "opsmith_constant", "opsmith_constant_of_const")
+_SECTION = re.compile(r"^\t(?:\.section\t(?P<name>[^,\n]+)|(?P<plain>\.(?:text|data|bss))\b)", re.MULTILINE)
+
+
+def own_headers() -> dict[str, str | bytes]:
+    """The emulator's headers, as parts of a key."""
+    paths = [path for path in (*INCLUDE.rglob("*"), NATIVE / "interface.h", NATIVE / "host.h") if path.is_file()]
+    return {f"emulator/{path.relative_to(INCLUDE.parent)}": path.read_bytes() for path in sorted(paths)}
+
+
+def assemble(
+    source: Path,
+    output: Path,
+    flags: Sequence[str],
+    directories: Sequence[Path],
+    *,
+    workdir: Path,
+    label: str,
+    own_directories: Sequence[Path],
+    system_directories: Sequence[Path] = (),
+) -> None:
+    """Compiles a text that `translated` has gone over. `own_directories` hold the author's files.
+
+    Raises CompileError with the author's lines, and UnsupportedFeatureError."""
+    command = [
+        *flags,
+        # First, for an author may name the directory of CUDA's own headers too.
+        "-include", str(INCLUDE / "opsmith_cuda.h"), f"-I{INCLUDE}",
+        *(f"-I{directory}" for directory in directories),
+        *(part for directory in system_directories for part in ("-isystem", str(directory))),
+        *(f"-fdebug-prefix-map={place}={name}" for place, name in SETTLED.items()),
+        "-x", "c++", "-S", str(source), "-o", str(output),
+    ]  # fmt: skip
+    try:
+        invoke(
+            find_cxx(), command, workdir=workdir, output=output, label=label, own_directories=own_directories,
+            is_text=True,
+        )  # fmt: skip
+    except CompileError as error:
+        if refused := refusal(error, label):
+            raise refused from None
+        raise
+    assembly = output.read_text()
+    refuse_assembly(assembly, label, own_directories)
+    output.write_text(shared_memory.noted(_with_red_zones(assembly)))
+
+
+def _with_red_zones(assembly: str) -> str:
+    """Puts RED_ZONE bytes that are nobody's around variables: what runs over the end of one does not land in the next.
+
+    Behind each variable of a thread, which is one of a block here; before each of the device, and behind the last."""
+
+    def common(found: re.Match[str]) -> str:
+        name, size = found["name"], found["bytes"]
+        return (
+            f"\t.pushsection .bss\n\t.balign\t{found['alignment']}\n\t.zero\t{RED_ZONE}\n"
+            f"\t.type\t{name}, @object\n\t.size\t{name}, {size}\n{name}:\n\t.zero\t{size}\n\t.popsection"
+        )
+
+    def section(found: re.Match[str]) -> str:
+        before = bisect.bisect(starts, found.start()) - 1
+        return names[before] if before >= 0 else ""
+
+    def widened(found: re.Match[str]) -> str:
+        if not section(found).startswith(".tbss"):
+            return found[0]
+        return f"{found['label']}:\n\t.zero\t{int(found['bytes']) + RED_ZONE}"
+
+    def preceded(found: re.Match[str]) -> str:
+        if section(found) not in _OF_THE_DEVICE:
+            return found[0]
+        return found[0].removesuffix(found["label"]) + f"\t.zero\t{RED_ZONE}\n{found['label']}"
+
+    for pattern, replaced in ((_VARIABLE, widened), (_OBJECT, preceded)):
+        found_sections = list(_SECTION.finditer(assembly))
+        starts = [found.start() for found in found_sections]
+        names = [found["name"] or found["plain"] for found in found_sections]
+        assembly = pattern.sub(replaced, assembly)
+    behind = f"\t.zero\t{RED_ZONE}\n"
+    ends = (
+        "\t.data\n", "\t.bss\n", '\t.section\topsmith_constant,"aw"\n', '\t.section\topsmith_constant_of_const,"a"\n'
+    )  # fmt: skip
+    return _COMMON.sub(common, assembly) + "".join(end + behind for end in ends)

@@ -1,0 +1,298 @@
+"""Kernels of opsmith.extension inside of `emulate`: host code runs as ever, on CPU tensors, and its launches come here.
+
+The extension is compiled a second time, for the emulator (extension_library.py). There opsmith::launch calls the hook
+below with the kernel, the geometry, the addresses of the arguments, and the tensors that host code has used. An error
+of a launch is kept while C++ goes back to where it was called from, and raised there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from ..errors import EmulationError, OpsmithError
+from ..kernels.cuda_source.attributes import MAX_THREADS
+from ..kernels.cuda_source.launch import MAX_BLOCK, MAX_GRID
+from ..kernels.cuda_source.plan import shown
+from ..kernels.emulation import Settings, state
+from ..kernels.native import NativeFunction, NativeOperator
+from ..toolchain.demangle import demangled
+from . import extension_library, limits
+from .extension_library import ExtensionLibrary
+from .host_structures import DONE, POINTER, POINTER_TO_POINTERS, RECORD, REFUSED, STOPPED, Hook, HostLaunch
+from .launching import launch
+from .library import runtime
+from .memory import Piece, piece
+
+if TYPE_CHECKING:
+    from ..kernels.extension import Extension, ExtensionFunction
+
+_WORD = 8
+
+_libraries: weakref.WeakKeyDictionary[Extension, dict[bool, ExtensionLibrary]] = weakref.WeakKeyDictionary()
+_lock = threading.RLock()
+
+
+class EmulatedFunction(NativeFunction):
+    """A function of an extension whose launches the emulator runs. It is built when it is first called."""
+
+    entered_directly = False
+    ready = False
+
+    def __init__(self, function: ExtensionFunction) -> None:
+        self.extension = function.extension
+        self.symbol = function.symbol
+
+    @property
+    def path(self) -> Path:
+        return self.built(state.settings.checks).library.path
+
+    def built(self, checks: bool) -> ExtensionLibrary:
+        with _lock:
+            found = _libraries.setdefault(self.extension, {})
+            if checks not in found:
+                found[checks] = extension_library.build(self.extension.emulator_recipe(), checks)
+            return found[checks]
+
+    def unknown(self) -> OpsmithError:
+        return self.extension._unknown(self.symbol)
+
+    def as_operator(self, schema: Callable[[str], str]) -> NativeOperator:
+        return EmulatedOperator(self, schema)
+
+    def __str__(self) -> str:
+        return f"CUDA C++ {self.symbol} (extension {self.extension.name}, emulated)"
+
+    def __repr__(self) -> str:
+        return f"<emulated function {self.symbol} of {self.extension.name}>"
+
+
+class EmulatedOperator(NativeOperator):
+    """An emulated function as Python calls it: the library with checks or the one without, as the moment asks."""
+
+    def __init__(self, function: EmulatedFunction, schema: Callable[[str], str]) -> None:
+        self.name = str(function)
+        self.call = self._call
+        self._function = function
+        self._schema = schema
+        self._arguments = [argument.name for argument in torch._C.parse_schema(schema("f")).arguments]
+        self._operators: dict[bool, NativeOperator] = {}
+
+    def _call(self, *args: Any) -> Any:
+        settings = state.settings
+        built = self._function.built(settings.checks)
+        operator = self._operator(built, settings.checks)
+        call = _Call(built, settings, _pieces(self._arguments, args))
+        _calls.stack.append(call)
+        try:
+            returned = operator.call(*args)
+        except RuntimeError:
+            if call.error is None:
+                raise
+        finally:
+            _calls.stack.pop()
+        if call.error is not None:  # also where host code has caught what it was stopped by
+            raise call.error
+        return returned
+
+    def _operator(self, built: ExtensionLibrary, checks: bool) -> NativeOperator:
+        with _lock:
+            if checks not in self._operators:
+                _listen()
+                function = _Exported(built.library.path, self._function)
+                self._operators[checks] = NativeOperator(function, self._schema)
+            return self._operators[checks]
+
+
+class _Exported(NativeFunction):
+    """The symbol in a library for the emulator."""
+
+    def __init__(self, path: Path, function: EmulatedFunction) -> None:
+        super().__init__(path, function.symbol)
+        self.unknown = function.unknown  # type: ignore[method-assign]
+
+
+# --- A call, and the launches that it makes -------------------------------------------------------------------------
+
+
+class _Call:
+    """One call of an exported function."""
+
+    def __init__(self, built: ExtensionLibrary, settings: Settings, pieces: Sequence[Piece]) -> None:
+        self.built, self.settings, self.pieces = built, settings, pieces
+        self.error: BaseException | None = None
+
+
+class _Calls(threading.local):
+    def __init__(self) -> None:
+        self.stack: list[_Call] = []
+
+
+_calls = _Calls()
+
+
+@Hook  # type: ignore[untyped-decorator]
+def _launched(pointer: Any) -> int:
+    call, host = _calls.stack[-1], pointer.contents
+    if call.error is not None:
+        return STOPPED
+    try:
+        return _run(call, host)
+    except BaseException as error:
+        call.error = error
+        return STOPPED
+
+
+@functools.cache
+def _listen() -> None:
+    runtime().opsmith_set_host_hook(_launched)
+
+
+def _run(call: _Call, host: HostLaunch) -> int:
+    library = call.built.library
+    kernel = _kernel_name(library.functions.get(host.kernel, ""))
+    grid, block = _triple(host.grid), _triple(host.block)
+    limits.require(kernel, library, host.kernel, block, 0)
+    static = sum(library.static_shared(host.kernel).values())
+    if words := _refusal(kernel, grid, block, host.shared_bytes, limits.SHARED_BYTES - static):
+        host.refusal = words.encode()
+        return REFUSED
+    slots = _pointers(call, kernel, host) if call.settings.checks else []
+
+    def relocate(moved: Callable[[int], int]) -> None:
+        for slot in slots:
+            word = ctypes.c_uint64.from_address(slot.address)
+            word.value = moved(word.value)
+
+    launch(
+        kernel, library, host.entry, (grid, block, host.shared_bytes), host.arguments, [slot.piece for slot in slots],
+        relocate, call.settings, readable=(host.arguments_begin, host.arguments_end),
+    )  # fmt: skip
+    return DONE
+
+
+def _refusal(kernel: str, grid: Sequence[int], block: Sequence[int], shared: int, most_shared: int) -> str | None:
+    """What opsmith::launch says where a GPU does not take a launch."""
+    threads = block[0] * block[1] * block[2]
+    too_large = any(n > most for n, most in zip((*grid, *block), (*MAX_GRID, *MAX_BLOCK), strict=True))
+    if too_large or threads > MAX_THREADS:
+        code = "invalid configuration argument (cudaErrorInvalidConfiguration)"
+    elif shared > most_shared:
+        code = "invalid argument (cudaErrorInvalidValue)"
+    else:
+        return None
+    return (
+        f"{kernel} was not launched with grid {tuple(grid)}, block {tuple(block)} and {shared} bytes of dynamic shared "
+        f"memory on the emulated GPU: {code}; it takes at most {MAX_THREADS} threads a block and {most_shared} bytes "
+        f"of dynamic shared memory, and a grid {MAX_GRID} of blocks {MAX_BLOCK}"
+    )
+
+
+# --- Pointers among the arguments -----------------------------------------------------------------------------------
+
+
+class _Slot(NamedTuple):
+    """An address among the arguments, and the memory it leads to."""
+
+    address: int
+    piece: Piece
+
+
+class _Known(NamedTuple):
+    piece: Piece
+    by_data: bool  # opsmith::data was asked for its elements
+
+
+def _pointers(call: _Call, kernel: str, host: HostLaunch) -> list[_Slot]:
+    """Raises EmulationError for a pointer whose memory is not known."""
+    known = [_Known(each, False) for each in call.pieces]
+    for tensor in host.tensors:
+        found = Piece("", tensor.told.decode(), tensor.begin, tensor.end, tensor.storage)
+        known.append(_Known(found, bool(tensor.by_data)))
+    slots = []
+    names = _parameter_names(call.built, kernel, host.parameter_count)
+    for name, parameter in zip(names, host.parameters, strict=True):
+        if parameter.kind == RECORD:
+            for address in range(parameter.address, parameter.address + parameter.size - _WORD + 1, _WORD):
+                inside = _found(known, _value(address))
+                if inside is not None:
+                    slots.append(_Slot(address, inside._replace(name=inside.name or f"a tensor of {name}")))
+        elif parameter.kind in (POINTER, POINTER_TO_POINTERS) and (value := _value(parameter.address)):
+            declared = f"{name} ({shown(demangled(parameter.type.decode()))})"
+            if parameter.kind == POINTER_TO_POINTERS:
+                raise EmulationError(
+                    kernel,
+                    f"{declared} leads to further pointers, and a checked launch works on copies of the tensors, to "
+                    "which those do not lead. Give each tensor as a parameter of its own, or the pointers in a struct "
+                    "by value; or emulate with checks=False",
+                )
+            inside = _found(known, value)
+            if inside is not None:
+                slots.append(_Slot(parameter.address, inside._replace(name=name)))
+            elif not any(region.begin <= value < region.end for region in call.built.library.variables):
+                raise EmulationError(
+                    kernel,
+                    f"{declared} leads to memory of no tensor that is known, so that its extent cannot be checked. "
+                    "Known are the tensors that the function was called with, those that opsmith::empty has made, and "
+                    "those whose elements opsmith::data was asked for: ask it for this one's, or emulate with "
+                    "checks=False",
+                )
+    return slots
+
+
+def _value(address: int) -> int:
+    return ctypes.c_uint64.from_address(address).value
+
+
+def _found(known: Sequence[_Known], address: int) -> Piece | None:
+    """The memory that a pointer leads to. One that opsmith::data has given is the tensor's that it was asked for; of
+    several that begin there, and for a pointer into the midst of some, it may be meant for the largest."""
+    candidates = [each.piece for each in known if each.by_data and each.piece.begin == address]
+    candidates = candidates or [each.piece for each in known if each.piece.begin <= address < each.piece.end]
+    candidates = candidates or [each.piece for each in known if address in (each.piece.begin, each.piece.end)]
+    return max(candidates, key=lambda each: each.end - each.begin, default=None) if address else None
+
+
+def _pieces(names: Sequence[str], args: Sequence[Any]) -> list[Piece]:
+    """The tensors that a function is called with, by the names of its arguments."""
+    found = []
+    for name, value in zip(names, args, strict=True):
+        if isinstance(value, torch.Tensor):
+            found.append((name, value))
+        elif isinstance(value, (tuple, list)):
+            found += [(f"{name}[{i}]", each) for i, each in enumerate(value) if isinstance(each, torch.Tensor)]
+    return [piece(name, tensor) for name, tensor in found if tensor.layout is torch.strided]
+
+
+# --- Names ----------------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=1024)
+def _kernel_name(symbol: str) -> str:
+    """'scale<float>' of the symbol of `template <typename T> __global__ void scale(T* x)`."""
+    if not symbol.startswith("_Z"):
+        return symbol or "the kernel"
+    name = demangled(symbol).replace("(anonymous namespace)::", "").removeprefix("void ")
+    depth = 0
+    for position, letter in enumerate(name):
+        depth += (letter == "<") - (letter == ">")
+        if letter == "(" and depth == 0:
+            return name[:position]
+    return name
+
+
+def _parameter_names(built: ExtensionLibrary, kernel: str, count: int) -> list[str]:
+    text = built.kernels.get(kernel.partition("<")[0])
+    written = [each.name for each in text.parameters] if text is not None and len(text.parameters) == count else []
+    return [name or f"argument {number + 1}" for number, name in enumerate(written or [""] * count)]
+
+
+def _triple(dim: Any) -> tuple[int, int, int]:
+    return dim.x, dim.y, dim.z

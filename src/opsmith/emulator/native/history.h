@@ -1,0 +1,86 @@
+// Who touched each word of memory last, and when.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <utility>
+
+namespace opsmith::emulator {
+
+// An access to a word of four bytes, and as much of its time as tells whether another one is ordered after it.
+struct Access {
+  int32_t pc = 0;         // from the kernel's entry
+  uint32_t serial = 0;    // of the block, from 1; 0: none
+  uint32_t epoch = 0;     // barriers of the block before it
+  uint32_t clock = 0;     // synchronisations of the thread's warp before it
+  uint32_t releases = 0;  // of the block, before it
+  uint32_t own_releases = 0;  // of the thread, before it
+  uint16_t thread = 0;
+  uint8_t bytes = 0;  // which of the four
+  uint8_t how = 0;    // Manner
+};
+
+enum Manner : uint8_t { plain = 0, volatile_access = 1, atomic_operation = 2, compare_and_swap = 3 };
+
+// Of two threads that write one half each, both writes are kept.
+struct Word {
+  Access write, other_write, read, other_read;
+};
+
+// Memory for words that are all empty; what is never touched takes none.
+class Words {
+ public:
+  Words() = default;
+  explicit Words(size_t count) : bytes_(count * sizeof(Word)) {
+    if (count == 0) return;
+    const int at_once = bytes_ <= kSmall ? MAP_POPULATE : 0;  // page by page takes longer
+    void* const memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | at_once, -1, 0);
+    if (memory == MAP_FAILED) throw std::runtime_error("the system gives no memory to note accesses in");
+    words_ = static_cast<Word*>(memory);
+  }
+  Words(Words&& other) noexcept { *this = std::move(other); }
+  Words& operator=(Words&& other) noexcept {
+    std::swap(bytes_, other.bytes_);
+    std::swap(words_, other.words_);
+    return *this;
+  }
+  ~Words() {
+    if (words_ != nullptr) munmap(words_, bytes_);
+  }
+
+  Word* get() const { return words_; }
+
+ private:
+  static constexpr size_t kSmall = 128 * 1024;
+  size_t bytes_ = 0;
+  Word* words_ = nullptr;
+};
+
+// The words of a piece of memory, by address.
+class Shadow {
+ public:
+  Shadow() = default;
+  Shadow(uintptr_t begin, Word* words) : begin_(begin & ~uintptr_t{3}), words_(words) {}
+
+  static size_t count(uintptr_t begin, uintptr_t end) { return (end - (begin & ~uintptr_t{3}) + 3) / 4; }
+
+  Word& at(uintptr_t address) const {
+    Word& word = words_[(address - begin_) / 4];
+#if defined(__x86_64__)
+    // The first access to a page of words is to be a write: a read would map a page of zeros, which the write that
+    // follows would have to replace, on all cores.
+    asm volatile("orl $0, %0" : "+m"(word.write.serial));
+#endif
+    return word;
+  }
+
+ private:
+  uintptr_t begin_ = 0;
+  Word* words_ = nullptr;
+};
+
+}  // namespace opsmith::emulator

@@ -1,0 +1,240 @@
+// Which accesses of a block's threads are ordered, and which of them race.
+//
+// What orders two accesses: a barrier between them; __syncwarp, for the lanes of its mask; a release by the one's thread
+// that the other's has seen, or from block to block.
+#pragma once
+
+#include <algorithm>
+#include <unordered_map>
+#include <vector>
+
+#include "reports.h"
+
+namespace opsmith::emulator {
+
+class Races {
+ public:
+  Races(Grid& grid, Block& block, Reports& reports)
+      : grid_(grid),
+        block_(block),
+        reports_(reports),
+        known_(grid.launch.checks ? size_t(block.warps) * kLanes * kLanes : 0),
+        released_(grid.launch.checks ? block.count : 0) {}
+
+  void begin_block() {
+    for (const uint32_t thread : releasing_) released_[thread].clear();
+    releasing_.clear();
+    latest_.clear();
+    releases_ = 0;
+    view_ = 0;
+    std::fill(known_.begin(), known_.end(), 0);
+  }
+
+  // Notes an access of the running thread to the bytes from `at` to `end` in the word that `at` lies in. Tells whether
+  // another one, unordered, makes it a race, and gives that.
+  bool touch(Word& word, uintptr_t at, uintptr_t end, bool is_write, Manner how, uintptr_t pc, Access& other) {
+    const Access now = described(at, end, how, pc);
+    for (const Access* write : {&word.write, &word.other_write}) {
+      if (conflicts(*write, true, now, is_write)) {
+        other = *write;
+        return true;
+      }
+    }
+    if (is_write) {
+      for (const Access* read : {&word.read, &word.other_read}) {
+        if (conflicts(*read, false, now, true)) {
+          other = *read;
+          return true;
+        }
+      }
+      if (word.write.bytes & ~now.bytes) {
+        word.other_write = word.write;
+      } else if ((word.other_write.bytes & ~now.bytes) == 0) {
+        word.other_write = Access{};
+      }
+      word.write = now;
+      if ((word.read.bytes & ~now.bytes) == 0) word.read = word.other_read = Access{};
+    } else if (word.read.serial == 0 || ordered(word.read)) {
+      word.read = now;
+    } else {
+      word.other_read = now;
+    }
+    return false;
+  }
+
+  [[noreturn]] void fail(
+      uintptr_t address, uint32_t bytes, bool is_write, uintptr_t pc, const Access& other, int64_t region) {
+    Fault fault{};
+    fault.kind = race;
+    fault.is_write = is_write;
+    fault.pc = pc;
+    fault.address = address;
+    fault.size = bytes;
+    fault.region = region;
+    if (region >= 0) fault.offset = static_cast<int64_t>(address - grid_.memory[region].begin);
+    fault.has_other = 1;
+    fault.other.pc = reinterpret_cast<uintptr_t>(grid_.launch.entry) + other.pc;
+    fault.other.block = grid_.index_of(other.serial - 1);
+    fault.other.thread = block_.index_of(other.thread);
+    reports_.fail(fault);
+  }
+
+  // --- What orders ----------------------------------------------------------------------------------------------
+
+  // An operation is noted before it is done, and another core may release, and operate, in between. So what is seen is
+  // looked up once more when the operation is over for certain: at the thread's next step.
+  void catch_up(Thread& thread) {
+    if (thread.operated_at == 0) return;
+    thread.view = std::max(thread.view, grid_.releases.latest(thread.operated_at));
+    view_ = std::max(view_, thread.view);
+    thread.operated_at = 0;
+  }
+
+  void fence(int scope) {
+    Thread& self = *block_.self;
+    catch_up(self);
+    self.fenced_in_block = true;
+    if (scope == 0) return;
+    self.fenced = true;
+    self.wrote = false;
+  }
+
+  // An operation by which threads learn of each other: after a fence it releases what was written before, and it sees
+  // what others have released at the address.
+  void operate(uintptr_t address, bool is_shared, bool is_write) {
+    Thread& self = *block_.self;
+    const bool to_block = is_write && self.fenced_in_block, to_device = is_write && self.fenced;
+    Releases::Moments moments;
+    if (is_shared) {
+      // Another block's shared memory has lain at the same address: what was released there was to that block.
+      uint64_t& latest = latest_[address];
+      moments = {latest, to_block || to_device ? grid_.releases.release(block_.serial, to_device) : 0};
+      latest = std::max(latest, moments.released);
+    } else {
+      moments = grid_.releases.operate(address, block_.serial, to_block, to_device);
+      view_ = std::max(view_, moments.seen);
+      self.operated_at = address;
+    }
+    self.view = std::max(self.view, moments.seen);
+    if (moments.released == 0) return;
+    if (to_device) ++releases_;
+    const uint32_t first = self.number / kLanes * kLanes;
+    for (uint32_t i = first; i < std::min(first + kLanes, block_.count); ++i) {
+      // And what lanes had done that this one has synchronised with.
+      if (i != self.number && known(self.number, i) == 0) continue;
+      if (released_[i].empty()) releasing_.push_back(i);
+      released_[i].push_back(moments.released);
+      ++block_.threads[i].releases;
+    }
+  }
+
+  // What one thread has seen or fenced, all have after a barrier.
+  void join_block() {
+    uint64_t view = 0;
+    bool fenced = false;
+    for (Thread& thread : block_.threads) {
+      catch_up(thread);
+      view = std::max(view, thread.view);
+      fenced = fenced || thread.fenced;
+    }
+    for (Thread& thread : block_.threads) {
+      thread.view = view;
+      thread.fenced = thread.fenced || (fenced && !thread.wrote);
+    }
+  }
+
+  // Every lane of the mask now sees what the others have done, and what they had seen of lanes that are not in it.
+  void join_lanes(uint32_t first, uint32_t mask) {
+    std::vector<Thread>& threads = block_.threads;
+    for (uint32_t a = 0; a < kLanes; ++a) {
+      if (mask >> a & 1) catch_up(threads[first + a]);
+    }
+    for (uint32_t c = 0; c < kLanes && first + c < block_.count; ++c) {
+      if (mask >> c & 1) continue;
+      uint32_t most = 0;
+      for (uint32_t a = 0; a < kLanes; ++a) {
+        if (mask >> a & 1) most = std::max(most, known(first + a, first + c));
+      }
+      for (uint32_t a = 0; a < kLanes; ++a) {
+        if (mask >> a & 1) known(first + a, first + c) = most;
+      }
+    }
+    uint64_t view = 0;
+    for (uint32_t a = 0; a < kLanes; ++a) {
+      if (mask >> a & 1) view = std::max(view, threads[first + a].view);
+    }
+    for (uint32_t a = 0; a < kLanes; ++a) {
+      if (!(mask >> a & 1)) continue;
+      for (uint32_t b = 0; b < kLanes; ++b) {
+        if (mask >> b & 1) known(first + a, first + b) = threads[first + b].clock;
+      }
+    }
+    for (uint32_t a = 0; a < kLanes; ++a) {
+      if (!(mask >> a & 1)) continue;
+      ++threads[first + a].clock;
+      threads[first + a].view = view;
+    }
+  }
+
+ private:
+  Access described(uintptr_t at, uintptr_t end, Manner how, uintptr_t pc) const {
+    const uint32_t first = at & 3, last = std::min<uintptr_t>(end - (at & ~uintptr_t{3}), 4);
+    const Thread& self = *block_.self;
+    Access access;
+    access.pc = static_cast<int32_t>(pc - reinterpret_cast<uintptr_t>(grid_.launch.entry));
+    access.serial = block_.serial;
+    access.epoch = block_.epoch;
+    access.clock = self.clock;
+    access.releases = releases_;
+    access.thread = static_cast<uint16_t>(self.number);
+    access.bytes = static_cast<uint8_t>((0xfu >> (4 - last)) & (0xfu << first));
+    access.own_releases = self.releases;
+    access.how = how;
+    return access;
+  }
+
+  // What the observer's synchronisations have told it of another lane of its warp: that one's clock.
+  uint32_t& known(uint32_t observer, uint32_t other) { return known_[size_t(observer) * kLanes + other % kLanes]; }
+
+  bool ordered(const Access& before) {
+    const Thread& self = *block_.self;
+    if (before.serial != block_.serial) {
+      const uint64_t moment = grid_.releases.after(before.serial, before.releases);
+      return moment != 0 && moment <= view_;
+    }
+    if (before.thread == self.number || before.epoch < block_.epoch) return true;
+    const auto& released = released_[before.thread];
+    if (before.own_releases < released.size() && released[before.own_releases] <= self.view) return true;
+    return same_warp(before) && known(self.number, before.thread) >= before.clock;
+  }
+
+  bool same_warp(const Access& before) const {
+    return before.serial == block_.serial && before.thread / kLanes == block_.self->number / kLanes;
+  }
+
+  // Volatile is as good as atomic between warps, but does not order the lanes of one.
+  bool allowed(const Access& before, bool before_writes, const Access& now, bool now_writes) const {
+    if (before.how != plain && now.how != plain) {
+      return before.how != Manner::volatile_access || now.how != Manner::volatile_access || !same_warp(before);
+    }
+    // The loop around a compare-and-swap begins with a plain look, which may be an old one.
+    return (before.how == compare_and_swap && !now_writes) || (now.how == compare_and_swap && !before_writes);
+  }
+
+  bool conflicts(const Access& before, bool before_writes, const Access& now, bool now_writes) {
+    return before.serial != 0 && (before.bytes & now.bytes) && !allowed(before, before_writes, now, now_writes) &&
+           !ordered(before);
+  }
+
+  Grid& grid_;
+  Block& block_;
+  Reports& reports_;
+  std::vector<uint32_t> known_;
+  std::vector<std::vector<uint64_t>> released_;      // moments, by thread
+  std::vector<uint32_t> releasing_;                  // threads that have any
+  std::unordered_map<uintptr_t, uint64_t> latest_;   // moment released, by address in shared memory
+  uint32_t releases_ = 0;                            // of the block to others so far
+  uint64_t view_ = 0;                                // the latest release that the block has seen
+};
+
+}  // namespace opsmith::emulator

@@ -1,0 +1,163 @@
+// Faults as they are told to Python: what happened, which thread it happened to, and where the others wait.
+#pragma once
+
+#include <cstdio>
+
+#include "threads.h"
+
+namespace opsmith::emulator {
+
+class Reports {
+ public:
+  Reports(Grid& grid, Block& block) : grid_(grid), block_(block) {}
+
+  // Of the running thread, which does not go on.
+  [[noreturn]] void fail(const Fault& fault) { fail_of(block_.self->index, fault); }
+
+  // Of a thread that need not be the running one.
+  [[noreturn]] void fail_of(Dim thread, Fault fault) {
+    fault.block = block_.index;
+    fault.thread = thread;
+    grid_.report(fault);
+    block_.leave();
+  }
+
+  [[noreturn]] void fail(FaultKind kind, uintptr_t pc, const char* words = "") {
+    Fault fault{};
+    fault.kind = kind;
+    fault.pc = pc;
+    fault.region = -1;
+    std::snprintf(fault.words, sizeof(fault.words), "%s", words);
+    fail(fault);
+  }
+
+  // Ends the running thread where the launch is late or has been stopped.
+  void heed_halt(uintptr_t pc) {
+    if (!grid_.halted()) [[likely]] return;
+    if (grid_.halt.load() == Halt::late) fail_hang(pc);
+    block_.leave();
+  }
+
+  [[noreturn]] void fail_hang(uintptr_t pc) {
+    block_.self->pc = pc;
+    Fault fault = grid_.late_fault();
+    fault.pc = pc;
+    list_waits(fault);
+    fail(fault);
+  }
+
+  // Where the scheduler finds the launch halted: told of the thread that has just run.
+  void report_if_late(const Thread& last) {
+    if (grid_.halt.load() != Halt::late || block_.done == block_.count) return;
+    Fault fault = grid_.late_fault();
+    fault.block = block_.index;
+    fault.thread = last.index;
+    fault.pc = last.pc;
+    list_waits(fault);
+    grid_.report(fault);
+  }
+
+  // Told of a thread that is at the barrier.
+  [[noreturn]] void fail_partial_barrier() {
+    Fault fault{};
+    const Thread* waiting = block_.self;
+    for (const Thread& thread : block_.threads) {
+      if (waiting->state == State::done && thread.state == State::at_barrier) waiting = &thread;
+    }
+    std::snprintf(fault.words, sizeof(fault.words), "%u of %u threads have returned from the kernel", block_.done,
+                  block_.count);
+    fail_barrier(fault, *waiting);
+  }
+
+  [[noreturn]] void fail_different_barriers() {
+    Fault fault{};
+    std::snprintf(fault.words, sizeof(fault.words), "its threads are at different ones");
+    fail_barrier(fault, *block_.self);
+  }
+
+  // An operation of a warp, by a thread that need not be the running one.
+  [[noreturn]] void fail_lane(const Thread& whose, const char* words, uint32_t mask, uint32_t lane, uintptr_t pc) {
+    Fault fault{};
+    fault.kind = inactive_lane;
+    fault.pc = pc;
+    fault.mask = mask;
+    fault.lane = lane;
+    std::snprintf(fault.words, sizeof(fault.words), "%s", words);
+    fail_of(whose.index, fault);
+  }
+
+  // Nobody can go on: some wait at a barrier, others for lanes that do not come.
+  void report_deadlock(uintptr_t barrier_pc) {
+    Fault fault{};
+    fault.block = block_.index;
+    list_waits(fault);
+    const Thread* at_barrier = nullptr;
+    for (const Thread& thread : block_.threads) {
+      if (thread.state == State::in_warp) {
+        describe_missing_lane(fault, thread);
+        grid_.report(fault);
+        return;
+      }
+      if (thread.state == State::at_barrier) at_barrier = &thread;
+    }
+    fault.kind = partial_barrier;
+    fault.pc = barrier_pc;
+    if (at_barrier != nullptr) fault.thread = at_barrier->index;
+    std::snprintf(fault.words, sizeof(fault.words), "%u of %u threads wait at it", block_.at_barrier, block_.count);
+    grid_.report(fault);
+  }
+
+ private:
+  [[noreturn]] void fail_barrier(Fault& fault, const Thread& waiting) {
+    fault.kind = partial_barrier;
+    fault.pc = waiting.pc;
+    list_waits(fault);
+    fail_of(waiting.index, fault);
+  }
+
+  void describe_missing_lane(Fault& fault, const Thread& thread) const {
+    const Exchange& own = block_.exchanges[thread.number];
+    fault.kind = inactive_lane;
+    fault.pc = thread.pc;
+    fault.mask = own.mask;
+    fault.thread = thread.index;
+    const uint32_t first = thread.number / kLanes * kLanes;
+    for (uint32_t lane = 0; lane < kLanes; ++lane) {
+      if (!(own.mask >> lane & 1)) continue;
+      const bool exists = first + lane < block_.count;
+      const Thread* other = exists ? &block_.threads[first + lane] : nullptr;
+      const Exchange* its = exists ? &block_.exchanges[first + lane] : nullptr;
+      const bool is_here = exists && other->state == State::in_warp;
+      if (is_here && its->mask == own.mask && its->operation == own.operation) continue;
+      fault.lane = lane;
+      const char* why = !exists                             ? "the block has no such thread"
+                        : other->state == State::done       ? "it has returned"
+                        : other->state == State::at_barrier ? "it waits at a barrier of the block"
+                        : its->operation != own.operation   ? "it is at another operation of the warp"
+                                                            : "it is here with another mask";
+      std::snprintf(fault.words, sizeof(fault.words), "the mask names lane %u, and %s", lane, why);
+      return;
+    }
+  }
+
+  void list_waits(Fault& fault) const {
+    for (const Thread& thread : block_.threads) {
+      if (thread.state == State::done || thread.state == State::unstarted || thread.pc == 0) continue;
+      int place = 0;
+      while (place < fault.waits && fault.wait[place].pc != thread.pc) ++place;
+      if (place == kMostWaits) continue;
+      if (place == fault.waits) {
+        ++fault.waits;
+        fault.wait[place].pc = thread.pc;
+        fault.wait[place].block = block_.index;
+        fault.wait[place].thread = thread.index;
+      }
+      ++fault.wait[place].count;
+    }
+  }
+
+  Grid& grid_;
+  Block& block_;
+};
+
+}  // namespace opsmith::emulator
