@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from opsmith import ops
+
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 
 
@@ -41,6 +43,30 @@ def test_convrnn_is_bound_by_its_steps_and_then_by_memory() -> None:
     assert memory["of_a_tensor"] < 0.001
 
 
+def test_no_item_of_the_checklist_fails_on_a_shipped_op() -> None:
+    """Over 20 seeds where there is no GPU: a checker that cries wolf is turned off."""
+    for path in RESULTS.glob("check_*.json"):
+        found = rows(path.stem)
+        assert [(row["op"], row["place"], row["failures"]) for row in found if row["failed"]] == []
+        assert {row["op"] for row in found} == {f"opsmith::{name}" for name in ops.__all__}, path.stem
+        places = {"check_cpu": {"cpu", "emulated"}}.get(path.stem, {"cuda"})
+        for place in places:
+            seeds = [row["seeds"] for row in found if row["place"] == place and row["op"] == "opsmith::mish"]
+            assert sum(seeds) >= (20 if path.stem == "check_cpu" else 3)
+        assert {row["place"] for row in found} == places and all(row["passed"] for row in found)
+
+
 def test_an_edited_cu_file_of_an_extension_is_soon_built_again() -> None:
     (row,) = [row for row in rows("build_cpu") if row["source"] == "one .cu file" and "opsmith" in row["headers"]]
     assert row["seconds"] < 15
+
+
+def test_the_emulator_gives_what_the_gpu_gives() -> None:
+    found = rows("agreement_h200")
+    assert len({row["kernel"] for row in found if row["of"] != "opsmith.ops"}) >= 25
+    assert {row["kernel"].split()[0] for row in found if row["of"] == "opsmith.ops"} >= {
+        "opsmith::convrnn", "opsmith::elementwise_mult", "opsmith::mish", "opsmith::polynomial",
+    }  # fmt: skip
+    assert all(row["met"] and row["ulps"] <= 16 for row in found)
+    assert sum(row["equal"] for row in found) > len(found) / 2
+    assert all(row["equal"] for row in found if row["dtype"] in ("int32", "int64", "uint32"))

@@ -216,3 +216,23 @@ __global__ void k(int* x) {
             launched(source)
         assert lines[caught.value.line - 1].endswith(mark)
         assert pickle.loads(pickle.dumps(caught.value)).line == caught.value.line
+
+
+def test_a_shared_variable_may_be_aligned_before_or_behind_the_word() -> None:
+    for words in ("__shared__ alignas(16)", "alignas(16) __shared__", "__shared__ __align__(16)"):
+        source = opsmith.cuda_source(
+            f"__global__ void turned(float* y) {{ {words} float kept[4]; kept[threadIdx.x] = threadIdx.x;\n"
+            "  __syncthreads(); y[threadIdx.x] = kept[3 - threadIdx.x]; }\n"
+        )
+        y = torch.zeros(4)
+        with opsmith.emulate():
+            source.turned[1, 4](y)
+        assert y.tolist() == [3.0, 2.0, 1.0, 0.0]
+
+
+def test_what_nothing_ever_writes_is_uninitialised_too() -> None:
+    source = opsmith.cuda_source(
+        "__global__ void unset(float* y) {\n  __shared__ float kept[4];\n  y[threadIdx.x] = kept[threadIdx.x];\n}\n"
+    )
+    with opsmith.emulate(), pytest.raises(opsmith.KernelFault, match="uninitialised shared memory"):
+        source.unset[1, 4](torch.zeros(4))

@@ -18,6 +18,8 @@ _DYNAMIC_SHARED = re.compile(
     r"\b(?P<name>[A-Za-z_]\w*)\s*\[\s*\]\s*;"
 )
 _DOUBLY_STATIC = re.compile(r"\bstatic\s+__shared__\s|\b__shared__\s+static\s")
+# alignas may stand before all other words of a declaration, but not between them.
+_ALIGNED_LATE = re.compile(r"\b__shared__(?P<between>\s+)(?P<alignas>alignas\s*\((?:[^()]|\([^()]*\))*\))")
 _CONDITION = re.compile(r"\s*#\s*(?P<word>ifdef|ifndef|if|elif|else|endif)\b(?P<condition>.*)")
 _CONSTANT = re.compile(r"\b__constant__\b")
 _ALIGNMENT = re.compile(r"(?:alignas|__align__)\s*\([^)]*\)|__attribute__\s*\(\([^)]*\)*\)+")
@@ -40,7 +42,8 @@ def translated(text: str, label: str, first_line: int = 1, is_header: bool = Fal
 
     `first_line` is where the text begins in the author's file. PTX in a header is refused where it is used
     (refused.py)."""
-    text = _with_sections(_DOUBLY_STATIC.sub("__shared__ ", text))
+    text = _ALIGNED_LATE.sub(r"\g<alignas>\g<between>__shared__", _DOUBLY_STATIC.sub("__shared__ ", text))
+    text = _with_sections(text)
     bare = without_comments(text)
     active = _without_other_branches(bare)
     for pattern, feature in _REFUSED.items():

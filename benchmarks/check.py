@@ -1,0 +1,101 @@
+"""The whole checklist on every shipped op, over many seeds: `make check-full`. Exit status 1 where an item fails.
+
+A seed or more at level "full", the others at level "quick": a row an op, place and level, and none of them may fail.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from opsmith import ops
+from opsmith.checks.report import Report
+from opsmith.cli.check.job import Job
+from opsmith.cli.check.supervisor import Planned, supervised
+
+console = Console(highlight=False)
+printing = threading.Lock()
+
+
+def jobs(options: argparse.Namespace) -> Iterator[Job]:
+    names = options.ops or list(ops.__all__)
+    levels = {"full": range(options.full_seeds), "quick": range(options.full_seeds, options.seeds)}
+    for level, seeds in levels.items():
+        for emulate in (False, True) if options.device == "cpu" else (False,):
+            for name in names:
+                device = None if emulate else options.device
+                if seeds:
+                    yield Job((f"opsmith::{name}",), device=device, emulate=emulate, level=level, seeds=tuple(seeds))
+
+
+def row(job: Job) -> dict[str, Any]:
+    """What a job has found, in a few lines: counts over all seeds, why items were skipped, and each failure."""
+    reports: list[Report] = []
+    for event in supervised(job, timeout=1800, workers=1):
+        if isinstance(event, Planned):
+            reports = event.reports
+    found = {
+        "op": reports[0].op,
+        "place": "emulated" if job.emulate else reports[0].device,
+        "level": job.level,
+        "seeds": len(job.seeds),
+        "items": len(reports[0].items),
+        "passed": sum(len(report.passed) for report in reports),
+        "failed": sum(len(report.failures) for report in reports),
+        "skipped": {item.name: item.message for report in reports for item in report.skipped},
+        "failures": [
+            {"item": item.name, "seed": report.seed, "message": item.message}
+            for report in reports
+            for item in report.failures
+        ],
+        "seconds": round(sum(report.seconds for report in reports), 1),
+        "about": reports[0].environment,
+    }
+    with printing:
+        told = f"{found['passed']} passed, {found['failed']} failed, {len(found['skipped'])} items skipped"
+        console.print(
+            f"{found['op']:26} {found['place']:8} {job.level:5} seeds {job.seeds[0]}-{job.seeds[-1]}: {told}, "
+            f"{found['seconds']:.0f} s",
+            soft_wrap=True,
+        )
+        for report in reports:
+            for item in report.failures:
+                console.print(f"\nseed {report.seed}, {item.name}: {item.message}", markup=False, soft_wrap=True)
+                console.print(f"```python\n{item.reproduction}\n```\n", markup=False, soft_wrap=True)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cpu: and emulated")
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--full-seeds", type=int, default=1, help="how many of them at level full")
+    parser.add_argument("--at-once", type=int, default=min(2, os.cpu_count() or 1), help="ops, each in its process")
+    parser.add_argument("--ops", nargs="*", help="names; all where none is given")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    with ThreadPoolExecutor(options.at_once) as pool:
+        rows = list(pool.map(row, jobs(options)))
+    about = {**rows[0]["about"], "cores": os.cpu_count()}
+    for each in rows:
+        del each["about"]
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps({"benchmark": "check", "about": about, "rows": rows}, indent=1) + "\n")
+    failed = sum(each["failed"] for each in rows)
+    runs = sum(each["seeds"] for each in rows)
+    console.print(f"{runs} runs of the checklist: {sum(each['passed'] for each in rows)} items passed, {failed} failed")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
