@@ -16,7 +16,7 @@ say := @printf '$(bold)%s$(plain)\n'
 
 .PHONY: help
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  $(bold)%-8s$(plain) %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  $(bold)%-10s$(plain) %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # --- Set-up ---------------------------------------------------------------------------------------------------
 
@@ -28,7 +28,8 @@ setup: $(STAMPS)/runtime ## Virtual environment, pinned packages, opsmith itself
 missing = $(strip $(shell \
   command -v "$${CXX:-g++}" > /dev/null || echo g++; \
   python3 -c 'import ensurepip, venv' 2> /dev/null || echo python3-venv; \
-  python3 -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2> /dev/null || echo python3-dev))
+  python3 -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2> /dev/null || echo python3-dev; \
+  command -v chromium chromium-browser google-chrome > /dev/null || echo chromium))
 sudo = $(if $(filter 0,$(shell id -u)),,sudo )
 apt = $(sudo)apt-get install -y --no-install-recommends $(missing)
 
@@ -79,6 +80,10 @@ test: setup ## ruff, mypy and every test that needs no GPU
 	$(call step,pytest,$(VENV)/bin/pytest -n 2 --quiet --durations=10 -m 'not timing')
 	$(call step,pytest of times,$(VENV)/bin/pytest --quiet -m timing)
 
+.PHONY: check-full
+check-full: setup ## The whole checklist on every shipped op, CPU and emulator, 20 seeds; takes an hour
+	@$(PY) benchmarks/check.py --json benchmarks/results/check_cpu.json
+
 .PHONY: demo
 demo: setup ## What opsmith does, in a minute
 	@$(VENV)/bin/opsmith demo
@@ -105,6 +110,7 @@ gpu: ## GPU tests and benchmarks by the python3 on PATH, installing nothing; JSO
 	@$(PYTHON) benchmarks/pointwise.py --device cuda --json "$(OUT)/pointwise_h200.json"
 	@$(PYTHON) benchmarks/launch.py --json "$(OUT)/launch_h200.json"
 	@$(PYTHON) benchmarks/convrnn.py --loop --json "$(OUT)/convrnn_h200.json"
+	@$(PYTHON) benchmarks/check.py --device cuda --seeds 3 --at-once 4 --json "$(OUT)/check_h200.json"
 	@$(PYTHON) -m opsmith.cli demo --device cuda
 
 OLDEST_TORCH := 2.11.0

@@ -11,6 +11,8 @@ import torch
 
 from opsmith import runtime
 
+pytest_plugins = ["opsmith.testing.plugin", "pytester"]  # the first is installed too, but not where PYTHONPATH serves
+
 _serial = itertools.count()
 
 

@@ -15,12 +15,17 @@ from pathlib import Path
 
 import pytest
 
+from opsmith.bench.results import COLUMNS
+from opsmith.checks.items import every_item
+
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 OP_PAGES = sorted((ROOT / "src" / "opsmith" / "ops").glob("*/README.md"))
 
 QUOTE = re.compile(r"<!-- (\S+\.(?:py|cpp|cu)) \[(\w+)\] -->\n```(?:python|cpp)\n(.*?)\n```", re.DOTALL)
+ITEMS = re.compile(r"<!-- items -->\n((?:\|.*\n)*)")
+ROWS = re.compile(r"<!-- columns -->\n((?:\|.*\n)*)")
 TABLE = re.compile(r"<!-- (benchmarks/results/(\w+?)_\w+\.json)((?: \w+)*) -->\n((?:\|.*\n)*)")
 
 
@@ -74,6 +79,20 @@ def convrnn_table(rows: list[dict], names: Sequence[str]) -> list[str]:
     return lines
 
 
+def items_table(found: re.Match[str]) -> str:
+    """The checklist as `opsmith check` runs it: a line an item, with the first line of its file."""
+    lines = ["| item | holds when it passes | level | on |", "|---|---|---|---|"]
+    for item in every_item():
+        lines.append(f"| `{item.name}` | {item.description} | {item.level} | {', '.join(item.on)} |")
+    return "<!-- items -->\n" + "".join(f"{line}\n" for line in lines)
+
+
+def columns_table(found: re.Match[str]) -> str:
+    """What a row of `opsmith bench` has."""
+    lines = ["| column | |", "|---|---|", *(f"| `{name}` | {meaning} |" for name, meaning in COLUMNS.items())]
+    return "<!-- columns -->\n" + "".join(f"{line}\n" for line in lines)
+
+
 TABLES: dict[str, Callable[[list[dict], Sequence[str]], list[str]]] = {
     "convrnn": convrnn_table,
     "overhead": overhead_table,
@@ -98,7 +117,7 @@ def renewed(text: str) -> str:
             return found[0]
         return f"<!-- {found[1]}{found[3]} -->\n{table(found[1], found[2], found[3].split())}"
 
-    return TABLE.sub(measured, QUOTE.sub(quote, text))
+    return ROWS.sub(columns_table, ITEMS.sub(items_table, TABLE.sub(measured, QUOTE.sub(quote, text))))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("[0-9]*.py"))
+GUIDE = Path(__file__).parents[1] / "docs" / "check.md"
+SHOWN = [line for line in GUIDE.read_text().splitlines() if line.startswith(("passed ", "failed "))]
 SAID = {
     "01_op_from_a_reference": ["compiled        True", "ok    transposed: gradient of x", "vmap             derived"],
     "02_your_own_backward": ["ok    4x16: gradient of x", "bytes saved for backward: 256", "[0.0, 1.0, 0.0]"],
@@ -37,6 +39,18 @@ SAID = {
         "refused: the Triton kernel softmax_kernel (06_triton.py:12), emulated on the CPU: program (3, 0, 0) reads",
     ],
     "07_numba": ["ok    every third: gradient of x", "refused: examples::smooth: <lambda>", "on Numba's own stream"],
+    "08_check": [  # what its guide shows of it
+        *SHOWN,
+        "x = opsmith.checks.layouts.sliced(x)\nopsmith.checks.assert_matches(op, x)\n",
+        "examples::halve (cpu, quick): 2 passed, 0 failed, 0 skipped",
+    ],
+    "09_bench": [
+        "64x256 opsmith ",
+        "1024x256 eager ",
+        "% of the memory limit",
+        "0 slower than before",
+        "a page of its own: True",
+    ],
 }
 
 

@@ -88,7 +88,8 @@ def test_integer_results_must_be_equal(fresh: Fresh) -> None:
     op.register_samples(lambda device, dtype: iter([Sample(args=(torch.linspace(-1, 1, 9, dtype=dtype),))]))
     assert all(compare_samples(op))
     op.register_kernel("cpu", lambda x: (x * 3).floor().long())
-    assert [each.message for each in compare_samples(op)] == ["values differ", "one side has no gradient"]
+    messages = [each.message.partition(":")[0] for each in compare_samples(op)]
+    assert messages == ["values differ", "one side has no gradient"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

@@ -17,7 +17,7 @@ from .conftest import PACKAGES, Invoke, Run
 def test_help_names_every_verb(invoke: Invoke) -> None:
     result = invoke("--help")
     assert result.exit_code == 0
-    for verb in ("cache", "doctor", "list", "show"):
+    for verb in ("cache", "check", "doctor", "list", "show"):
         assert f" {verb} " in result.output
 
 
@@ -67,7 +67,9 @@ def _imported_by(*arguments: str) -> set[str]:
     return set(done.stdout.rpartition("imported:")[2].split())
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("doctor", "--help"), ("cache",)])
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("--version",), ("check", "--help"), ("doctor", "--help"), ("cache",)]
+)
 def test_verbs_that_need_no_torch_do_not_import_it(arguments: tuple[str, ...]) -> None:
     assert "torch" not in _imported_by(*arguments)
 

@@ -3,8 +3,10 @@
 workload.py    an op on arguments of one size         contenders.py   the op, its kernels, eager, compile, Liger
 gpu.py, cpu.py what one sample of a time is           sampling.py     contenders in turns, until the spread is known
 ceilings.py    what the machine gives                 results.py      rows, files, regressions
-shapes.py      samples of other sizes                 run.py          opsmith.bench
-timing.py      callables timed side by side: the cost of a call on the host
+shapes.py      samples of other sizes                 verifying.py    wrong results are not timed
+run.py         opsmith.bench                          environment.py  what rows were measured on
+cold.py        first calls                            profiling.py    which kernels a call runs
+timing.py      callables timed side by side           report/         rows as a page
 """
 
 from .ceilings import Ceilings

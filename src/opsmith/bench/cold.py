@@ -25,7 +25,7 @@ op = opsmith.get(given["op"])
 if given["device"] == "cuda":
     torch.cuda.synchronize()
 began = time.perf_counter()
-call = call_for(contender(op, given["contender"]), workload.values, op.signature, "both")
+call = call_for(contender(op, given["contender"], given["device"]), workload.values, op.signature, "both")
 call()
 if given["device"] == "cuda":
     torch.cuda.synchronize()

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..errors import OpsmithError
+from ..errors import UnavailableError
 from ..op import Op
 from ..schema import split_name
 
@@ -18,29 +18,30 @@ BASELINES = ("eager", "compile", "compile-max", "liger")
 Function = Callable[[Sequence[Any]], Any]
 
 
-class UnavailableError(OpsmithError):
-    """A contender that cannot be had here, with the reason."""
-
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(f"{name} is not measured: {reason}")
-
-
-def contender(op: Op, name: str) -> Function:
-    """A function of the op's arguments in schema order. Raises UnavailableError."""
+def contender(op: Op, name: str, device: str) -> Function:
+    """A function of the op's arguments in schema order, which returns what calling the op does. Raises
+    UnavailableError."""
     if name == OPSMITH:
         return _called(op, op)
     if name == "eager":
-        return _called(op, op.reference)
+        return _returning(op, _called(op, op.reference))
     if name in ("compile", "compile-max"):
         torch._dynamo.reset()
         mode = "max-autotune-no-cudagraphs" if name == "compile-max" else None
-        return _called(op, torch.compile(op.reference, mode=mode, fullgraph=True, dynamic=False))
+        return _returning(op, _called(op, torch.compile(op.reference, mode=mode, fullgraph=True, dynamic=False)))
     if name == "liger":
         return _liger(op)
+    return _kernel(op, name, device)
+
+
+def _kernel(op: Op, name: str, device: str) -> Function:
     if name not in op.variants:
         known = ", ".join((*BASELINES, *op.variants))
         raise UnavailableError(name, f"{op.name} has no such kernel; there are {known}")
     variant = op.variants[name]
+    # Where it has no kernel of that name for a device, a variant runs the op's own: that is measured already.
+    if not any(given.name == name for (_, where), given in variant.given.items() if where == device):
+        raise UnavailableError(name, f"{op.name} has no kernel of that name for {device}")
     return lambda values: variant(*op.default.forward.arranged(values))
 
 
@@ -53,6 +54,19 @@ def _called(op: Op, function: Callable[..., Any]) -> Function:
         return function(*positional, **keyword)
 
     return arranged
+
+
+def _returning(op: Op, function: Function) -> Function:
+    """The reference of an in-place op returns nothing, where the op returns what it changed."""
+    places = [place for place, argument in enumerate(op.signature.arguments) if argument.mutated]
+    if not places:
+        return function
+
+    def changed(values: Sequence[Any]) -> Any:
+        function(values)
+        return values[places[0]] if len(places) == 1 else tuple(values[place] for place in places)
+
+    return changed
 
 
 _LIGER = {

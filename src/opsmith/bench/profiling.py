@@ -22,7 +22,9 @@ class KernelTime:
 
 def kernels(workload: Workload, direction: str, name: str = OPSMITH) -> list[KernelTime]:
     """The GPU's kernels, or on a CPU the operators, of one call; the longest first."""
-    call = call_for(contender(workload.op, name), workload.values, workload.op.signature, direction)
+    call = call_for(
+        contender(workload.op, name, workload.device.type), workload.values, workload.op.signature, direction
+    )
     on_gpu = workload.device.type == "cuda"
     activities = [torch.profiler.ProfilerActivity.CPU]
     if on_gpu:

@@ -1,17 +1,4 @@
-"""Results: rows that are plain dictionaries, the environment they were measured in, and one file held against another.
-
-A row has, where it was measured,
-
-    op, sample, dtype, elements, direction, contender, device, threads    what ran, where; threads on a CPU
-    us, low_us, high_us, rounds       time of a call (on a GPU: of its kernels), and the 95 % interval of the median
-    bytes, flops                      the least that must be done, from the op's declared Cost
-    share, limit                      of the machine's ceiling ("memory": of a copying kernel) that the call reaches
-    speedup, speedup_low, speedup_high   the contender's time over the op's own, round by round
-    host_us                           of a call on the host, arguments small enough that the GPU is never waited for
-    peak_bytes, held_bytes            memory beyond the inputs while the call ran; of its results and gradients alone
-    cold_s                            of the first call in a new process with empty caches
-    verified, notes                   whether its results were the reference's; what a reader must know
-"""
+"""Results: rows that are plain dictionaries, what they were measured on, and one file held against another."""
 
 from __future__ import annotations
 
@@ -21,8 +8,38 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..errors import ResultsFileError
+
 SCHEMA = 1
 Row = dict[str, Any]
+COLUMNS = {
+    "op": "the op's name",
+    "sample": "what it ran on: a name, or the shape of the first tensor",
+    "dtype": "of the first floating tensor",
+    "elements": "of the largest tensor",
+    "direction": "forward, backward, or both, one after the other",
+    "contender": "opsmith, eager, compile, compile-max, liger, or a kernel's name",
+    "device": "the GPU's name, or cpu",
+    "threads": "of a CPU, pinned; null on a GPU",
+    "us": "microseconds of a call, on a GPU of its kernels: the median",
+    "low_us": "where its 95 % interval begins",
+    "high_us": "and where it ends",
+    "rounds": "samples that the median is of",
+    "bytes": "the least that must be moved, by the op's cost",
+    "flops": "the least floating-point operations, by the op's cost; 0 where it tells none",
+    "share": "of the ceiling that the call reaches: the least time by the op's cost over us",
+    "limit": "which ceiling: memory, the speed of a copying kernel, or compute, that of matrix products",
+    "speedup": "the contender's time over the op's own: the median of the rounds' ratios; above 1, the op is faster",
+    "speedup_low": "where its 95 % interval begins",
+    "speedup_high": "and where it ends",
+    "host_us": "microseconds of a call on the host, for arguments so small that the GPU is never waited for",
+    "peak_bytes": "memory beyond the inputs while the call ran, on a GPU",
+    "held_bytes": "memory of its results and gradients alone",
+    "cold_s": "seconds of the first call in a new process with empty caches (--cold)",
+    "verified": "whether its results were held against the reference's",
+    "notes": "what a reader must know",
+}
+"""What a row has, where it was measured."""
 KEY = ("op", "sample", "dtype", "elements", "direction", "contender", "device", "threads")
 NOISE = 0.03
 """What two runs on one machine differ by, beside their own spread: clocks and places in memory."""
@@ -39,21 +56,47 @@ class Results:
     def save(self, path: str | Path) -> None:
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self.to_json())
+        path.write_text(self.to_json(), encoding="utf-8")
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, "environment": self.environment, "warnings": self.warnings, "rows": self.rows}
 
     def to_json(self) -> str:
-        text = {"schema": SCHEMA, "environment": self.environment, "warnings": self.warnings, "rows": self.rows}
-        return json.dumps(text, indent=1) + "\n"
+        return json.dumps(self.as_dict(), indent=1) + "\n"
 
     @classmethod
     def load(cls, path: str | Path) -> Results:
-        held = json.loads(Path(path).read_text())
-        if held.get("schema") != SCHEMA:
-            raise ValueError(f"{path} is not a file of opsmith bench, schema {SCHEMA}")
+        try:
+            held = json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ResultsFileError(path, f"cannot be read: {error.strerror}") from error
+        except ValueError as error:
+            raise ResultsFileError(path, "is not JSON") from error
+        if not isinstance(held, dict) or held.get("schema") != SCHEMA:
+            raise ResultsFileError(path, f"has no rows of schema {SCHEMA}")
+        if not _is_whole(held):
+            raise ResultsFileError(path, f"says that it is of schema {SCHEMA}, but is not: its rows are damaged")
         return cls(held["rows"], held["environment"], held.get("warnings", []))
 
     def __str__(self) -> str:
         return f"{len(self.rows)} rows on {self.environment.get('device', '?')}"
+
+
+IDENTITY = ("op", "sample", "dtype", "direction", "contender")
+
+
+def _is_whole(held: dict[str, Any]) -> bool:
+    """Whether what every reader of rows relies on is there."""
+    rows, warnings = held.get("rows"), held.get("warnings", [])
+    if not isinstance(rows, list) or not isinstance(held.get("environment"), dict) or not isinstance(warnings, list):
+        return False
+    return all(
+        isinstance(row, dict)
+        and all(isinstance(row.get(name), str) for name in IDENTITY)
+        and all(isinstance(row.get(name), (str, int, type(None))) for name in KEY)
+        and isinstance(row.get("us"), (int, float))
+        for row in rows
+    )
 
 
 @dataclass(frozen=True)
@@ -70,7 +113,7 @@ class Change:
         return self.now_us / self.before_us
 
     def __str__(self) -> str:
-        what = " ".join(str(self.row[key]) for key in ("op", "sample", "dtype", "direction", "contender"))
+        what = " ".join(str(self.row[key]) for key in IDENTITY)
         times = f"{self.before_us:.4g} us before, {self.now_us:.4g} now"
         return f"{what}: {times} ({self.ratio:.2f}x, where {self.allowed:.2f}x is noise)"
 
@@ -97,9 +140,10 @@ def _half_width(row: Row) -> float:
     return (row["high_us"] - row["low_us"]) / (2 * row["us"]) if row.get("high_us") else 0.0
 
 
-def common_rows(before: Results, now: Results) -> int:
+def common_rows(before: Results, now: Results, contenders: Sequence[str] | None = None) -> int:
     """How many rows the two files share: a comparison of none proves nothing."""
-    return len({key_of(row) for row in before.rows} & {key_of(row) for row in now.rows})
+    measured = [row for row in now.rows if not contenders or row["contender"] in contenders]
+    return len({key_of(row) for row in before.rows} & {key_of(row) for row in measured})
 
 
 def selected(rows: Iterable[Row], **wanted: Any) -> list[Row]:

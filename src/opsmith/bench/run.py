@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from ..checks.compare import compare_calls
-from ..errors import OpsmithError
+from ..errors import OpsmithError, UnavailableError, WrongResultError
 from ..op import Op
 from ..samples import Sample
-from ..schema import Argument
 from . import ceilings as limits
 from . import cpu, gpu
 from .ceilings import Ceilings
-from .contenders import OPSMITH, Function, UnavailableError, contender
+from .contenders import OPSMITH, Function, contender
+from .environment import environment
 from .results import Results, Row
 from .sampling import Sampler, indistinguishable, interval, measured
 from .timing import Timing, time_together
-from .workload import DIRECTIONS, Workload, call_for
+from .verifying import verify
+from .workload import DIRECTIONS, MOST_COPIES, Workload, call_for
 
-VERIFIED_WHOLE = 1 << 20
-"""Elements up to which a result is held against the reference in float64. Above, against the reference in float32."""
 SMALL = 64 << 10
 """Bytes of inputs for which a call's time on the host is told."""
-
-
-class WrongResultError(OpsmithError):
-    """A contender that does not compute what the reference does is not timed."""
-
-    def __init__(self, op: str, name: str, workload: str, message: str) -> None:
-        super().__init__(f"{op}, {workload}: {name} is not timed, for its results are not the reference's: {message}")
 
 
 def bench(
@@ -98,21 +88,11 @@ def workloads(op: Op, device: str, dtype: torch.dtype, samples: Sequence[Sample]
 def _rows(
     workload: Workload, direction: str, against: Sequence[str], found: Ceilings, threads: int, warnings: list[str]
 ) -> list[Row]:
-    contenders: dict[str, Function] = {}
-    for name in dict.fromkeys((OPSMITH, *against)):
-        try:
-            function = contender(workload.op, name)
-            verify(workload, name, function, direction)
-        except UnavailableError as reason:
-            _warn(warnings, str(reason))
-            continue
-        except WrongResultError as wrong:
-            if name == OPSMITH:
-                raise
-            _warn(warnings, str(wrong))
-            continue
-        contenders[name] = function
-    timings = _timed(workload, contenders, direction)
+    if direction != "forward" and not workload.has_gradient:
+        _warn(warnings, f"{workload.op.name} {workload.name}: no {direction}, for nothing there has a gradient")
+        return []
+    contenders, samplers = _contenders(workload, direction, against, warnings)
+    timings = measured(samplers, most=60 if workload.device.type == "cuda" else 30)
     own = timings[OPSMITH]
     rows = []
     for name, timing in timings.items():
@@ -120,8 +100,9 @@ def _rows(
         row |= _host(workload, contenders[name], direction)
         row |= _memory(workload, contenders[name], direction)
         notes: list[str] = []
-        if row.get("share", 0.0) > limits.TOLERANCE * found.fastest / found.copy:
-            notes.append("above the machine's ceiling: a fault of the benchmark, or of the declared cost")
+        highest = found.fastest / found.copy if row.get("limit") == "memory" else 1.0
+        if row.get("share", 0.0) > limits.TOLERANCE * highest:
+            notes.append(_too_fast(workload))
         if name != OPSMITH and indistinguishable(timing, own):
             notes.append("too noisy to tell it from opsmith")
         rows.append({**row, "verified": True, "notes": notes})
@@ -130,25 +111,66 @@ def _rows(
     return rows
 
 
+def _contenders(
+    workload: Workload, direction: str, against: Sequence[str], warnings: list[str]
+) -> tuple[dict[str, Function], dict[str, Sampler]]:
+    """Who can be measured here, verified, each with its sampler. The op itself must be; without another one the rest
+    are measured all the same."""
+    contenders: dict[str, Function] = {}
+    samplers: dict[str, Sampler] = {}
+    sets = workload.copies(_cache_bytes(workload))
+    for name in dict.fromkeys((OPSMITH, *against)):
+        try:
+            function = contender(workload.op, name, workload.device.type)
+            verify(workload, name, function, direction)
+            contenders[name] = function
+        except (UnavailableError, WrongResultError) as reason:
+            if name == OPSMITH:
+                raise
+            _warn(warnings, str(reason))
+        except Exception as error:  # of somebody else's compiler, of memory: whatever it is, it is not the op's
+            if name == OPSMITH or isinstance(error, OpsmithError):
+                raise
+            _warn(warnings, str(UnavailableError(name, _first_line(error))))
+    for name, function in list(contenders.items()):  # only now: making a contender may drop what another has compiled
+        try:
+            samplers[name] = _sampler(workload, function, direction, sets)
+        except Exception as error:
+            if name == OPSMITH or isinstance(error, OpsmithError):
+                raise
+            _warn(warnings, str(UnavailableError(name, _first_line(error))))
+    return contenders, samplers
+
+
+def _first_line(error: Exception) -> str:
+    said = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
+
+
+def _cache_bytes(workload: Workload) -> int:
+    return gpu.l2_bytes() if workload.device.type == "cuda" else cpu.CACHE_BYTES
+
+
+def _too_fast(workload: Workload) -> str:
+    """On a GPU the cache is overwritten before each sample; on a CPU small arguments, however many, stay in it."""
+    each = workload.input_bytes + workload.result_bytes
+    if workload.device.type == "cpu" and MOST_COPIES * each < _cache_bytes(workload):
+        return "above the memory's ceiling, for its arguments stay in the processor's cache"
+    return "above the machine's ceiling: a fault of the benchmark, or of the declared cost"
+
+
 def _warn(warnings: list[str], text: str) -> None:
     if text not in warnings:
         warnings.append(text)
 
 
-def _timed(workload: Workload, contenders: dict[str, Function], direction: str) -> dict[str, Timing]:
-    on_gpu = workload.device.type == "cuda"
-    sets = workload.copies(gpu.l2_bytes() if on_gpu else cpu.CACHE_BYTES)
-    samplers: dict[str, Sampler] = {}
-    for name, function in contenders.items():
+def _sampler(workload: Workload, function: Function, direction: str, sets: Sequence[tuple[Any, ...]]) -> Sampler:
+    def made(number: int) -> Callable[[], Any]:
+        return call_for(function, sets[number], workload.op.signature, direction)
 
-        def made(number: int, function: Function = function) -> Callable[[], Any]:
-            return call_for(function, sets[number], workload.op.signature, direction)
-
-        if on_gpu:
-            samplers[name] = gpu.sampler(made, len(sets))
-        else:
-            samplers[name] = cpu.CallSampler([made(number) for number in range(len(sets))])
-    return measured(samplers, most=60 if on_gpu else 30)
+    if workload.device.type == "cuda":
+        return gpu.sampler(made, len(sets))
+    return cpu.CallSampler([made(number) for number in range(len(sets))])
 
 
 def _row(
@@ -202,53 +224,3 @@ def _memory(workload: Workload, function: Function, direction: str) -> Row:
     floating = sum(t.numel() * t.element_size() for t in workload.tensors if t.is_floating_point())
     held = {"forward": workload.result_bytes, "backward": floating, "both": workload.result_bytes + floating}
     return {"peak_bytes": gpu.peak_bytes(call), "held_bytes": held[direction]}
-
-
-def verify(workload: Workload, name: str, function: Function, direction: str) -> None:
-    """Raises WrongResultError unless a contender computes what the reference does."""
-    arguments: Sequence[Argument] = workload.op.signature.arguments
-    gradients = direction != "forward"
-    if workload.elements <= VERIFIED_WHOLE:
-        compared = compare_calls(
-            arguments, function, workload.op.inline_like_call, workload.values, gradients,
-        )  # fmt: skip
-        wrong = [f"{each.what}: {each.message}" for each in compared if not each]
-        if wrong and not (name != OPSMITH and workload.dtype in (torch.float16, torch.bfloat16)):
-            raise WrongResultError(workload.op.name, name, workload.name, wrong[0])
-        return
-    _verify_large(workload, name, function, gradients)
-
-
-def _verify_large(workload: Workload, name: str, function: Function, gradients: bool) -> None:
-    """Beside the reference in float32 (float64 for float64): within sixteen units of the largest one's last place."""
-    from ..checks.evaluate import evaluate
-
-    arguments = workload.op.signature.arguments
-    wide = torch.float32 if workload.dtype in (torch.float16, torch.bfloat16) else None
-    mine = evaluate(arguments, function, workload.values, gradients=gradients)
-    theirs = evaluate(arguments, workload.op.inline_like_call, workload.values, dtype=wide, gradients=gradients)
-    for (what, given), (_, right) in zip(mine, theirs, strict=True):
-        if given is None or right is None or not given.is_floating_point():
-            continue
-        allowed = 16 * torch.finfo(given.dtype).eps * float(right.abs().max())
-        # A sum over many terms, rounded in another order: as many roundings as the square root of their number.
-        terms = max(1, workload.elements // max(1, given.numel()))
-        off = float((given.to(right.dtype) - right).abs().max())
-        if not off <= allowed * terms**0.5:
-            raise WrongResultError(workload.op.name, name, workload.name, f"{what} is off by {off:.3g}")
-
-
-def environment(device: str, threads: int, found: Ceilings) -> dict[str, Any]:
-    """What the rows were measured on."""
-    about: dict[str, Any] = {
-        "device": torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine(),
-        "kind": device,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "cuda": torch.version.cuda,
-        "threads": threads if device == "cpu" else None,
-        "ceilings": found.as_dict(),
-    }
-    from .. import __version__
-
-    return {**about, "opsmith": __version__}

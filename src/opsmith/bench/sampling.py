@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from .timing import Timing
+from .timing import Timing, median_interval
 
 LEAST_ROUNDS = 9
 PRECISION = 0.01
@@ -38,11 +38,8 @@ class Interval:
         return (self.high - self.low) / (2 * self.median) if self.median else 0.0
 
 
-def interval(samples: Sequence[float], seed: int = 0) -> Interval:
-    """Of the median, by resampling."""
-    draw = random.Random(seed)
-    medians = sorted(statistics.median(draw.choices(samples, k=len(samples))) for _ in range(400))
-    return Interval(statistics.median(samples), medians[9], medians[389])
+def interval(samples: Sequence[float]) -> Interval:
+    return Interval(statistics.median(samples), *median_interval(samples))
 
 
 def measured(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,10 +19,12 @@ def parsed(text: str) -> tuple[int, ...]:
     """'4096x1024', '1048576', '2^20'. Raises ValueError."""
     sizes = []
     for part in text.lower().split("x"):
-        base, _, power = part.partition("^")
-        sizes.append(int(base) ** int(power) if power else int(base))
-    if not sizes or min(sizes) < 1:
-        raise ValueError(text)
+        found = re.fullmatch(r"\s*(\d+)(?:\^(\d+))?\s*", part)
+        if found is None:
+            raise ValueError(f"{text!r} is no shape")
+        sizes.append(int(found[1]) ** int(found[2] or 1))
+    if min(sizes) < 1:
+        raise ValueError(f"{text!r} is no shape")
     return tuple(sizes)
 
 

@@ -11,7 +11,7 @@ import torch
 
 from ..op import Op
 from ..samples import Cost
-from ..tensors import copied_as_laid_out
+from ..tensors import copied_as_laid_out, dtype_class, on_meta
 
 DIRECTIONS = ("forward", "backward", "both")
 MOST_COPIES = 64
@@ -47,13 +47,22 @@ class Workload:
         """Memory that the inputs take; what is expanded counts once."""
         return sum(_held(tensor) for tensor in self.tensors)
 
+    @property
+    def has_gradient(self) -> bool:
+        """Whether a gradient could flow: from a floating result to a floating input."""
+        return any(t.is_floating_point() for t in self.tensors) and any(r.is_floating_point() for r in self.results)
+
     @cached_property
     def results(self) -> list[torch.Tensor]:
         """On meta: their shapes and dtypes."""
-        from ..tensors import on_meta
-
-        returned = self.op.default.differentiable.reference.fake(*on_meta(self.op.signature, self.values))
-        return list(returned) if isinstance(returned, (tuple, list)) else [returned]
+        operator = self.op.default.differentiable
+        try:
+            returned = operator.fake(*on_meta(self.op.signature, self.values))
+        except Exception:  # shapes that depend on values
+            with torch.no_grad():
+                returned = operator.call_arranged(self.values)
+        results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+        return [result.to("meta") for result in results]
 
     @property
     def result_bytes(self) -> int:
@@ -80,7 +89,8 @@ class Workload:
             return self.op.cost(*positional, **keyword)
         if not self.op.default.forward.reference.keeps_layout:
             return None
-        forward = self.input_bytes + self.result_bytes
+        declared = self.cost("forward") if direction == "both" and self.op.cost is not None else None
+        forward = declared.bytes if declared else self.input_bytes + self.result_bytes
         floating = sum(_held(tensor) for tensor in self.tensors if tensor.is_floating_point())
         backward = self.result_bytes + self._read_by_backward() + floating
         return Cost(bytes={"forward": forward, "backward": backward, "both": forward + backward}[direction])
@@ -88,8 +98,6 @@ class Workload:
     def _read_by_backward(self) -> int:
         """The inputs, and results, that the op's backward asks to be kept."""
         forward = self.op.default.differentiable
-        from ..tensors import dtype_class
-
         names = forward.saved_names(self.device.type, dtype_class(self.tensors))
         if names is None:
             return self.input_bytes
@@ -111,34 +119,35 @@ def call_for(
     function: Callable[[Sequence[Any]], Any], values: Sequence[Any], signature: Any, direction: str
 ) -> Callable[[], Any]:
     """What is timed, on one set of arguments. The forward records nothing; the backward has its forward behind it; both
-    is a training step's share."""
-    tensors = signature.flatten(values)
-    plain = [None if t is None else t.detach() for t in tensors]
+    is a training step's share. An in-place op, which cannot write into a leaf, is given a copy where gradients are
+    recorded: with "both", the copy is timed too, for every contender alike."""
+    mutated = [place for place, argument in enumerate(signature.arguments) if argument.mutated]
+    plain = signature.unflatten(values, [None if t is None else t.detach() for t in signature.flatten(values)])
     if direction == "forward":
-        given = signature.unflatten(values, plain)
+        own = _with_copies(plain, mutated, copied_as_laid_out)  # so that the workload's values stay what they are
 
         def forward() -> Any:
             with torch.no_grad():
-                return function(given)
+                return function(own)
 
         return forward
-    leaves = [t if t is None or not t.is_floating_point() else t.detach().requires_grad_() for t in plain]
+    leaves = [
+        t.detach().requires_grad_() if t is not None and t.is_floating_point() else t for t in signature.flatten(plain)
+    ]
     given = signature.unflatten(values, leaves)
     wanted = [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
 
-    def step() -> Any:
-        returned = function(given)
+    def step() -> list[torch.Tensor]:
+        returned = function(_with_copies(given, mutated, torch.clone) if mutated else given)
         results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
-        targets = [result for result in results if result.requires_grad]
-        return results, targets
+        return [result for result in results if result.requires_grad]
 
-    _, first = step()
+    first = step()
     grads = [torch.randn_like(target) for target in first]
     if direction == "backward":
         return lambda: torch.autograd.grad(first, wanted, grads, retain_graph=True, allow_unused=True)
+    return lambda: torch.autograd.grad(step(), wanted, grads, allow_unused=True)
 
-    def both() -> Any:
-        _, targets = step()
-        return torch.autograd.grad(targets, wanted, grads, allow_unused=True)
 
-    return both
+def _with_copies(values: Sequence[Any], places: Sequence[int], copy: Callable[[Any], Any]) -> list[Any]:
+    return [copy(value) if place in places else value for place, value in enumerate(values)]

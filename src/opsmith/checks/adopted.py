@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..errors import NotAnOperatorError, SeveralOverloadsError
 from ..samples import Cost, Sample
 from ..schema import Argument, Kind, Signature
 
@@ -33,16 +34,25 @@ class Adopted:
     def __init__(
         self, operator: Any, reference: Callable[..., Any], samples: Callable[..., Iterator[Sample]] | None
     ) -> None:
-        overload = operator if isinstance(operator, torch._ops.OpOverload) else operator.default
+        overload = _overload(operator)
         self.overload: torch._ops.OpOverload = overload
         self.name = overload._schema.name
         self.signature = signature_of(overload._schema)
         self.reference = reference
         self.inline = reference
-        self.module = reference.__module__
+        self.reference_home = reference.__module__, reference.__qualname__
+        self.samples_home = (samples.__module__, samples.__qualname__) if samples is not None else None
+        self.libraries: list[str] = []
+        """Modules to import besides, since they register the operator."""
         self.cost: Callable[..., Cost] | None = None
         self.kernels: dict[str, dict[str, Any]] = {}
         self._samples = samples
+
+    @property
+    def qualified_name(self) -> str:
+        """'mylib.mish', or 'mylib.mish.out' for an overload of another name than the default's."""
+        overload = self.overload._overloadname
+        return self.name.replace("::", ".") + ("" if overload == "default" else f".{overload}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         returned = self.overload(*args, **kwargs)
@@ -92,6 +102,17 @@ class Adopted:
         except Exception:
             return False
         return True
+
+
+def _overload(operator: Any) -> torch._ops.OpOverload:
+    if isinstance(operator, torch._ops.OpOverload):
+        return operator
+    if not isinstance(operator, torch._ops.OpOverloadPacket):
+        raise NotAnOperatorError(operator)
+    names = operator.overloads()
+    if "default" in names or len(names) == 1:
+        return getattr(operator, "default" if "default" in names else names[0])  # type: ignore[no-any-return]
+    raise SeveralOverloadsError(str(operator), names)
 
 
 _VALUES: dict[str, Any] = {"SymInt": 1, "int": 1, "float": 1.5, "Scalar": 1.5, "bool": True, "str": ""}

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import torch
 
+Layout = Callable[[torch.Tensor], torch.Tensor]
+
 
 def permuted(tensor: torch.Tensor) -> torch.Tensor:
     """Dense, its first and last dimension swapped in memory."""
@@ -46,22 +48,32 @@ def expanded(tensor: torch.Tensor) -> torch.Tensor:
     return tensor[:1].expand_as(tensor) if tensor.ndim else tensor.expand(())
 
 
+def repeated(tensor: torch.Tensor) -> torch.Tensor:
+    """Its first element, for all: every stride is zero, as in what `.sum().backward()` hands down. Values change."""
+    return tensor.reshape(-1)[:1].reshape(()).expand_as(tensor) if tensor.numel() else tensor
+
+
 def transposed_view(tensor: torch.Tensor) -> torch.Tensor:
     """The last two dimensions swapped in memory."""
     return tensor.transpose(-2, -1).contiguous().transpose(-2, -1) if tensor.ndim > 1 else sliced(tensor)
 
 
-LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    each.__name__: each for each in (permuted, sliced, offset, row_padded, expanded, transposed_view, channels_last)
+LAYOUTS: dict[str, Layout] = {
+    each.__name__: each
+    for each in (permuted, sliced, offset, row_padded, expanded, repeated, transposed_view, channels_last)
 }
 """By name. `channels_last` takes tensors of four and five dimensions."""
+CHANGING = ("expanded", "repeated")
+"""Those that change values."""
 
 
 def layouts_for(tensor: torch.Tensor) -> list[str]:
     """Those that make a difference to a tensor."""
-    found = ["sliced", "offset", "expanded"] if tensor.ndim else ["offset"]
+    found = ["sliced", "offset", "repeated"] if tensor.ndim else ["offset"]
     if tensor.ndim > 1:
-        found += ["permuted", "row_padded", "transposed_view"]
+        found += ["expanded", "permuted", "row_padded"]
+    if tensor.ndim > 2:  # in two dimensions the same as permuted
+        found.append("transposed_view")
     return [*found, "channels_last"] if tensor.ndim in (4, 5) else found
 
 

@@ -1,23 +1,89 @@
-"""assert_matches: one call of an op held against its reference, for tests and for the reproductions of a check."""
+"""One call of an op held against its reference, for tests and for the reproductions of a check."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from ..schema import flatten
+from . import layouts
 from .adopted import Adopted
 from .cases import Case
-from .items._truth import compared
-from .subject import Subject
+from .evaluate import evaluate
+from .forms import second_gradients, tangents, tangents_of_reference
+from .rounding import rounding_of
+from .subject import Subject, listed
+from .truth import Comparison, Truth
 
 if TYPE_CHECKING:
     from ..op import Op
 
 
-def assert_matches(op: Op | Adopted, *args: Any, gradients: bool = True, **kwargs: Any) -> None:
+def assert_matches(
+    op: Op | Adopted,
+    *args: Any,
+    gradients: bool = True,
+    grad_layout: str = "",
+    grad_of: int | None = None,
+    **kwargs: Any,
+) -> None:
     """Raises AssertionError unless the op's results for these arguments, and the gradients of its floating inputs, are
-    the reference's within what rounding explains (opsmith.checks.budget)."""
-    subject = Subject(op)
+    the reference's within what rounding explains (opsmith.checks.budget).
+
+    Args:
+        gradients: False for results alone. Where tensors among the arguments require a gradient, only theirs are
+            asked for.
+        grad_layout: how the gradients of the results lie in memory: a name of opsmith.checks.layouts.
+        grad_of: the one result that is given a gradient, where there are several.
+    """
+    subject, case = _call(op, args, kwargs)
+    gradients = gradients and subject.differentiates(case)
+    flat = flatten(subject.arguments, case.values)
+    asked = [place for place, tensor in enumerate(flat) if tensor is not None and tensor.requires_grad]
+    lay = layouts.LAYOUTS[grad_layout] if grad_layout else None
+    options: dict[str, Any] = {"only": asked or None, "lay": lay}
+
+    def picked(returned: Any) -> Any:
+        return returned if grad_of is None else listed(returned)[grad_of]
+
+    def reference(values: Sequence[Any]) -> Any:
+        return picked(subject.inline(values))
+
+    rounding = rounding_of(op, [_detached(value) for value in case.values], gradients)
+    truth = Truth(subject.arguments, reference, case.values, gradients, rounding, **options)
+    given = evaluate(
+        subject.arguments, lambda values: picked(subject.raw(values)), case.values, gradients=gradients, **options
+    )
+    _assert(op, truth.beside(given))
+
+
+def assert_second_gradients_match(op: Op | Adopted, *args: Any, **kwargs: Any) -> None:
+    """Raises AssertionError unless the gradients of the op's gradients are the reference's, within what rounding
+    explains."""
+    _assert(op, second_gradients(*_call(op, args, kwargs)).compared())
+
+
+def assert_tangents_match(op: Op | Adopted, *args: Any, by: str = "jvp", **kwargs: Any) -> None:
+    """Raises AssertionError unless the op's tangents are the reference's, within what rounding explains: by
+    torch.func.jvp, by the "dual" numbers of torch.autograd.forward_ad, or by "reverse" mode over reverse mode."""
+    subject, case = _call(op, args, kwargs)
+    form = tangents(subject, case, by)
+    _assert(op, form.renamed(tangents_of_reference(subject, case).beside(form.of(subject.call))))
+
+
+def _call(op: Op | Adopted, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Subject, Case]:
     values = op.signature.bind_call(args, kwargs)
-    found = compared(subject, Case("this call", op.signature.arguments, tuple(values), ()), gradients)
+    return Subject(op), Case("this call", op.signature.arguments, tuple(values), ())
+
+
+def _detached(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_detached(each) for each in value]
+    return value.detach() if isinstance(value, torch.Tensor) else value
+
+
+def _assert(op: Op | Adopted, found: Sequence[Comparison]) -> None:
     wrong = [f"{each.what}: {each.message}" for each in found if not each]
     assert not wrong, f"{op.name} is not its reference: " + "; ".join(wrong)

@@ -34,10 +34,16 @@ class Report:
     emulated: bool = False
     items: list[Item] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
+    unfinished: list[str] = field(default_factory=list)
+    """The names of items that were to run when the check was interrupted."""
 
     @property
     def ok(self) -> bool:
-        return not self.failures
+        return not self.failures and not self.unfinished
+
+    @property
+    def passed(self) -> list[Item]:
+        return [item for item in self.items if item.status == "passed"]
 
     @property
     def failures(self) -> list[Item]:
@@ -60,8 +66,8 @@ class Report:
         return self.ok
 
     def __str__(self) -> str:
-        passed = sum(item.status == "passed" for item in self.items)
-        parts = [f"{passed} passed", f"{len(self.failures)} failed", f"{len(self.skipped)} skipped"]
+        parts = [f"{len(self.passed)} passed", f"{len(self.failures)} failed", f"{len(self.skipped)} skipped"]
+        parts += [f"{len(self.unfinished)} not run"] if self.unfinished else []
         lines = [f"{self.op} ({self.where}, {self.level}): {', '.join(parts)} in {self.seconds:.1f} s"]
         lines += [f"  {item.name}: {item.message}" for item in self.failures]
         return "\n".join(lines)

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import platform
+import re
 import time
+import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 
-from ..errors import KernelFault, OpsmithError
+from .. import __version__
+from ..errors import CheckOptionError, NotAnOpError
 from ..op import Op
 from .adopted import Adopted
+from .importing import installed
 from .items import CheckItem, every_item
 from .outcome import Failed, Skipped
-from .report import Item, Report
+from .report import Item, Report, Status
 from .subject import Level, Subject
+
+NO_GPU = "torch finds no CUDA device here; `opsmith doctor` tells why. Emulated kernels need none"
+_PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def check(
@@ -32,6 +40,8 @@ def check(
     >>> report = opsmith.check(opsmith.ops.mish)
     >>> report.ok, report.failures
 
+    It runs in this process, so an op that crashes takes it along; `opsmith check` on the command line survives that.
+
     Args:
         op: an Op, or what `opsmith.checks.adopt` makes of any operator of torch.ops.
         device: "cpu" or "cuda"; None: the GPU where there is one.
@@ -41,51 +51,133 @@ def check(
         items: the names of those to run, instead of all.
         on_item: called with each Item as it is done.
     """
-    where = "cpu" if emulate else device or ("cuda" if torch.cuda.is_available() else "cpu")
-    subject = Subject(op, where, level, seed, emulate)
-    report = Report(subject.name, where, level, seed, emulate, [], environment(where))
-    for each in chosen(items):
-        if items is None and not each.applies_to(subject):
-            continue
-        report.items.append(run_item(subject, each))
+    subject = subject_of(op, device=device, level=level, seed=seed, emulate=emulate)
+    report = empty_report(subject)
+    lost = ""
+    for each in items_of(subject, items):
+        item = told(each, "skipped", lost) if lost else run_item(subject, each)
+        if item.status == "failed" and (words := gpu_error(subject)):
+            lost = f"the GPU has not answered since {each.name} ({words}): start another process"
+        report.items.append(item)
         if on_item is not None:
-            on_item(report.items[-1])
+            on_item(item)
     return report
 
 
-def chosen(names: Sequence[str] | None) -> list[CheckItem]:
+def place_of(device: str | None = None, emulate: bool = False) -> str:
+    """One of "cpu", "cuda" and "emulated"; raises CheckOptionError for what is none of them."""
+    if emulate and device not in (None, "cpu"):
+        raise CheckOptionError(f"emulated kernels run on the CPU: leave device out, instead of {device!r}")
+    if device not in (None, "cpu", "cuda"):
+        raise CheckOptionError(f"device is 'cpu' or 'cuda', not {device!r}")
+    return "emulated" if emulate else device or ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def subject_of(
+    op: Op | Adopted,
+    *,
+    device: str | None = None,
+    level: Level = "quick",
+    seed: int = 0,
+    emulate: bool = False,
+) -> Subject:
+    """The op, in the place where it is to be looked at; raises CheckOptionError where there is no such place."""
+    if not isinstance(op, (Op, Adopted)):
+        raise NotAnOpError(op)
+    place = place_of(device, emulate)
+    if place == "cuda" and not torch.cuda.is_available():
+        raise CheckOptionError(NO_GPU)
+    return Subject(op, "cpu" if place == "emulated" else place, level, seed, emulate)
+
+
+def empty_report(subject: Subject) -> Report:
+    about = {"opsmith": __version__, "torch": torch.__version__, "python": platform.python_version()}
+    about["machine"] = torch.cuda.get_device_name() if subject.device == "cuda" else platform.machine()
+    return Report(subject.name, subject.device, subject.level, subject.seed, subject.emulated, [], about)
+
+
+def items_of(subject: Subject, names: Sequence[str] | None = None) -> list[CheckItem]:
+    """Those that are for its place and level; or those of these names, in this order."""
+    return items_at(subject.place, subject.level, names)
+
+
+def items_at(place: str, level: Level, names: Sequence[str] | None = None) -> list[CheckItem]:
+    """The same before there is a subject; raises CheckOptionError for a level or an item that there is not."""
+    if level not in ("quick", "full"):
+        raise CheckOptionError(f"level is 'quick' or 'full', not {level!r}")
     every = every_item()
     if names is None:
-        return every
+        return [each for each in every if each.applies_at(place, level)]
     known = {each.name: each for each in every}
     for name in names:
         if name not in known:
-            raise ValueError(f"no item is called {name!r}; there are {', '.join(known)}")
-    return [known[name] for name in names]
+            raise CheckOptionError(f"no item is called {name!r}; there are {', '.join(known)}")
+    return [known[name] for name in dict.fromkeys(names)]
 
 
 def run_item(subject: Subject, item: CheckItem) -> Item:
     """One item, whatever the op does."""
     began = time.perf_counter()
 
-    def told(status: str, message: str, reproduction: str = "") -> Item:
-        return Item(item.name, status, message, reproduction, time.perf_counter() - began, item.description)  # type: ignore[arg-type]
+    def ended(status: Status, message: str, reproduction: str = "") -> Item:
+        return told(item, status, message, reproduction, time.perf_counter() - began)
 
+    if subject.place not in item.on:
+        return ended("skipped", f"is for {' and '.join(item.on)}, and this is {subject.place}")
+    if subject.emulated and not subject.kernels:
+        return ended("skipped", "it has no kernel for CUDA to emulate")
+    devices = [torch.cuda.current_device()] if subject.device == "cuda" else []
     try:
-        with subject.environment():
-            return told("passed", item.check(subject))
+        with torch.random.fork_rng(devices), subject.environment():
+            found = item.check(subject)
+            if subject.device == "cuda":
+                torch.cuda.synchronize()  # what a kernel did wrong shows by now, or in the item after this one
+            return ended("passed", found)
     except Skipped as reason:
-        return told("skipped", str(reason))
+        return ended("skipped", str(reason))
     except Failed as failed:
-        return told("failed", failed.message, subject.reproduction(failed))
-    except KernelFault as fault:
-        return told("failed", str(fault), subject.again(item.name))
-    except (OpsmithError, Exception) as error:
-        return told("failed", f"{type(error).__name__}: {error}", subject.again(item.name))
+        if full := short_of_memory(failed.__cause__):
+            return ended("skipped", full)
+        return ended("failed", failed.message, subject.reproduction(failed) or subject.again(item.name))
+    except Exception as error:
+        if full := short_of_memory(error):
+            return ended("skipped", full)
+        said = f"{type(error).__name__}: {error}{_where(error)}"
+        return ended("failed", said, subject.again(item.name))
 
 
-def environment(device: str) -> dict[str, str]:
-    found = {"torch": torch.__version__, "python": platform.python_version(), "machine": platform.machine()}
-    if device == "cuda":
-        found["gpu"] = torch.cuda.get_device_name()
-    return found
+def told(item: CheckItem, status: Status, message: str, reproduction: str = "", seconds: float = 0.0) -> Item:
+    return Item(item.name, status, message, reproduction, seconds, item.description)
+
+
+def gpu_error(subject: Subject) -> str:
+    """What CUDA says where a kernel has ended its context, in which no call can succeed any more; else nothing."""
+    if subject.device != "cuda":
+        return ""
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError as error:
+        return str(error).split("\n")[0]
+    return ""
+
+
+def short_of_memory(error: BaseException | None) -> str:
+    """In words, that the GPU is full or small; nothing for another error, and for a request that no GPU can meet."""
+    if not isinstance(error, torch.OutOfMemoryError) or "more than 1EB" in str(error):
+        return ""
+    sizes = [float(size) * 1024 ** "BKMGTP".index(unit) for size, unit in _SIZES.findall(str(error))[:2]]
+    fits = len(sizes) < 2 or sizes[0] <= sizes[1]
+    return f"the GPU's memory does not suffice: {str(error).splitlines()[0]}" if fits else ""
+
+
+_SIZES = re.compile(r"(?:Tried to allocate|total capacity of) ([\d.]+) ([BKMGTP])")
+
+
+def _where(error: Exception) -> str:
+    """' (mish.py:12)': the author's own line that an exception came by, where there is one."""
+    places = [_PACKAGE, *installed()]
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(frame.filename)
+        if file.is_file() and not any(place in file.resolve().parents for place in places):
+            return f" ({file.name}:{frame.lineno})"
+    return ""

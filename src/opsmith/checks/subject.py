@@ -6,7 +6,6 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -17,12 +16,16 @@ from ..samples import Cost
 from ..schema import Signature
 from .adopted import Adopted
 from .cases import Case
+from .importing import setup
 from .outcome import Failed, Skipped
+from .work import operators
 
 Level = Literal["quick", "full"]
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 SMALL = 1 << 16
 """Elements of a case that anything may be tried on."""
+LIGHT = 160
+"""Operators that the reference calls in a case of a quick check."""
 EMULATED = 1 << 12
 """The same where every thread of a kernel is emulated."""
 
@@ -48,6 +51,11 @@ class Subject:
     @property
     def full(self) -> bool:
         return self.level == "full"
+
+    @property
+    def place(self) -> str:
+        """Where its kernels run: "cpu", "cuda" or "emulated"."""
+        return "emulated" if self.emulated else self.device
 
     @property
     def inplace(self) -> bool:
@@ -118,9 +126,15 @@ class Subject:
     def cases(self, dtype: torch.dtype = torch.float32, limit: int | None = None) -> list[Case]:
         """The op's samples in a dtype, with at most `limit` elements a tensor; none where it takes no such dtype."""
         if dtype not in self._cases:
-            self._cases[dtype] = self._taken(dtype)
+            taken = self._taken(dtype)
+            self._cases[dtype] = taken if self.full else self._light(taken)
         most = min(limit or sys.maxsize, EMULATED if self.emulated else sys.maxsize)
         return [case for case in self._cases[dtype] if case.numel <= most]
+
+    def _light(self, cases: list[Case]) -> list[Case]:
+        """Without those whose reference is a long loop: an item runs it dozens of times."""
+        found = [case for case in cases if operators(lambda case=case: self.reference(case.values)) <= LIGHT]  # type: ignore[misc]
+        return found or cases
 
     def some_cases(self, dtype: torch.dtype = torch.float32, limit: int = SMALL, count: int = 3) -> list[Case]:
         """A few of them, unlike each other: the first, and others from along the list. All where level is full."""
@@ -202,39 +216,7 @@ class Subject:
 
     def setup(self) -> list[str]:
         """The lines that bind `op` and `reference`."""
-        if isinstance(self.op, Op):
-            return [*importing(self.op.module), f'op = opsmith.get("{self.name}")', "reference = op.inline"]
-        module, function = self.op.module, self.op.reference.__name__
-        lines = importing(module)
-        name = lines[-1].removeprefix("import ")
-        operator = self.name.replace("::", ".")
-        return [
-            *lines,
-            f"reference = {name}.{function}",
-            f"op = opsmith.checks.adopt(torch.ops.{operator}, reference)",
-        ]
-
-
-def importing(name: str) -> list[str]:
-    """The lines that import the module of that name, wherever it was loaded from."""
-    module = sys.modules.get(name)
-    file = getattr(module, "__file__", None)
-    if name.split(".")[0] == "opsmith":
-        return ["import torch, opsmith, opsmith.ops"]
-    if file and (name == "__main__" or getattr(module, "__spec__", None) is None or _shadow(name, file)):
-        path = Path(file).resolve()
-        return ["import sys, torch, opsmith", f"sys.path.insert(0, {str(path.parent)!r})", f"import {path.stem}"]
-    return ["import torch, opsmith", f"import {name}"]
-
-
-def _shadow(module: str, file: str) -> bool:
-    """Whether a module has been loaded from a file that `import` would not find under that name."""
-    from importlib.machinery import PathFinder
-
-    if "." in module:
-        return False
-    found = PathFinder.find_spec(module)
-    return found is None or found.origin is None or Path(found.origin).resolve() != Path(file).resolve()
+        return setup(self.op)
 
 
 def listed(returned: Any) -> list[torch.Tensor]:

@@ -45,16 +45,16 @@ def guarded(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
         try:
             command(*args, **kwargs)
         except RefusedError as error:
-            _tell(error)
+            tell(error)
             raise typer.Exit(REFUSED) from error
         except OpsmithError as error:
-            _tell(error)
+            tell(error)
             raise typer.Exit(FAILED) from error
 
     return run
 
 
-def _tell(error: Exception) -> None:
+def tell(error: Exception) -> None:
     # soft_wrap: a message is copied and searched for, so its lines stay the ones it was written in.
     errors.print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
 

@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from .. import ops
@@ -34,7 +35,7 @@ def declared(sources: Iterable[str] = ()) -> dict[str, Op]:
     return dict(sorted(registry.items()))
 
 
-def find(name: str, sources: Sequence[str] = ()) -> Op:
+def find(name: str, sources: Sequence[str] = (), verb: str = "show") -> Op:
     """The op of that name, with or without its namespace; raises RefusedError with the nearest names."""
     namespace, _, base = name.partition("::")
     if namespace == SHIPPED and base in ops.names():
@@ -51,29 +52,37 @@ def find(name: str, sources: Sequence[str] = ()) -> Op:
     known = ", ".join(found)
     raise RefusedError(
         f"no op is named {name!r}. {hint}Declared: {known}.\n"
-        f"An op of your own is found by the file or module that declares it:  opsmith show {name} --from FILE.py"
+        f"An op of your own is found by the file or module that declares it:  opsmith {verb} {name} --from FILE.py"
     )
 
 
-def load(source: str) -> None:
+def load(source: str) -> ModuleType:
     """Imports a module by its name ('mylib.ops') or by its file ('examples/mish.py'); raises RefusedError."""
+    return _load_file(Path(source)) if is_file(source) else _load_module(source)
+
+
+def is_file(source: str) -> bool:
+    """Whether a source is meant as a file, be it there or not."""
     path = Path(source)
-    named_as_file = path.suffix == ".py" or os.sep in source
-    if named_as_file or path.is_file():
-        _load_file(path)
-    else:
-        _load_module(source)
+    return path.suffix == ".py" or os.sep in source or path.is_file()
 
 
-def _load_file(path: Path) -> None:
+def look_here() -> None:
+    """Modules are found in the current directory, as for `python -m`."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+
+
+def _load_file(path: Path) -> ModuleType:
     if not path.exists():
         raise RefusedError(f"{path}: there is no such file.")
     if path.is_dir() or path.suffix != ".py":
         kind = "a directory" if path.is_dir() else "no Python file (.py)"
         raise RefusedError(f"{path} is {kind}. Give the file that declares the ops, or a module's name: mylib.ops")
     path = path.resolve()
-    if any(getattr(module, "__file__", None) == str(path) for module in list(sys.modules.values())):
-        return  # given twice, or imported by another source: its ops are declared
+    for loaded in list(sys.modules.values()):
+        if getattr(loaded, "__file__", None) == str(path):
+            return loaded  # given twice, or imported by another source: its ops are declared
     # A file may be called as a module that is imported already (list.py, 01_mish.py): it must not take its place.
     name = path.stem if path.stem not in sys.modules else f"{path.stem} at {path}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -86,15 +95,15 @@ def _load_file(path: Path) -> None:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         raise RefusedError(_explained(str(path), path, error)) from error
+    return module
 
 
-def _load_module(name: str) -> None:
+def _load_module(name: str) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")):
         raise RefusedError(f"{name!r} is neither a module's name (mylib.ops) nor a Python file (examples/mish.py).")
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # the current directory, as for `python -m`
+    look_here()
     try:
-        importlib.import_module(name)
+        return importlib.import_module(name)
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             raise RefusedError(

@@ -10,14 +10,13 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from ._screen import FAILED, RefusedError, errors, output
+from ._bench_table import shown
+from ._screen import FAILED, RefusedError, errors, output, tell
 
 if TYPE_CHECKING:
     from ..bench.results import Results, Row
     from ..op import Op
     from ..samples import Sample
-
-BAR = 12
 
 
 class Device(str, enum.Enum):
@@ -65,92 +64,73 @@ def command(
     ] = None,
 ) -> None:
     """Time ops beside what their users have, and say what share of the machine's limit each reaches."""
-    from ..bench import Results, bench, regressions
+    from ..bench import Results, bench
     from ..bench import ceilings as limits
     from ..bench.cpu import pinned
-    from ..bench.results import common_rows
+    from ..errors import OpsmithError
 
     chosen = _ops(names or [], sources or [])
     where = device.value if device else _default_device()
     dtypes = _dtypes(dtype, where)
-    directions = _listed(direction)
+    directions = _directions(direction)
     before = _loaded(compare) if compare is not None else None
     with pinned(threads) if where == "cpu" else pinned(_threads()), errors.status("the machine's ceilings"):
         found = limits.measure(where)
-    everything = Results()
+    everything, failed = Results(), False
     for op in chosen:
         for each in dtypes:
-            samples = _samples(op, shapes or [], scaling, where, each)
-            with errors.status(f"{op.name}, {each}"):
-                results = bench(
-                    op, device=where, dtype=each, samples=samples, against=_listed(against), direction=directions,
-                    threads=threads, ceilings=found,
-                )  # fmt: skip
+            try:
+                samples = _samples(op, shapes or [], scaling, where, each)
+                with errors.status(f"{op.name}, {str(each).removeprefix('torch.')}"):
+                    results = bench(
+                        op, device=where, dtype=each, samples=samples, against=_listed(against), direction=directions,
+                        threads=threads, ceilings=found,
+                    )  # fmt: skip
+            except OpsmithError as error:  # the others' times are worth having
+                tell(error)
+                failed = True
+                continue
             if cold and results.rows:
                 with errors.status(f"{op.name}, first calls"):
                     _first_calls(op, where, results.rows)
             everything.rows += results.rows
             everything.environment = results.environment
             everything.warnings += [text for text in results.warnings if text not in everything.warnings]
-            output.print(table(op, results.rows))
+            if results.rows:
+                output.print(shown(results.rows, output))
+                output.print()
             if profile:
                 _profile(op, samples, where, each, directions)
     for warning in everything.warnings:
         errors.print(Text.assemble(("note: ", "yellow"), warning), soft_wrap=True)
     if json is not None:
         everything.save(json)
-    if before is not None:
-        slower = regressions(before, everything)
-        output.print(f"{common_rows(before, everything)} rows compared with {compare}, {len(slower)} slower")
-        for change in slower:
-            output.print(Text(f"  {change}", "red"), soft_wrap=True)
-        if slower or not common_rows(before, everything):
-            raise typer.Exit(FAILED)
+    if before is not None and not _is_as_fast(before, everything, compare):
+        failed = True
+    if failed:
+        raise typer.Exit(FAILED)
 
 
-def table(op: Op, rows: list[Row]) -> Table:
-    """One op's rows: a line a size and direction, a column a contender, a bar for the share of the limit."""
-    contenders = list(dict.fromkeys(row["contender"] for row in rows))
-    shown = Table(
-        title=op.name, title_justify="left", title_style="bold", header_style="dim", box=None, padding=(0, 2, 0, 0)
-    )
-    for heading in ("sample", "dtype", "direction"):
-        shown.add_column(heading)
-    for name in contenders:
-        shown.add_column(f"{name}, us", justify="right")
-    shown.add_column("of the limit", justify="left")
-    for lines in _grouped(rows):
-        own = lines[contenders[0]]
-        times = [_time(lines.get(name), own) for name in contenders]
-        shown.add_row(own["sample"], own["dtype"], own["direction"], *times, _share(own))
-    return shown
+def _is_as_fast(before: Results, now: Results, name: Path | None) -> bool:
+    """Says what has become slower: the op or one of its kernels, for a baseline's time is nobody's fault here."""
+    from ..bench import regressions
+    from ..bench.contenders import BASELINES
+    from ..bench.results import common_rows
 
-
-def _grouped(rows: list[Row]) -> list[dict[str, Row]]:
-    groups: dict[tuple[Any, ...], dict[str, Row]] = {}
-    for row in rows:
-        groups.setdefault((row["sample"], row["dtype"], row["direction"]), {})[row["contender"]] = row
-    return list(groups.values())
-
-
-def _time(row: Row | None, own: Row) -> Text:
-    if row is None:
-        return Text("")
-    text = Text(f"{row['us']:,.1f}")
-    if row is not own:
-        ratio, low, high = row["speedup"], row["speedup_low"], row["speedup_high"]
-        style = "green" if low > 1 else "red" if high < 1 else "dim"
-        text.append(f" {ratio:.2f}x", style)
-    return text
-
-
-def _share(row: Row) -> Text:
-    share = row.get("share")
-    if share is None:
-        return Text("")
-    filled = min(BAR, round(share * BAR))
-    style = "green" if share >= 0.9 else "yellow" if share >= 0.6 else "red"
-    return Text.assemble(("█" * filled, style), ("░" * (BAR - filled), "dim"), f" {share:.0%} {row['limit']}")
+    own = [row["contender"] for row in now.rows if row["contender"] not in BASELINES]
+    common, slower = common_rows(before, now, own), regressions(before, now, own)
+    for fact in ("device", "torch"):
+        then, today = before.environment.get(fact), now.environment.get(fact)
+        if now.rows and then != today:
+            errors.print(
+                Text.assemble(("note: ", "yellow"), f"{name} was measured with another {fact}: {then}, now {today}")
+            )
+    output.print(Text(f"{common} rows compared with {name}, {len(slower)} slower"), soft_wrap=True)
+    for change in slower:
+        output.print(Text(f"  {change}", "red"), soft_wrap=True)
+    if not common:
+        output.print("Nothing was measured that is in both: the same ops, samples, dtypes and device are needed.")
+    return bool(common) and not slower
 
 
 def _ops(names: list[str], sources: list[str]) -> list[Op]:
@@ -161,12 +141,24 @@ def _ops(names: list[str], sources: list[str]) -> list[Op]:
     chosen: list[Op] = []
     for name in names:
         if is_file(name) or ("::" not in name and "." in name):
-            before = set(declared(sources))
-            load(name)
-            chosen += [op for key, op in declared().items() if key not in before]
+            module = load(name).__name__
+            own = [op for op in declared().values() if op.module == module or op.module.startswith(f"{module}.")]
+            if not own:
+                raise RefusedError(f"{name} declares no op.")
+            chosen += own
         else:
             chosen.append(find(name, sources, "bench"))
-    return chosen
+    return list({op.name: op for op in chosen}.values())
+
+
+def _directions(text: str) -> list[str]:
+    from ..bench.workload import DIRECTIONS
+
+    given = _listed(text)
+    for each in given:
+        if each not in DIRECTIONS:
+            raise RefusedError(f"--direction {each} is not one of {', '.join(DIRECTIONS)}")
+    return given
 
 
 def _samples(op: Op, shapes: list[str], scaling: bool, device: str, dtype: Any) -> list[Sample] | None:
@@ -181,7 +173,10 @@ def _samples(op: Op, shapes: list[str], scaling: bool, device: str, dtype: Any) 
     if scaling:
         most = free_bytes(device) // (16 * dtype.itemsize)  # arguments, results, gradients, of each contender
         wanted += [(size,) for size in SCALING if size <= most]
-    return [resized(op, shape, device, dtype) for shape in wanted] if wanted else None
+    try:
+        return [resized(op, shape, device, dtype) for shape in wanted] if wanted else None
+    except ValueError as error:
+        raise RefusedError(f"--shape: {error}") from error
 
 
 def _dtypes(text: str | None, device: str) -> list[Any]:
@@ -212,21 +207,20 @@ def _threads() -> int:
 
 def _loaded(path: Path) -> Results:
     from ..bench import Results
+    from ..errors import ResultsFileError
 
     try:
         return Results.load(path)
-    except (OSError, ValueError) as error:
-        raise RefusedError(f"--compare {path}: {error}") from error
+    except ResultsFileError as error:
+        raise RefusedError(f"--compare: {error}") from error
 
 
 def _first_calls(op: Op, device: str, rows: list[Row]) -> None:
     from ..bench.cold import first_call_seconds
 
-    for name in dict.fromkeys(row["contender"] for row in rows):
-        seconds = first_call_seconds(op, name, device)
-        for row in rows:
-            if row["contender"] == name and row is next(r for r in rows if r["contender"] == name):
-                row["cold_s"] = seconds
+    firsts = {row["contender"]: row for row in reversed(rows)}
+    for name, row in firsts.items():
+        row["cold_s"] = first_call_seconds(op, name, device)
 
 
 def _profile(op: Op, samples: list[Sample] | None, device: str, dtype: Any, directions: list[str]) -> None:
@@ -235,14 +229,11 @@ def _profile(op: Op, samples: list[Sample] | None, device: str, dtype: Any, dire
 
     for workload in workloads(op, device, dtype, samples)[:1]:
         for direction in directions:
-            shown = Table(
-                title=f"{op.name} {workload.name} {direction}: what runs",
-                title_justify="left",
-                box=None,
-                header_style="dim",
-            )
+            output.print(Text.assemble((op.name, "bold"), (f"  {workload.name}, {direction}: what runs", "dim")))
+            table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
             for heading in ("kernel", "calls", "us", "share"):
-                shown.add_column(heading, justify="left" if heading == "kernel" else "right")
+                table.add_column(heading, justify="left" if heading == "kernel" else "right", overflow="fold")
             for kernel in kernels(workload, direction):
-                shown.add_row(kernel.name, str(kernel.calls), f"{kernel.us:,.1f}", f"{kernel.share:.0%}")
-            output.print(shown)
+                table.add_row(Text(kernel.name), str(kernel.calls), f"{kernel.us:,.1f}", f"{kernel.share:.0%}")
+            output.print(table)
+            output.print()

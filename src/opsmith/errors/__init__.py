@@ -32,6 +32,7 @@ from .calling import (
     UnknownOpError,
     UnsavedInputError,
 )
+from .checking import CheckOptionError, NotAnOperatorError, NotAnOpError, SeveralOverloadsError
 from .declaring import (
     InvalidNameError,
     NameTakenError,
@@ -64,6 +65,7 @@ from .launching import (
     OverloadedKernelError,
     TemplateArgumentsError,
 )
+from .measuring import ResultsFileError, UnavailableError, WrongResultError
 from .toolchain import (
     CacheError,
     CacheFallbackWarning,
@@ -100,6 +102,7 @@ __all__ = [
     "CacheFallbackWarning",
     "CacheSecurityError",
     "CacheWarning",
+    "CheckOptionError",
     "CompileError",
     "CompilerBrokenError",
     "CompilerCrashedError",
@@ -135,6 +138,8 @@ __all__ = [
     "NameTakenError",
     "NoGpuError",
     "NoSourceError",
+    "NotAnOpError",
+    "NotAnOperatorError",
     "NotPointwiseError",
     "NumbaLaunchError",
     "NvccNotFoundError",
@@ -152,14 +157,17 @@ __all__ = [
     "ReferenceResultError",
     "ReferenceRunsWarning",
     "RegistrationError",
+    "ResultsFileError",
     "RuntimeTierError",
     "SamplesMissingError",
+    "SeveralOverloadsError",
     "SharedMemoryError",
     "SignatureError",
     "SourceNotFoundError",
     "TemplateArgumentsError",
     "ToolMissingError",
     "ToolchainError",
+    "UnavailableError",
     "UndeclaredMutationError",
     "UnknownFunctionError",
     "UnknownKernelError",
@@ -167,5 +175,6 @@ __all__ = [
     "UnsavedInputError",
     "UnsupportedArchError",
     "UnsupportedFeatureError",
+    "WrongResultError",
     "described",
 ]

@@ -57,7 +57,9 @@ def of_two(device: Any, dtype: torch.dtype) -> Iterator[Sample]:
 Part = Callable[[Any], None]
 
 
-def fault(item: str, words: str, reference: Callable[..., Tensor] = halved, level: str = "quick", **options: Any) -> Any:
+def fault(
+    item: str, words: str, reference: Callable[..., Tensor] = halved, level: str = "quick", **options: Any
+) -> Any:
     """Declares the reference under the decorated function's name, and lets the function spoil it."""
 
     def declare(spoil: Part) -> Part:
@@ -85,6 +87,32 @@ def adopted(item: str, words: str, reference: Callable[..., Tensor], schema: str
     return declare
 
 
+def sound(name: str) -> Any:
+    """What the faulty ones would be without their faults."""
+    op = opsmith.op(f"faulty::{name}")(halved)
+    op.register_samples(of_one)
+    give_kernel(op, lambda x, scale: x * scale)
+    give_backward(op, _backward)
+    return op
+
+
+def _backward(grads: Any, x: Tensor, scale: float, *, needs: Any) -> Tensor:
+    return grads[0] * scale
+
+
+def give_kernel(op: Any, kernel: Callable[..., Any]) -> None:
+    for device in ("cpu", "cuda"):
+        op.register_kernel(device, kernel)
+
+
+def give_backward(op: Any, backward: Callable[..., Any]) -> None:
+    for device in ("cpu", "cuda"):
+        op.register_backward(device, backward)
+
+
+OPS["sound_half"] = sound("sound_half")
+
+
 class Recorded(torch.autograd.Function):
     """A gradient of which the subclasses tell what is wrong with it."""
 
@@ -103,7 +131,7 @@ def tail_not_written(op: Any) -> None:
         result.view(-1)[:-1] = x.reshape(-1)[:-1] * scale
         return result
 
-    op.register_kernel("cpu", kernel)
+    give_kernel(op, kernel)
 
 
 @fault("outputs_written", "output 1 holds what its memory held before")
@@ -113,7 +141,7 @@ def gradient_not_written(op: Any) -> None:
         gradient.view(-1)[1:] = grads[0].reshape(-1)[1:] * scale
         return gradient
 
-    op.register_backward("cpu", backward)
+    give_backward(op, backward)
 
 
 @fault("outputs_written", "are written")
@@ -124,7 +152,7 @@ def behind_its_result(op: Any) -> None:
             ctypes.memset(result.data_ptr() + result.nbytes, 0x11, 4)
         return result
 
-    op.register_kernel("cpu", kernel)
+    give_kernel(op, kernel)
 
 
 def _has_more(x: Tensor) -> bool:
@@ -137,10 +165,10 @@ def _has_more(x: Tensor) -> bool:
 def beside_its_input(op: Any) -> None:
     def kernel(x: Tensor, scale: float) -> Tensor:
         if _has_more(x):
-            x.detach().as_strided((x.numel() + 1,), (1,))[-1] = 1
+            ctypes.memset(x.data_ptr() + x.nbytes, 0x11, x.element_size())
         return x * scale
 
-    op.register_kernel("cpu", kernel)
+    give_kernel(op, kernel)
 
 
 @fault("outputs_written", "change with what lies beside its inputs", sine)
@@ -151,7 +179,7 @@ def reads_beyond(op: Any) -> None:
             result.view(-1)[-1] += x.as_strided((x.numel() + 1,), (1,))[-1].clamp(-1, 1)
         return result
 
-    op.register_kernel("cpu", kernel)
+    give_kernel(op, kernel)
 
 
 @fault("inputs_unchanged", "x is not what it was before the call")
@@ -159,7 +187,7 @@ def input_for_scratch(op: Any) -> None:
     def kernel(x: Tensor, scale: float) -> Tensor:
         return x.data.mul_(scale).clone()
 
-    op.register_kernel("cpu", kernel)
+    give_kernel(op, kernel)
 
 
 @fault("inputs_unchanged", "backward changes the gradient it is given")
@@ -167,7 +195,7 @@ def given_gradient_for_scratch(op: Any) -> None:
     def backward(grads: Any, scale: float, *, needs: Any) -> Tensor:
         return grads[0].data.mul_(scale).clone()
 
-    op.register_backward("cpu", backward)
+    give_backward(op, backward)
 
 
 @fault("inputs_unchanged", "backward changes a result")
@@ -175,7 +203,7 @@ def result_for_scratch(op: Any) -> None:
     def backward(grads: Any, scale: float, output: Tensor, *, needs: Any) -> Tensor:
         return output.data.fill_(scale) * grads[0]
 
-    op.register_backward("cpu", backward)
+    give_backward(op, backward)
 
 
 class _ForgetsFactor(Recorded):
@@ -200,7 +228,7 @@ def forgets_what_it_kept(x: Tensor) -> Tensor:
 
 @fault("aliasing", "results[0] shares memory with x")
 def nothing_to_do(op: Any) -> None:
-    op.register_kernel("cpu", lambda x, scale: x if scale == 1.0 else x * scale)
+    give_kernel(op, lambda x, scale: x if scale == 1.0 else x * scale)
 
 
 class _OneGradientForTwo(Recorded):
@@ -244,7 +272,7 @@ def cost(x: Tensor, scale: float = 0.5) -> Cost:
 
 @fault("peak_memory", "bytes of its declared cost")
 def many_intermediates(op: Any) -> None:
-    op.register_kernel("cpu", lambda x, scale: torch.stack([x, x, x, x]).mul(scale)[0].clone())
+    give_kernel(op, lambda x, scale: torch.stack([x, x, x, x]).mul(scale)[0].clone())
     op.register_cost(cost)
 
 
@@ -253,7 +281,7 @@ def keeps_a_lot(op: Any) -> None:
     def backward(grads: Any, x: Tensor, scale: float, *, needs: Any) -> Tensor:
         return torch.stack([grads[0]] * 6).mul(scale)[0].clone()
 
-    op.register_backward("cpu", backward)
+    give_backward(op, backward)
 
 
 _kept: list[Tensor] = []
@@ -265,7 +293,7 @@ def leaks(op: Any) -> None:
         _kept.append(x * scale)
         return _kept[-1].clone()
 
-    op.register_kernel("cpu", kernel)
+    give_kernel(op, kernel)
 
 
 # --- Shapes and tracing -------------------------------------------------------------------------------------------
@@ -305,19 +333,19 @@ def no_graph_at_all(op: Any) -> None:
     op.register_fake(lambda x, scale=0.5: x.new_empty(x.shape) if float(x.sum()) < 1e30 else x)
 
 
-@fault("compile", "result")
-def other_shape_when_compiled(op: Any) -> None:
-    op.register_fake(lambda x, scale=0.5: x.new_empty([*x.shape[:-1], 1]).expand(x.shape).contiguous()[..., :1])
+@adopted("compile", "result: ", halved, "(Tensor x, float scale=0.5) -> Tensor")
+def another_when_compiled(x: Tensor, scale: float = 0.5) -> Tensor:
+    return x * scale + 1 if torch.compiler.is_compiling() else x * scale
 
 
-def undeclared(x: Tensor) -> Tensor:
-    return x.mul_(0.5)
+def half(x: Tensor) -> Tensor:
+    return x * 0.5
 
 
 _library.define("changes_its_input(Tensor x) -> Tensor")
 _library.impl("changes_its_input", lambda x: x.mul_(0.5).clone(), "CompositeExplicitAutograd")
 FAULTS["changes_its_input"] = "opcheck", "quick", "not defined as mutable but was mutated"
-OPS["changes_its_input"] = adopt(torch.ops.faulty.changes_its_input, lambda x: x * 0.5)
+OPS["changes_its_input"] = adopt(torch.ops.faulty.changes_its_input, half)
 
 
 # --- Transforms ---------------------------------------------------------------------------------------------------
@@ -329,7 +357,7 @@ def batch_is_first(op: Any) -> None:
 
 
 def _as_lowered(x: Tensor) -> Tensor:
-    return torch.sin(x.to(torch.bfloat16)).to(x.dtype) if torch.is_autocast_enabled("cpu") else torch.sin(x)
+    return torch.sin(x.to(torch.bfloat16)).to(x.dtype) if torch.is_autocast_enabled(x.device.type) else torch.sin(x)
 
 
 @adopted("autocast", "in a region to bfloat16: policy 'keep'", sine)
@@ -339,7 +367,8 @@ def rounded_and_cast_back(x: Tensor) -> Tensor:
 
 @fault("autocast", "declared with autocast='float32', and registered to be cast to torch.bfloat16", autocast="float32")
 def two_policies(op: Any) -> None:
-    op.register_autocast("cpu", torch.bfloat16)
+    for device in ("cpu", "cuda"):
+        op.register_autocast(device, torch.bfloat16)
 
 
 @fault("functional_transforms", "a call of size 3, float64: result", sine)
@@ -371,7 +400,7 @@ def one_buffer_for_all(op: Any) -> None:
             time.sleep(0.001)
         return buffer.clone()
 
-    op.register_kernel("cpu", kernel)
+    give_kernel(op, kernel)
 
 
 _ready = [0]
@@ -389,7 +418,7 @@ def first_calls_race(op: Any) -> None:
         assert _ready[0] == 2, "not set up"
         return x * scale
 
-    op.register_kernel("cpu", kernel)
+    give_kernel(op, kernel)
 
 
 _pool = concurrent.futures.ThreadPoolExecutor(1)
@@ -397,4 +426,4 @@ _pool = concurrent.futures.ThreadPoolExecutor(1)
 
 @fault("fork", "forward in a forked process does not come back", level="full")
 def workers_stay_behind(op: Any) -> None:
-    op.register_kernel("cpu", lambda x, scale: _pool.submit(torch.mul, x, scale).result())
+    give_kernel(op, lambda x, scale: _pool.submit(torch.mul, x, scale).result())

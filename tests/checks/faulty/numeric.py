@@ -110,9 +110,15 @@ sound("softsign", softsign, one).register_kernel("cpu", wide(lambda x, scale: sc
 sound("product", product, two).register_kernel("cpu", wide(lambda x, y: torch.sin(y) * x))
 sound("both", both, two)
 sound("clamped", clamped, one_alone).register_kernel("cpu", wide(lambda x: 1.5 * x.clamp(-1.0, 1.0)))
-sound("row_sum", row_sum, one_alone).register_kernel(
-    "cpu", wide(lambda x: x.cumsum(-1)[..., -1].clone() if x.shape[-1] else x.new_zeros(x.shape[:-1]))
-)
+
+
+@sound("row_sum", row_sum, one_alone).register_kernel("cpu")
+@wide
+def _(x: Tensor) -> Tensor:
+    """One after another."""
+    if x.ndim == 0:
+        return x.clone()
+    return x.cumsum(-1)[..., -1].clone() if x.shape[-1] else x.new_zeros(x.shape[:-1])
 
 
 # --- Results ------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from typing import Any
@@ -270,7 +271,9 @@ def sums_in_any_order(name: str) -> opsmith.Op:
 
     def kernel(x: Tensor, weight: Tensor) -> Tensor:
         wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-        shuffled = wide[..., torch.randperm(x.shape[-1])]
+        order = list(range(x.shape[-1]))
+        random.SystemRandom().shuffle(order)
+        shuffled = wide[..., order]
         total = torch.zeros_like(shuffled[..., :1])
         for column in range(x.shape[-1]):
             total = total + shuffled[..., column : column + 1] ** 2

@@ -2,37 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
 
 from ..cases import Case
-from ..compare import Comparison, compare_calls
-from ..outcome import Failed
-from ..subject import Subject
+from ..evaluate import Named, evaluate
+from ..outcome import Failed, Skipped
+from ..rounding import rounding_of
+from ..subject import Subject, listed
+from ..truth import Comparison, Truth
+from ._choice import arguments_of
 
 
-def compared(subject: Subject, case: Case, gradients: bool = True) -> list[Comparison]:
-    """Results, and gradients where they are asked for and there are any."""
+def compared(subject: Subject, case: Case, gradients: bool = True, figures: bool = False) -> list[Comparison]:
+    """Results, and gradients where they are asked for and there are any. Failed where the op raises. `figures`: torch's
+    own error too."""
     gradients = gradients and subject.differentiates(case)
-    return compare_calls(
-        subject.arguments,
-        subject.raw,
-        subject.inline,
-        case.values,
-        gradients,
-        elementwise=subject.keeps_layout,
-    )
+    return truth_of(subject, case, gradients, figures=figures).beside(given(subject, case, gradients))
 
 
-def judged(subject: Subject, case: Case, found: Sequence[Comparison]) -> list[Comparison]:
+def truth_of(subject: Subject, case: Case, gradients: bool = True, pick: int | None = None, **options: Any) -> Truth:
+    """What the reference gives, of all results or of the one that is picked. `options` are Truth's."""
+    with raising(case, [matching(case, gradients)]):
+        rounding = rounding_of(subject.op, case.values, gradients)
+
+    def reference(values: Sequence[Any]) -> Any:
+        returned = subject.inline(values)
+        return returned if pick is None else listed(returned)[pick]
+
+    return Truth(subject.arguments, reference, case.values, gradients, rounding, **options)
+
+
+def given(subject: Subject, case: Case, gradients: bool = True, line: str = "", **options: Any) -> list[Named]:
+    """What the op gives. `line` shows the fault where it raises."""
+    with raising(case, [line or matching(case, gradients)]):
+        return evaluate(subject.arguments, subject.raw, case.values, gradients=gradients, **options)
+
+
+@contextlib.contextmanager
+def raising(case: Case, lines: Sequence[str]) -> Iterator[None]:
+    """Whatever the op raises inside is a failure with arguments and lines that show it."""
+    try:
+        yield
+    except (Failed, Skipped):
+        raise
+    except Exception as error:
+        message = str(error).strip()
+        raise Failed(f"{case.name}: it raises {type(error).__name__}: {message}", case, lines) from error
+
+
+def judged(case: Case, found: Sequence[Comparison], line: str = "") -> list[Comparison]:
     """The comparisons, or Failed for the first that does not hold."""
     for each in found:
         if not each:
             gradients = any(other.what.startswith("gradient") for other in found)
-            raise Failed(f"{case.name}: {each.what}: {each.message}", case, [matching(case, gradients)])
+            raise Failed(f"{case.name}: {each.what}: {each.message}", case, [line or matching(case, gradients)])
     return list(found)
 
 
-def matching(case: Case, gradients: bool = True) -> str:
-    """The line that raises where the op is not what its reference is."""
-    parts = [f"{a.name}={a.name}" if a.keyword_only else a.name for a in case.arguments]
-    return f"opsmith.checks.assert_matches(op, {', '.join(parts)}{'' if gradients else ', gradients=False'})"
+def matching(case: Case, gradients: bool = True, **options: Any) -> str:
+    """The line that raises where the op is not what its reference is. `options` are assert_matches'."""
+    written = [f"{name}={value!r}" for name, value in options.items()]
+    parts = [arguments_of(case), *([] if gradients else ["gradients=False"]), *written]
+    return f"opsmith.checks.assert_matches(op, {', '.join(parts)})"
+
+
+class Worst:
+    """The largest errors met, for what an item says when all is well."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[float, float | None]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def add(self, dtype: torch.dtype, found: Comparison) -> None:
+        name = str(dtype).removeprefix("torch.")
+        ulps, reference = self._found.get(name, (0.0, None))
+        known = [each for each in (reference, found.reference_ulps) if each is not None]
+        self._found[name] = max(ulps, found.ulps), max(known, default=None)
+
+    def __str__(self) -> str:
+        """'float32 2.4 (torch 1.9), float64 3'"""
+        return ", ".join(
+            f"{dtype} {ulps:.3g}" + ("" if reference is None else f" (torch {reference:.3g})")
+            for dtype, (ulps, reference) in self._found.items()
+        )

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from ..subject import Subject, short
-from ._truth import compared, judged
+from ..subject import Subject
+from ._choice import deterministic
+from ._truth import Worst, compared, judged
 
 ORDER = 1
 ON = ("cpu", "cuda", "emulated")
 
 
 def check(subject: Subject) -> str:
-    worst: dict[str, float] = {}
+    worst = Worst()
     for dtype in subject.dtypes:
         for case in subject.some_cases(dtype):
-            for each in judged(subject, case, compared(subject, case, gradients=False)):
-                worst[short(dtype)] = max(worst.get(short(dtype), 0.0), each.ulps)
-    told = ", ".join(f"{dtype} {ulps:.3g}" for dtype, ulps in worst.items())
-    return f"largest error in ULP: {told}"
+            deterministic(subject, case)
+            for each in judged(case, compared(subject, case, gradients=False, figures=True)):
+                worst.add(dtype, each)
+    return f"largest error in ULP: {worst}"

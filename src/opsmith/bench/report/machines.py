@@ -1,0 +1,82 @@
+"""Files of rows, merged: a machine has the rows of every file that was measured on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..contenders import BASELINES, OPSMITH
+from ..results import Results, Row, key_of
+from .numbers import positive
+
+
+@dataclass
+class Machine:
+    """`files`: (name, results) of those measured here. `rows`: theirs, each measurement once."""
+
+    name: str
+    kind: str
+    files: list[tuple[str, Results]] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def ceilings(self) -> dict[str, float]:
+        """'copy', 'read', 'write', and 'matmul float32', ...: the best of the files, since less is no limit."""
+        best: dict[str, float] = {}
+        for _, results in self.files:
+            for name, value in _ceilings(results.environment).items():
+                best[name] = max(value, best.get(name, 0.0))
+        return best
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """Of the file that was given last."""
+        return self.files[-1][1].environment
+
+    @property
+    def contenders(self) -> list[str]:
+        return in_order({row["contender"] for row in self.rows})
+
+
+def merged(files: Sequence[tuple[str, Results]]) -> list[Machine]:
+    """`files`: (name, results). Rows measured twice on one machine are those of the later file, and a note says so."""
+    machines: dict[tuple[Any, ...], Machine] = {}
+    for name, results in files:
+        about = results.environment
+        kind, threads = str(about.get("kind", "")), about.get("threads")
+        device = str(about.get("device") or "a machine without a name")
+        title = device if threads is None else f"{device}, {threads} thread{'s' if threads != 1 else ''}"
+        machine = machines.setdefault((kind, title), Machine(title, kind))
+        machine.files.append((name, results))
+    for machine in machines.values():
+        _fill(machine)
+    return list(machines.values())
+
+
+def _fill(machine: Machine) -> None:
+    found: dict[tuple[Any, ...], Row] = {}
+    for name, results in machine.files:
+        again = sum(key_of(row) in found for row in results.rows)
+        if again:
+            machine.notes.append(f"{again} rows were measured before {name} as well: those of {name} are shown.")
+        found |= {key_of(row): row for row in results.rows}
+        machine.notes += [warning for warning in results.warnings if warning not in machine.notes]
+    machine.rows = list(found.values())
+
+
+def _ceilings(environment: dict[str, Any]) -> dict[str, float]:
+    given = environment.get("ceilings")
+    if not isinstance(given, dict):
+        return {}
+    flat = {name: value for name, value in given.items() if name in ("copy", "read", "write")}
+    matmul = given.get("matmul")
+    flat |= {f"matmul {dtype}": rate for dtype, rate in matmul.items()} if isinstance(matmul, dict) else {}
+    return {name: rate for name, value in flat.items() if (rate := positive(value)) is not None}
+
+
+def in_order(contenders: Iterable[str]) -> list[str]:
+    """The op, what its users have without it, then its kernels."""
+    known = (OPSMITH, *BASELINES)
+    return sorted(contenders, key=lambda name: (known.index(name) if name in known else len(known), name))

@@ -1,0 +1,74 @@
+"""Before anything is timed: does a contender compute what the reference does?"""
+
+from __future__ import annotations
+
+import torch
+
+from ..checks.budget import HALF_TYPES
+from ..checks.compare import compare_calls
+from ..checks.evaluate import evaluate
+from ..checks.truth import Rounding
+from ..errors import WrongResultError
+from .contenders import BASELINES, Function
+from .workload import Workload
+
+VERIFIED_WHOLE = 1 << 20
+"""Elements up to which a result is held against the reference in float64. Above, against the reference in float32."""
+
+
+def verify(workload: Workload, name: str, function: Function, direction: str) -> None:
+    """Raises WrongResultError unless a contender computes what the reference does: the op and its kernels within what
+    rounding explains, others more loosely, for they need only be the same function. Eager is the reference."""
+    if name == "eager":
+        return
+    gradients = direction != "forward"
+    if name in BASELINES or workload.elements > VERIFIED_WHOLE:
+        wrong = _far_off(workload, function, gradients)
+    else:
+        arguments, reference = workload.op.signature.arguments, workload.op.inline_like_call
+        rounding = Rounding(pointwise=workload.op.default.forward.reference.keeps_layout)
+        compared = compare_calls(arguments, function, reference, workload.values, gradients, rounding=rounding)
+        wrong = next((f"{each.what}: {each.message}" for each in compared if not each), None)
+    if wrong is not None:
+        raise WrongResultError(workload.op.name, name, workload.name, wrong)
+
+
+def _far_off(workload: Workload, function: Function, gradients: bool) -> str | None:
+    """What is wrong, beside the reference in float32 (float64 for float64), in terms of the largest number there is:
+    sixteen units in its last place; in half types two, and four times as far off as the reference itself is there."""
+    arguments, reference, values = workload.op.signature.arguments, workload.op.inline_like_call, workload.values
+    half = workload.dtype in HALF_TYPES
+    mine = evaluate(arguments, function, values, gradients=gradients)
+    theirs = evaluate(arguments, reference, values, dtype=torch.float32 if half else None, gradients=gradients)
+    rounded = evaluate(arguments, reference, values, gradients=gradients) if half else theirs
+    for (what, given), (_, right), (_, eager) in zip(mine, theirs, rounded, strict=True):
+        if given is None or right is None or eager is None:  # torch says None where a gradient is zero by structure
+            other = right if given is None else given
+            if other is not None and bool(other.any()):
+                return f"{what} is given on one side only"
+            continue
+        if given.shape != right.shape:
+            return f"{what} has shape {tuple(given.shape)}, not {tuple(right.shape)}"
+        if not given.is_floating_point():
+            if not torch.equal(given, eager):
+                return f"{what} differs"
+            continue
+        finite = right.to(given.dtype).isfinite()
+        if not bool(finite.all()) and not _same(given[~finite], right[~finite].to(given.dtype)):
+            return f"{what} is not infinite or NaN where it should be"
+        off, largest = _largest(given - right, finite), _largest(right, finite)
+        # A sum over many terms, rounded in another order: as many roundings as the square root of their number.
+        terms = max(1, workload.elements // max(1, given.numel()))
+        unit = torch.finfo(given.dtype).eps * largest
+        allowed = 2 * unit + 4 * _largest(eager - right, finite & eager.isfinite()) if half else 16 * unit * terms**0.5
+        if not off <= allowed:
+            return f"{what} is off by {off:.3g}, where {allowed:.3g} would be rounding"
+    return None
+
+
+def _same(first: torch.Tensor, second: torch.Tensor) -> bool:
+    return torch.allclose(first, second, rtol=0, atol=0, equal_nan=True)
+
+
+def _largest(tensor: torch.Tensor, chosen: torch.Tensor) -> float:
+    return float(torch.where(chosen, tensor, 0).abs().max()) if tensor.numel() else 0.0

@@ -1,0 +1,129 @@
+"""A call over a batch: by torch.vmap, and beside it the same calls one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..schema import Argument, flatten, unflatten
+from .adopted import Adopted
+from .evaluate import evaluate, weights_of
+from .memory import same_bits
+from .subject import Subject, listed
+from .truth import Comparison, Function, Rounding, Truth
+
+if TYPE_CHECKING:
+    from ..op import Op
+
+SIZE = 3
+"""Of a batch."""
+
+Dims = Sequence["int | None"]
+
+
+def assert_vmap_matches(
+    op: Op | Adopted, *args: Any, in_dims: Dims, times: int = 1, of_gradient: bool = False, gradients: bool = True
+) -> None:
+    """Raises AssertionError unless torch.vmap of the op gives what a loop over its reference does, within what rounding
+    explains. `args` are all of them in the order of the schema, and hold the batches: see `stacked`.
+
+    Args:
+        in_dims: as torch.vmap takes it: one a tensor argument, None where it is not batched.
+        times: 2 for vmap inside of vmap, over two dimensions that were stacked one after the other.
+        of_gradient: for torch.vmap(torch.func.grad(op)), the gradient of each single call.
+        gradients: whether gradients through the batch are compared too.
+    """
+    found = compared(Subject(op), args, in_dims, times, of_gradient, gradients)
+    wrong = [f"{each.what}: {each.message}" for each in found if not each]
+    assert not wrong, f"{op.name} is not its reference under vmap: " + "; ".join(wrong)
+
+
+def stacked(tensor: torch.Tensor, dim: int) -> torch.Tensor:
+    """Three tensors like this one. Integers in order stay what they are: they may be offsets, which others are not."""
+    if tensor.is_floating_point() or tensor.is_complex():
+        return torch.stack([tensor, tensor.flip(tuple(range(tensor.ndim))), tensor * 0.75], dim)
+    ordered = tensor.ndim == 0 or bool((tensor.to(torch.int64).diff(dim=-1) >= 0).all())
+    return torch.stack([tensor, tensor if ordered else tensor.flip(tuple(range(tensor.ndim))), tensor], dim)
+
+
+def compared(
+    subject: Subject, values: Sequence[Any], in_dims: Dims, times: int, of_gradient: bool, gradients: bool
+) -> list[Comparison]:
+    """vmap of the op beside a loop: over the op itself, and where that gives other bits, over the reference."""
+    arguments = tuple(replace(argument, mutated=False) for argument in subject.arguments)
+    dims = _flat_dims(arguments, values, in_dims)
+    wrap = _gradient_of if of_gradient else _results_of
+
+    def batched(given: Sequence[Any]) -> list[torch.Tensor]:
+        function = wrap(arguments, subject.call, given)
+        for _ in range(times):
+            function = torch.vmap(function, dims)
+        return list(function(*flatten(arguments, given)))
+
+    def looped(function: Function) -> Function:
+        def called(given: Sequence[Any]) -> list[torch.Tensor]:
+            one = wrap(arguments, function, given)
+            for _ in range(times):
+                one = _loop(one, dims)
+            return list(one(*flatten(arguments, given)))
+
+        return called
+
+    mine = evaluate(arguments, batched, values, gradients=gradients)
+    alike = evaluate(arguments, looped(subject.call), values, gradients=gradients)
+    if same_bits([tensor for _, tensor in mine], [tensor for _, tensor in alike]):
+        return []
+    rounding = Rounding(pointwise=subject.keeps_layout and not of_gradient)
+    return Truth(arguments, looped(subject.reference), values, gradients, rounding).beside(mine)
+
+
+Tensors = Callable[..., tuple[torch.Tensor, ...]]
+
+
+def _results_of(arguments: Sequence[Argument], function: Function, values: Sequence[Any]) -> Tensors:
+    """A call as a function of its tensors alone."""
+    return lambda *tensors: tuple(listed(function(unflatten(arguments, values, tensors))))
+
+
+def _gradient_of(arguments: Sequence[Argument], function: Function, values: Sequence[Any]) -> Tensors:
+    """The gradient of a call's first floating tensor, as a function of all tensors."""
+    results = _results_of(arguments, function, values)
+    place = next(i for i, t in enumerate(flatten(arguments, values)) if t is not None and t.is_floating_point())
+
+    def gradient(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        def total(tensor: torch.Tensor) -> torch.Tensor:
+            found = results(*tensors[:place], tensor, *tensors[place + 1 :])
+            parts = [(each * weights_of(each)).sum() for each in found if each.is_floating_point()]
+            return torch.stack([part.to(torch.promote_types(part.dtype, tensor.dtype)) for part in parts]).sum()
+
+        return (torch.func.grad(total)(tensors[place]),)
+
+    return gradient
+
+
+def _loop(function: Tensors, dims: Dims) -> Tensors:
+    def looped(*tensors: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+        size = next(t.shape[dim] for t, dim in zip(tensors, dims, strict=True) if t is not None and dim is not None)
+        rows = [
+            function(
+                *[t if t is None or dim is None else t.select(dim, i) for t, dim in zip(tensors, dims, strict=True)]
+            )
+            for i in range(size)
+        ]
+        return tuple(torch.stack(column) for column in zip(*rows, strict=True))
+
+    return looped
+
+
+def _flat_dims(arguments: Sequence[Argument], values: Sequence[Any], in_dims: Dims) -> tuple[int | None, ...]:
+    """One dimension a tensor, from one a tensor argument."""
+    dims: list[int | None] = []
+    given = iter(in_dims)
+    for argument, value in zip(arguments, values, strict=True):
+        if argument.is_tensor:
+            dim = next(given)
+            dims += [None if tensor is None else dim for tensor in flatten([argument], [value])]
+    return tuple(dims)

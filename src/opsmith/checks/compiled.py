@@ -1,0 +1,89 @@
+"""A call through torch.compile, beside the call itself."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .adopted import Adopted
+from .evaluate import evaluate
+from .memory import same_bits
+from .rounding import rounding_of
+from .subject import Subject
+from .truth import Comparison, Truth
+
+if TYPE_CHECKING:
+    from ..op import Op
+
+BACKEND = "aot_eager"
+"""Traces forward and backward as every backend does, and leaves the operators as they are."""
+
+
+def assert_compiled_matches(
+    op: Op | Adopted, *args: Any, backend: str = BACKEND, gradients: bool = True, **kwargs: Any
+) -> None:
+    """Raises AssertionError unless the op compiles into one graph that gives what the op does, in every bit or within
+    what rounding explains, with the gradients of its floating inputs."""
+    subject = Subject(op)
+    values = op.signature.bind_call(args, kwargs)
+    form = among_others if backend != BACKEND else lambda called: called
+    with fresh_dynamo():
+        compiled = torch.compile(form(calling(subject)), backend=backend, fullgraph=True)
+        found = compared(subject, values, compiled, gradients, form)
+    wrong = [f"{each.what}: {each.message}" for each in found if not each]
+    assert not wrong, f"{op.name}, compiled, is not what it is: " + "; ".join(wrong)
+
+
+def calling(subject: Subject, function: Any = None) -> Callable[..., Any]:
+    """The call of an op, or of another function, with all arguments in the order of the schema: what dynamo is given.
+    What the op changes in place is a copy."""
+    called = [f"{argument.name}.clone()" if argument.mutated else argument.name for argument in subject.arguments]
+    parts = [f"{a.name}={text}" if a.keyword_only else text for a, text in zip(subject.arguments, called, strict=True)]
+    names = [argument.name for argument in subject.arguments]
+    text = f"lambda {', '.join(names)}: _op({', '.join(parts)})"
+    return eval(text, {"_op": subject.op if function is None else function})  # type: ignore[no-any-return]
+
+
+def among_others(called: Callable[..., Any]) -> Callable[..., Any]:
+    """The same between operators that a backend compiles into kernels of its own, and that round nothing."""
+
+    def doubled(*args: Any) -> list[torch.Tensor]:
+        halved = [each * 0.5 if isinstance(each, torch.Tensor) and each.is_floating_point() else each for each in args]
+        returned = called(*halved)
+        results = returned if isinstance(returned, (tuple, list)) else [returned]
+        return [each * 2.0 if each.is_floating_point() else each for each in results]
+
+    return doubled
+
+
+def compared(
+    subject: Subject,
+    values: Sequence[Any],
+    compiled: Callable[..., Any],
+    gradients: bool,
+    form: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda called: called,
+) -> list[Comparison]:
+    """Nothing where every bit is the same. An operator that is no more than its parts may be taken apart by a backend,
+    and round otherwise: it is compared with the reference then. `form` is what was made of the call beforehand."""
+    arguments = tuple(replace(argument, mutated=False) for argument in subject.arguments)
+    own, reference = form(calling(subject)), form(calling(subject, subject.op.inline))
+    mine = evaluate(arguments, lambda given: compiled(*given), values, gradients=gradients)
+    alike = evaluate(arguments, lambda given: own(*given), values, gradients=gradients)
+    if len(mine) == len(alike) and same_bits([t for _, t in mine], [t for _, t in alike]):
+        return []
+    rounding = rounding_of(subject.op, values, gradients)
+    return Truth(arguments, lambda given: reference(*given), values, gradients, rounding).beside(mine)
+
+
+@contextlib.contextmanager
+def fresh_dynamo() -> Iterator[None]:
+    """Inside, nothing has been compiled yet; afterwards nothing is left of what was."""
+    torch._dynamo.reset()
+    try:
+        yield
+    finally:
+        torch._dynamo.reset()

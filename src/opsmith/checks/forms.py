@@ -1,0 +1,162 @@
+"""A call's second gradients and its tangents, as functions of their own: what is compared of them is their results.
+
+Each takes the op's arguments and, besides, what it is asked with: gradients of the op's results, or tangents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from ..schema import Argument, Kind, flatten, unflatten
+from .cases import Case
+from .evaluate import evaluate, weights_of
+from .subject import Subject, listed
+from .truth import Comparison, Function, Rounding, Truth
+
+Derived = Callable[[Function, Sequence[Any]], list[torch.Tensor]]
+
+
+@dataclass(frozen=True)
+class Form:
+    """`derived` turns the op, or its reference, into what is looked at. `names` are those of its results."""
+
+    subject: Subject
+    arguments: tuple[Argument, ...]
+    values: tuple[Any, ...]
+    derived: Derived
+    names: tuple[str, ...]
+    gradients: bool
+
+    def of(self, function: Function) -> list[tuple[str, torch.Tensor | None]]:
+        return evaluate(
+            self.arguments, lambda values: self.derived(function, values), self.values, gradients=self.gradients
+        )
+
+    def truth(self) -> Truth:
+        rounding = Rounding(pointwise=self.subject.keeps_layout)
+
+        def reference(values: Sequence[Any]) -> list[torch.Tensor]:
+            return self.derived(self.subject.reference, values)
+
+        return Truth(self.arguments, reference, self.values, self.gradients, rounding)
+
+    def compared(self) -> list[Comparison]:
+        return self.renamed(self.truth().beside(self.of(self.subject.call)))
+
+    def renamed(self, found: Sequence[Comparison]) -> list[Comparison]:
+        """By what they are of the op."""
+        return [replace(each, what=self._name(each.what)) for each in found]
+
+    def _name(self, what: str) -> str:
+        return self.names[int(what.removeprefix("result") or 0)] if what.startswith("result") else f"second {what}"
+
+
+def second_gradients(subject: Subject, case: Case) -> Form:
+    """First gradients of a call whose results are given gradients with no symmetry, as a function of both."""
+    leaves = case.requiring()
+    results = [result for result in subject.reference(leaves.values) if result.requires_grad]
+    grads = tuple(weights_of(result) for result in results)
+    arguments = _with(subject, [f"grad_{index}" for index in range(len(grads))])
+    count = len(subject.arguments)
+
+    def derived(function: Function, values: Sequence[Any]) -> list[torch.Tensor]:
+        own = _tensors(arguments[:count], values[:count])
+        targets = [result for result in listed(function(values[:count])) if result.requires_grad]
+        found = torch.autograd.grad(targets, own, values[count:], create_graph=True, allow_unused=True)
+        return [torch.zeros_like(leaf) if grad is None else grad for leaf, grad in zip(own, found, strict=True)]
+
+    names = tuple(f"gradient of {name}" for name, _ in leaves.leaves())
+    return Form(subject, arguments, (*case.values, *grads), derived, names, gradients=True)
+
+
+OfFloating = Callable[..., tuple[torch.Tensor, ...]]
+Road = Callable[[OfFloating, list[torch.Tensor], list[torch.Tensor]], list[torch.Tensor]]
+
+
+def tangents(subject: Subject, case: Case, by: str = "jvp") -> Form:
+    """The tangents of a call's floating results, for inputs that each have one: by torch.func.jvp, by the 'dual'
+    numbers of torch.autograd.forward_ad, or by 'reverse' mode alone."""
+    road = ROADS[by]
+    own = _tensors(subject.arguments, case.values)
+    given = tuple(weights_of(tensor, draw=1 + index) for index, tensor in enumerate(own))
+    arguments = _with(subject, [f"tangent_{index}" for index in range(len(given))])
+    count = len(subject.arguments)
+
+    def derived(function: Function, values: Sequence[Any]) -> list[torch.Tensor]:
+        primals, directions = _tensors(arguments[:count], values[:count]), list(values[count:])
+
+        def of_floating(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            returned = listed(function(_filled(arguments[:count], values[:count], tensors)))
+            return tuple(result for result in returned if result.is_floating_point())
+
+        return road(of_floating, primals, directions)
+
+    results = [result for result in subject.reference(case.values) if result.is_floating_point()]
+    names = tuple("tangent" if len(results) == 1 else f"tangent of result {index}" for index in range(len(results)))
+    return Form(subject, arguments, (*case.values, *given), derived, names, gradients=False)
+
+
+def tangents_of_reference(subject: Subject, case: Case) -> Truth:
+    """By forward mode, or by reverse mode where torch has no forward rule for something in it."""
+    try:
+        return tangents(subject, case).truth()
+    except NotImplementedError:
+        return tangents(subject, case, "reverse").truth()
+
+
+def _by_jvp(function: OfFloating, primals: list[torch.Tensor], directions: list[torch.Tensor]) -> list[torch.Tensor]:
+    return list(torch.func.jvp(function, tuple(primals), tuple(directions))[1])
+
+
+def _by_dual_numbers(
+    function: OfFloating, primals: list[torch.Tensor], directions: list[torch.Tensor]
+) -> list[torch.Tensor]:
+    with forward_ad.dual_level():
+        pairs = zip(primals, directions, strict=True)
+        results = function(*[forward_ad.make_dual(primal, direction) for primal, direction in pairs])
+        unpacked = [forward_ad.unpack_dual(result) for result in results]
+        return [torch.zeros_like(each.primal) if each.tangent is None else each.tangent.clone() for each in unpacked]
+
+
+def _by_reverse(
+    function: OfFloating, primals: list[torch.Tensor], directions: list[torch.Tensor]
+) -> list[torch.Tensor]:
+    """A vjp is linear in the gradient it is given, and the vjp of that is the jvp."""
+    leaves = [primal.detach().requires_grad_() for primal in primals]
+    results = function(*leaves)
+    weights = [torch.zeros_like(result).requires_grad_() for result in results]
+    targets = [(result, weight) for result, weight in zip(results, weights, strict=True) if result.requires_grad]
+    pulled = torch.autograd.grad(
+        [result for result, _ in targets],
+        leaves,
+        [weight for _, weight in targets],
+        create_graph=True,
+        allow_unused=True,
+    )
+    pairs = [(grad, direction) for grad, direction in zip(pulled, directions, strict=True) if grad is not None]
+    found = torch.autograd.grad([grad for grad, _ in pairs], weights, [d for _, d in pairs], allow_unused=True)
+    return [torch.zeros_like(r) if each is None else each for r, each in zip(results, found, strict=True)]
+
+
+ROADS: dict[str, Road] = {"jvp": _by_jvp, "dual": _by_dual_numbers, "reverse": _by_reverse}
+
+
+def _with(subject: Subject, names: Sequence[str]) -> tuple[Argument, ...]:
+    """The op's arguments and more. None is changed in place: the op is given copies of what it changes."""
+    own = tuple(replace(argument, mutated=False) for argument in subject.arguments)
+    return (*own, *(Argument(name, "Tensor", Kind.TENSOR) for name in names))
+
+
+def _tensors(arguments: Sequence[Argument], values: Sequence[Any]) -> list[torch.Tensor]:
+    return [t for t in flatten(arguments, values) if t is not None and t.is_floating_point()]
+
+
+def _filled(arguments: Sequence[Argument], values: Sequence[Any], tensors: Sequence[torch.Tensor]) -> list[Any]:
+    fresh = iter(tensors)
+    flat = [next(fresh) if t is not None and t.is_floating_point() else t for t in flatten(arguments, values)]
+    return unflatten(arguments, values, flat)

@@ -1,0 +1,134 @@
+"""Which cases the items of the contract look at, and how a call is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from weakref import WeakKeyDictionary
+
+import torch
+
+from ...errors import OpsmithError
+from ...purity import RandomState
+from ...schema import Argument
+from ..cases import Case
+from ..evaluate import evaluate
+from ..outcome import Skipped
+from ..patterns import patterns_of, taken
+from ..subject import SMALL, Subject, short
+
+FEW, MANY = 2, 8
+MOST = 8
+"""The size of a dimension in calls that are made up."""
+
+
+def draws_random_numbers(subject: Subject, case: Case) -> bool:
+    state = RandomState(case.every_tensor())
+    subject.reference(case.values)
+    changed = state.has_changed()
+    state.restore()
+    return changed
+
+
+def has_gradients(subject: Subject, case: Case) -> bool:
+    """Whether a gradient can be asked for. An op whose reference draws random numbers may refuse."""
+    known = _known.setdefault(subject, {})
+    if id(case) not in known:
+        known[id(case)] = case, _has_gradients(subject, case)
+    return known[id(case)][1]
+
+
+# What was found out for a case, which is kept so that its id stays its own.
+_known: WeakKeyDictionary[Subject, dict[int, tuple[Case, bool]]] = WeakKeyDictionary()
+
+
+def _has_gradients(subject: Subject, case: Case) -> bool:
+    if not subject.differentiates(case):
+        return False
+    if not draws_random_numbers(subject, case):
+        return True
+    try:
+        evaluate(subject.arguments, subject.raw, case.values)
+    except OpsmithError:
+        return False
+    return True
+
+
+def deterministic(subject: Subject, case: Case) -> None:
+    """Raises Skipped where two calls may differ."""
+    if draws_random_numbers(subject, case):
+        raise Skipped("its reference draws random numbers, and no two calls are alike")
+
+
+def accelerated(subject: Subject) -> bool:
+    """Whether anything but the reference may run: a kernel here, or an operator that others have written."""
+    return bool(subject.kernels) or subject.keeps_layout or not hasattr(subject.op, "default")
+
+
+def various_cases(subject: Subject, limit: int = SMALL) -> list[Case]:
+    """In each dtype some cases; in float32 more, for what a kernel does at an end depends on the size. Where no kernel
+    runs, one a dtype."""
+    found: list[Case] = []
+    for dtype in subject.dtypes:
+        count = 1 if not accelerated(subject) else MANY if dtype is torch.float32 else FEW
+        found += subject.some_cases(dtype, limit, max(count, 2))[:count]
+    return found
+
+
+def small_case(subject: Subject, dtypes: Sequence[torch.dtype] = (torch.float32,), least: int = 2) -> Case:
+    """The smallest case with `least` elements in its largest tensor, none empty, and every number finite."""
+    for dtype in dtypes:
+        found = [case for case in subject.cases(dtype, SMALL) if case.numel >= least and _is_plain(case)]
+        if found:
+            return min(found, key=lambda case: sum(tensor.numel() for tensor in case.every_tensor()))
+    words = " or ".join(short(dtype) for dtype in dtypes)
+    raise Skipped(f"no sample in {words} has finite numbers, no empty tensor, and {least} to {SMALL} elements")
+
+
+def resized(subject: Subject, count: int, dtype: torch.dtype = torch.float32) -> list[Case]:
+    """Small calls that differ in one size, that of the first dimension where it can be: none is 0 or 1, so that one
+    graph with a symbol for it fits all. Fewer than `count` where the op takes no others."""
+    found: list[Case] = []
+    for pattern in patterns_of(subject, dtype):
+        sizes = pattern.sizes_of(pattern.base)
+        small = [own if group in pattern.frozen else min(own, MOST) for group, own in enumerate(sizes)]
+        free = [group for group, own in enumerate(sizes) if own > 1 and group not in pattern.frozen]
+        for group in sorted(free, key=lambda group: pattern.groups[group].is_constant):
+            cases = []
+            for size in range(3, 3 + 2 * count, 2):
+                chosen = [size if each == group else own for each, own in enumerate(small)]
+                cases.append(pattern.case(chosen, seed=subject.seed, name=f"a call of size {size}, {short(dtype)}"))
+            cases = [case for case in cases if taken(subject, case)]
+            found = cases if len(cases) > len(found) else found
+            if len(found) == count:
+                return found
+    return found
+
+
+def made_up(subject: Subject) -> Case:
+    """One of those where there is any, else the smallest sample."""
+    return next(iter(resized(subject, 1)), None) or small_case(subject)
+
+
+def named_tensors(case: Case) -> list[tuple[str, Argument, torch.Tensor]]:
+    """Every tensor with the expression that names it, and its argument."""
+    found = []
+    for argument, value in zip(case.arguments, case.values, strict=True):
+        if isinstance(value, torch.Tensor):
+            found.append((argument.name, argument, value))
+        elif argument.is_tensor and value is not None:
+            parts = ((f"{argument.name}[{index}]", argument, each) for index, each in enumerate(value))
+            found += [part for part in parts if part[2] is not None]
+    return found
+
+
+def arguments_of(case: Case) -> str:
+    """'x, bias, scale=scale'"""
+    return ", ".join(f"{each.name}={each.name}" if each.keyword_only else each.name for each in case.arguments)
+
+
+def outputs_of(case: Case, gradients: bool) -> str:
+    return f"opsmith.checks.outputs(op, {arguments_of(case)}{'' if gradients else ', gradients=False'})"
+
+
+def _is_plain(case: Case) -> bool:
+    return all(tensor.numel() and bool(tensor.isfinite().all()) for tensor in case.every_tensor())

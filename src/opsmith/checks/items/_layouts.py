@@ -1,0 +1,39 @@
+"""Which calls the items about memory layouts look at."""
+
+from __future__ import annotations
+
+import torch
+
+from ..cases import Case
+from ..patterns import patterns_of, taken
+from ..subject import Subject
+from ._choice import deterministic
+
+FOUR = (2, 3, 4, 5)
+"""The shape of images that a pointwise op is given besides its samples."""
+MOST = 4096
+
+
+def layout_cases(subject: Subject, dtype: torch.dtype) -> list[Case]:
+    """For each combination of ranks among the samples its first case with elements, and at most MOST of them; where
+    level is quick the two with the most dimensions. A pointwise op takes any number of dimensions: there, four."""
+    found: list[Case] = []
+    for pattern in patterns_of(subject, dtype):
+        filled = [case for case in pattern.cases if all(tensor.numel() > 1 for tensor in _with_dims(case))]
+        filled = [
+            case for case in filled if _with_dims(case) and all(bool(t.isfinite().all()) for t in _with_dims(case))
+        ]
+        small = [case for case in filled if case.numel <= MOST]
+        found += small[:1]
+        if subject.keeps_layout and not any(case.name == "four dimensions" for case in found):
+            shapes = [FOUR if slot.ndim else () for slot in pattern.slots]
+            made = pattern.case((), shapes=shapes, seed=subject.seed, name="four dimensions")
+            found += [made] if taken(subject, made) else []
+    found.sort(key=lambda case: -max(tensor.ndim for tensor in case.every_tensor()))
+    for case in found[:1]:
+        deterministic(subject, case)
+    return found if subject.full else found[:2]
+
+
+def _with_dims(case: Case) -> list[torch.Tensor]:
+    return [tensor for tensor in case.every_tensor() if tensor.ndim]

@@ -1,0 +1,38 @@
+"""How much memory there is to be had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def free_bytes(device: str) -> int:
+    """Of the GPU, or of this machine and of what this process may have of it."""
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        return int(torch.cuda.mem_get_info()[0])
+    return min(_of_machine(), _of_group())
+
+
+def gibibytes(count: float) -> str:
+    return f"{count / 2**30:.1f}"
+
+
+def _of_machine() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _of_group() -> int:
+    """A container may be given less than there is."""
+    try:
+        limit, used = (_CGROUP / "memory.max").read_text().strip(), (_CGROUP / "memory.current").read_text()
+        cached = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
+        return 1 << 62 if limit == "max" else int(limit) - int(used) + int(cached.get("inactive_file", 0))
+    except (OSError, ValueError):
+        return 1 << 62

@@ -1,0 +1,62 @@
+"""Lines of Python in a process of their own, which ends when its time is up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..outcome import Skipped
+from ..subject import Subject
+
+SECONDS = 240.0
+READY = "the op is there"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """`status` is the process's own, negative for the signal that ended it, None where its time was up."""
+
+    status: int | None
+    output: str
+    errors: str
+
+    @property
+    def words(self) -> str:
+        """How it ended, for a message."""
+        if self.status is None:
+            return f"it has not ended after {SECONDS:.0f} s"
+        if self.status < 0:
+            return f"it was ended by {signal.Signals(-self.status).name}"
+        last = [line for line in self.errors.splitlines() if line.strip()]
+        return last[-1] if last else f"it ended with status {self.status}"
+
+
+def run(subject: Subject, lines: Sequence[str], before: Sequence[str] = (), seconds: float = SECONDS) -> Finished:
+    """The lines, after those that bind `op` and `reference`, and after those that come before even them. The process
+    and whatever it has started are ended when the time is up, and nothing else. Skipped where a new process does not
+    come by the op."""
+    text = "\n".join([*before, *subject.setup(), f"print({READY!r}, flush=True)", *lines])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", text],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,  # a process group of its own, by which its children are ended with it
+    )
+    try:
+        output, errors = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, errors = process.communicate()
+        return Finished(None, output, errors)
+    finished = Finished(process.returncode, output, errors)
+    if READY not in output:
+        raise Skipped(f"a new process cannot import it: {finished.words}")
+    return finished

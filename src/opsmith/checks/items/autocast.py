@@ -1,0 +1,87 @@
+"""In an autocast region the op does what its policy says, in dtypes and values; gradients have the inputs' dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...op import Op
+from ..cases import Case
+from ..casting import compared, policies_of
+from ..outcome import Failed, Skipped
+from ..subject import Subject, short
+from ..truth import Comparison
+from ._choice import arguments_of, deterministic, has_gradients, resized, small_case
+from ._truth import raising
+
+REGIONS = {"cpu": (torch.bfloat16, torch.float16), "cuda": (torch.float16, torch.bfloat16)}
+
+
+def check(subject: Subject) -> str:
+    _declared_once(subject)
+    regions = REGIONS[subject.device] if subject.full or subject.device == "cuda" else REGIONS["cpu"][:1]
+    followed: list[Any] = list(policies_of(subject))
+    tried = []
+    for region in regions:
+        for dtype in (torch.float32, region, torch.float64):
+            case = _case(subject, dtype)
+            if case is None:
+                continue
+            followed = _in_region(subject, case, region, followed)
+            tried.append(f"{short(dtype)} in {short(region)}")
+    if not tried:
+        raise Skipped("its reference takes none of the dtypes that autocast casts between")
+    words = ", ".join(short(each) if isinstance(each, torch.dtype) else f"'{each}'" for each in followed)
+    return f"policy {words}: {', '.join(tried)}"
+
+
+def _declared_once(subject: Subject) -> None:
+    """Declared to be computed in float32, an op is not registered to be cast to anything else."""
+    if not isinstance(subject.op, Op) or subject.op.autocast != "float32":
+        return
+    (policy,) = policies_of(subject)
+    if policy not in ("float32", torch.float32):
+        registered = f"op.default.forward.autocast[{subject.device!r}]"
+        line = f"assert op.autocast != 'float32' or {registered} in ('float32', torch.float32)"
+        raise Failed(f"it is declared with autocast='float32', and registered to be cast to {policy}", None, [line])
+
+
+def _case(subject: Subject, dtype: torch.dtype) -> Case | None:
+    if dtype not in subject.dtypes:
+        return None
+    case = next(iter(resized(subject, 1, dtype)), None) or small_case(subject, (dtype,))
+    deterministic(subject, case)
+    return case
+
+
+def _in_region(subject: Subject, case: Case, region: torch.dtype, policies: Sequence[Any]) -> list[Any]:
+    """The policies that the op may be following."""
+    gradients = has_gradients(subject, case)
+    own = case.requiring() if gradients else case
+    line = (
+        f"opsmith.checks.assert_autocast_matches(op, {arguments_of(case)}, device={subject.device!r}, dtype={region})"
+    )
+    held, wrong = [], []
+    for policy in policies:
+        with raising(own, [line]):
+            found = _compared(subject, case, policy, region, gradients)
+        if found is None:
+            continue
+        bad = [each for each in found if not each]
+        wrong += [f"policy {policy!r}: {each.what}: {each.message}" for each in bad[:1]]
+        held += [] if bad else [policy]
+    if not held and wrong:
+        raise Failed(f"{case.name}, in a region to {short(region)}: {'; '.join(wrong)}", own, [line])
+    return held or list(policies)
+
+
+def _compared(
+    subject: Subject, case: Case, policy: Any, region: torch.dtype, gradients: bool
+) -> list[Comparison] | None:
+    """None where the reference does not take tensors so cast."""
+    target = {"keep": case.dtype, "lower": region, "float32": torch.float32}.get(policy, policy)
+    if target not in subject.dtypes and case.dtype != torch.float64:
+        return None
+    return compared(subject, case.values, policy, region, gradients)

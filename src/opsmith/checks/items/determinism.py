@@ -1,0 +1,107 @@
+"""The same call gives the same bits: again, after other work, and whatever order a grid's blocks run in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ..cases import Case
+from ..evaluate import evaluate
+from ..memory import same_bits
+from ..outcome import Failed
+from ..subject import SMALL, Subject
+from ._choice import has_gradients, outputs_of
+from ._truth import raising
+
+ON = ("cpu", "cuda", "emulated")
+AGAIN = 3
+LARGE = 1 << 21
+"""Elements of a call that several threads, or many blocks, share."""
+SEEDS = (1, 2, 3)
+"""Of the emulator, besides the check's own."""
+
+
+def check(subject: Subject) -> str:
+    calls = 0
+    for dtype in subject.dtypes:
+        for case in _cases(subject, dtype):
+            gradients = has_gradients(subject, case)
+            first = _outputs(subject, case, gradients)
+            for _ in range(AGAIN):
+                _other_work(subject, case)
+                _look(subject, case, gradients, first, _outputs(subject, case, gradients))
+                calls += 1
+            if subject.emulated:
+                calls += _other_orders(subject, case, gradients, first)
+    return f"{calls} calls repeated"
+
+
+def _cases(subject: Subject, dtype: torch.dtype) -> list[Case]:
+    """Some small ones, and the largest: only many elements are shared between threads."""
+    largest = max(subject.cases(dtype, LARGE), key=lambda case: case.numel, default=None)
+    found = subject.some_cases(dtype, SMALL)
+    return found if largest is None or any(case is largest for case in found) else [*found, largest]
+
+
+def _outputs(subject: Subject, case: Case, gradients: bool) -> list[torch.Tensor | None]:
+    torch.manual_seed(subject.seed)  # for a reference that draws random numbers
+    with raising(case, [outputs_of(case, gradients)]):
+        named = evaluate(subject.arguments, subject.raw, case.values, gradients=gradients)
+    return [tensor for _, tensor in named]
+
+
+def _other_work(subject: Subject, case: Case) -> None:
+    """Leaves other numbers in the memory that the next call is given, and in whatever the op keeps."""
+    left = [torch.full_like(tensor, 3) for tensor in case.every_tensor()]
+    others = [other for other in subject.cases(case.dtype, SMALL) if other is not case]
+    for other in others[:1]:
+        subject.call(other.values)
+    del left
+
+
+def _look(
+    subject: Subject,
+    case: Case,
+    gradients: bool,
+    first: Sequence[torch.Tensor | None],
+    again: Sequence[torch.Tensor | None],
+) -> None:
+    if same_bits(first, again):
+        return
+    call = outputs_of(case, gradients)
+    seeded = f"torch.manual_seed({subject.seed})"
+    lines = [
+        seeded,
+        f"first = {call}",
+        "for _ in range(100):",
+        f"    {seeded}",
+        f"    assert opsmith.checks.memory.same_bits(first, {call})",
+    ]
+    raise Failed(f"{case.name}: {_difference(first, again)} from one call to the next", case, lines)
+
+
+def _difference(first: Sequence[torch.Tensor | None], again: Sequence[torch.Tensor | None]) -> str:
+    for index, (mine, other) in enumerate(zip(first, again, strict=True)):
+        if mine is not None and other is not None and not same_bits([mine], [other]):
+            unlike = int((mine != other).sum())
+            return f"output {index} differs in {unlike} of {mine.numel()} elements"
+    return "what it returns differs"
+
+
+def _other_orders(subject: Subject, case: Case, gradients: bool, first: Sequence[torch.Tensor | None]) -> int:
+    from ...emulator import emulate
+
+    for seed in SEEDS:
+        with emulate(seed=subject.seed + seed):
+            again = _outputs(subject, case, gradients)
+        if not same_bits(first, again):
+            call = outputs_of(case, gradients)
+            lines = [
+                f"first = {call}",
+                f"with opsmith.emulate(seed={subject.seed + seed}):",
+                f"    again = {call}",
+                "assert opsmith.checks.memory.same_bits(first, again)",
+            ]
+            raise Failed(f"{case.name}: {_difference(first, again)} in another order of blocks", case, lines)
+    return len(SEEDS)

@@ -1,0 +1,77 @@
+"""torch.export takes a module that calls the op; the program gives the same numbers, for a size left free as well."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from ..cases import Case
+from ..exported import compared, exported, saved_and_loaded, tensors_of
+from ..outcome import Failed
+from ..subject import Subject
+from ._choice import deterministic, made_up, resized
+from ._truth import raising
+
+
+def check(subject: Subject) -> str:
+    cases = resized(subject, 2) or [made_up(subject)]
+    case, other = cases[0], cases[-1]
+    deterministic(subject, case)
+    lines = _lines(case, other)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with raising(case, lines):
+            program = exported(subject, case.values, other.values)
+        _same(subject, case, program, lines)
+        if len(cases) == 1:
+            return "the program gives the same numbers; its sizes are fixed, for the op takes no others"
+        _takes_other_sizes(subject, case, other, program, lines)
+        told = "the program gives the same numbers for two sizes"
+        if subject.full:
+            _decomposed_and_loaded(subject, case, other, program, lines)
+            told += ", decomposed, and saved and loaded"
+    return told
+
+
+def _takes_other_sizes(subject: Subject, case: Case, other: Case, program: Any, lines: list[str]) -> None:
+    try:
+        program.module()(*tensors_of(subject, other.values))
+    except Exception as error:
+        if _reference_is_fixed(subject, case, other):
+            return
+        words = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        message = "a size that was left free is a constant of the program, and of the reference's it is not"
+        raise Failed(f"{case.name}, then {other.name}: {message}: {words}", case, lines) from None
+    _same(subject, other, program, lines, first=case)
+
+
+def _reference_is_fixed(subject: Subject, case: Case, other: Case) -> bool:
+    try:
+        exported(subject, case.values, other.values, subject.reference).module()(*tensors_of(subject, other.values))
+    except Exception:
+        return True
+    return False
+
+
+def _same(subject: Subject, case: Case, program: Any, lines: list[str], first: Case | None = None) -> None:
+    with raising(first or case, lines):
+        found = compared(subject, case.values, program.module())
+    wrong = [each for each in found if not each]
+    if wrong:
+        raise Failed(f"{case.name}: {wrong[0].what}: {wrong[0].message}", first or case, lines)
+
+
+def _decomposed_and_loaded(subject: Subject, case: Case, other: Case, program: Any, lines: list[str]) -> None:
+    """What a program goes through on its way to where it runs."""
+    lines = [*lines[:-1], f"{lines[-1][:-1]}, deployed=True)"]
+    with raising(case, lines):
+        loaded = saved_and_loaded(program.run_decompositions())
+    _same(subject, case, loaded, lines)
+    _same(subject, other, loaded, lines, first=case)
+
+
+def _lines(case: Case, other: Case) -> list[str]:
+    names = ", ".join(argument.name for argument in case.arguments)
+    if other is case:
+        return [f"opsmith.checks.assert_exported_matches(op, {names})"]
+    return [f"first = ({names},)", *other.lines, f"opsmith.checks.assert_exported_matches(op, *first, then=({names},))"]

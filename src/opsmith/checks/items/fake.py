@@ -1,0 +1,86 @@
+"""On fake tensors the op gives shapes, dtypes, strides and devices as on real ones; symbolic sizes stay symbolic."""
+
+from __future__ import annotations
+
+from .. import layouts
+from ..cases import Case
+from ..evaluate import evaluate
+from ..faking import constants, described, on_fake
+from ..outcome import Failed, Skipped
+from ..subject import Subject
+from ._choice import arguments_of, has_gradients, made_up
+
+LIMIT = 1 << 12
+"""Elements of a case: what is looked at does not depend on them, and a reference may loop over a dimension."""
+
+
+def check(subject: Subject) -> str:
+    _size_is_known(subject)
+    cases = [case for dtype in subject.dtypes for case in subject.some_cases(dtype, LIMIT)]
+    cases += _laid_out_otherwise(subject)
+    for case in cases:
+        _static(subject, case)
+    return f"{len(cases)} calls, with gradients; {_dynamic(subject)}"
+
+
+# --- Sizes as they are --------------------------------------------------------------------------------------------
+
+
+def _static(subject: Subject, case: Case) -> None:
+    gradients = has_gradients(subject, case)
+    real = evaluate(subject.arguments, subject.raw, case.values, gradients=gradients)
+    fake = on_fake(subject.arguments, subject.raw, case.values, gradients)
+    pairs = zip(fake, real, strict=False)
+    wrong = [(what, described(mine), described(theirs)) for (what, mine), (_, theirs) in pairs]
+    wrong = [each for each in wrong if each[1] != each[2]]
+    if len(fake) != len(real):
+        wrong.append(("what it returns", f"{len(fake)} tensors", f"{len(real)}"))
+    if wrong:
+        name = "opsmith.checks.faking"
+        rest = f"{arguments_of(case)}{'' if gradients else ', gradients=False'}"
+        lines = [
+            f"fake, real = {name}.fake_outputs(op, {rest}), opsmith.checks.outputs(op, {rest})",
+            f"assert list(map({name}.described, fake)) == list(map({name}.described, real))",
+        ]
+        what, mine, theirs = wrong[0]
+        raise Failed(f"{case.name}: {what} is {mine} on fake tensors and {theirs} on real ones", case, lines)
+
+
+def _laid_out_otherwise(subject: Subject) -> list[Case]:
+    case = made_up(subject)
+    names = {name for tensor in case.every_tensor() for name in layouts.layouts_for(tensor)}
+    found = []
+    for layout in sorted(names):
+        change = layouts.LAYOUTS[layout]
+        laid = case
+        for argument, tensor in case.tensors():
+            if layout in layouts.layouts_for(tensor) and not (argument.mutated and layout in layouts.CHANGING):
+                laid = laid.changed(argument.name, change(tensor), layouts.code(layout).format(argument.name))
+        found.append(laid.named(f"{case.name}, {layout}"))
+    return found
+
+
+def _size_is_known(subject: Subject) -> None:
+    """Raises Skipped where the reference itself looks at numbers, which fake tensors have not."""
+    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+
+    try:
+        on_fake(subject.arguments, subject.inline, made_up(subject).values, gradients=False)
+    except (DataDependentOutputException, DynamicOutputShapeException):
+        raise Skipped("its own reference looks at the numbers in its inputs, and fake tensors have none") from None
+
+
+# --- Sizes as symbols ---------------------------------------------------------------------------------------------
+
+
+def _dynamic(subject: Subject) -> str:
+    case = made_up(subject)
+    gradients = has_gradients(subject, case)
+    mine = constants(subject.arguments, subject.raw, case.values, gradients)
+    theirs = constants(subject.arguments, subject.inline, case.values, gradients)
+    if mine - theirs:
+        rest = f"{arguments_of(case)}{'' if gradients else ', gradients=False'}"
+        line = f"assert not opsmith.checks.faking.needless_constants(op, {rest})"
+        words = f"{', '.join(sorted(mine - theirs))} become constants, which they are not for the reference"
+        raise Failed(f"{case.name}, with symbols for sizes: {words}", case, [line])
+    return "every size that the reference keeps symbolic stays so"

@@ -1,0 +1,62 @@
+"""Forward-mode derivatives are the reference's, by jvp and dual numbers, and reverse mode's; none is silently zero."""
+
+from __future__ import annotations
+
+import torch
+
+from ...op import Op
+from ..cases import Case
+from ..forms import Form, tangents, tangents_of_reference
+from ..outcome import Failed, Skipped
+from ..subject import Subject
+from ..truth import Truth
+from ._choice import arguments_of
+from ._small import differentiable_cases
+from ._truth import Worst, judged, raising
+
+
+def check(subject: Subject) -> str:
+    worst = Worst()
+    for case in differentiable_cases(subject, (torch.float64, torch.float32)):
+        truth = tangents_of_reference(subject, case)
+        for by in ("jvp", "dual", "reverse"):
+            form = tangents(subject, case, by)
+            if by == "reverse" and not _reference_knows(form):
+                continue  # its gradients have none, or none at zero, where they are taken
+            line = f"opsmith.checks.assert_tangents_match(op, {arguments_of(case)}, by={by!r})"
+            given = _given(subject, case, form, line)
+            if by != "reverse":
+                _refuse_zeros(case, form, truth, given, line)
+            for each in judged(case, form.renamed(truth.beside(given)), line):
+                worst.add(case.dtype, each)
+    if not worst:
+        raise Skipped("no sample has a result with a gradient")
+    return f"largest error in ULP: {worst}"
+
+
+def _given(subject: Subject, case: Case, form: Form, line: str) -> list[tuple[str, torch.Tensor | None]]:
+    with raising(case, [line]):
+        try:
+            return form.of(subject.call)
+        except Exception as error:
+            if isinstance(subject.op, Op) and _reference_knows(form):
+                raise
+            # torch.library has no way to register a tangent: others' operators cannot do better than raise.
+            raise Skipped(f"forward mode is refused, not wrong: {str(error).splitlines()[0]}") from None
+
+
+def _refuse_zeros(
+    case: Case, form: Form, truth: Truth, given: list[tuple[str, torch.Tensor | None]], line: str
+) -> None:
+    for (_, mine), (_, theirs), name in zip(given, truth.own, form.names, strict=True):
+        if mine is not None and theirs is not None and bool(theirs.any()) and not bool(mine.any()):
+            words = "zero everywhere, and the reference's is not: what records its gradient knows no tangents"
+            raise Failed(f"{case.name}: {name} is {words}", case, [line])
+
+
+def _reference_knows(form: Form) -> bool:
+    try:
+        found = form.of(form.subject.reference)
+    except RuntimeError:  # NotImplementedError among them
+        return False
+    return all(tensor is None or bool(tensor.isfinite().all()) for _, tensor in found)

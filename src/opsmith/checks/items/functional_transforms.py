@@ -1,0 +1,68 @@
+"""The transforms of torch.func, also of each other, give for the op what they give for the reference."""
+
+from __future__ import annotations
+
+import torch
+
+from ...op import Op
+from ..cases import Case
+from ..outcome import Skipped
+from ..subject import Subject
+from ..transforms import TRANSFORMS, given, truth_of
+from ..truth import Truth
+from ._choice import arguments_of, deterministic, has_gradients, resized, small_case
+from ._truth import judged, raising
+
+QUICK = ("vjp", "jacrev", "hessian", "functional_call")
+"""Which contain the others."""
+
+
+def check(subject: Subject) -> str:
+    case = _case(subject)
+    deterministic(subject, case)
+    if not has_gradients(subject, case):
+        raise Skipped("no sample has a result with a gradient")
+    held, refused = [], []
+    for transform in TRANSFORMS if subject.full else QUICK:
+        truth = _truth(subject, case, transform)
+        if truth is None:  # the reference has none
+            continue
+        line = f"opsmith.checks.assert_transform_matches(op, {transform!r}, {arguments_of(case)})"
+        try:
+            with raising(case, [line]):
+                found = _given(subject, case, transform)
+        except _Refused:
+            refused.append(transform)
+            continue
+        judged(case, truth.beside(found), line)
+        held.append(transform)
+    if not held:
+        raise Skipped(f"it refuses {', '.join(refused)}: it has no forward-mode derivative")
+    return ", ".join(held) + (f"; it refuses {', '.join(refused)}" if refused else "")
+
+
+def _case(subject: Subject) -> Case:
+    for dtype in (torch.float64, torch.float32):
+        for case in resized(subject, 1, dtype):
+            return case
+    return small_case(subject, (torch.float64, torch.float32))
+
+
+class _Refused(Exception):
+    """An operator of others may have no forward-mode derivative, and say so."""
+
+
+def _given(subject: Subject, case: Case, transform: str) -> list[tuple[str, torch.Tensor | None]]:
+    try:
+        return given(subject, case.values, transform)
+    except NotImplementedError as error:
+        if isinstance(subject.op, Op) or "forward" not in str(error):
+            raise
+        raise _Refused from error
+
+
+def _truth(subject: Subject, case: Case, transform: str) -> Truth | None:
+    try:
+        return truth_of(subject, case.values, transform)
+    except RuntimeError:  # NotImplementedError among them: torch has no such rule for something in the reference
+        return None

@@ -1,0 +1,72 @@
+"""torch.library.opcheck agrees: schema, autograd registration, fake tensors, and tracing with symbols for sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ...op import Op
+from ..cases import Case
+from ..evaluate import weights_of
+from ..outcome import Failed
+from ..subject import Subject, listed
+from ._choice import draws_random_numbers, has_gradients, made_up
+
+REPEATABLE = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+
+
+def check(subject: Subject) -> str:
+    cases = [made_up(subject)]
+    if subject.full:
+        cases += [case for dtype in subject.dtypes for case in subject.some_cases(dtype, 1 << 12)]
+    tests = REPEATABLE[:-1] if draws_random_numbers(subject, cases[0]) else REPEATABLE
+    for case in cases:
+        _checked(subject, case, tests)
+        if has_gradients(subject, case) and not subject.inplace:
+            _checked(subject, case.requiring(), tests)
+            _backward_checked(subject, case)
+    return f"{len(cases)} calls, {len(tests)} tests each"
+
+
+def _checked(subject: Subject, case: Case, tests: tuple[str, ...]) -> None:
+    positional, keyword = subject.arranged(case.values)
+    try:
+        torch.library.opcheck(subject.overload, tuple(positional), keyword, test_utils=tests)
+    except Exception as error:
+        names = [argument.name for argument in case.arguments if not argument.keyword_only]
+        rest = {argument.name: argument.name for argument in case.arguments if argument.keyword_only}
+        keywords = "{" + ", ".join(f'"{name}": {name}' for name in rest) + "}"
+        line = f"torch.library.opcheck({_expression(subject.overload)}, ({', '.join(names)},), {keywords})"
+        if len(tests) < len(REPEATABLE):
+            line = f"{line[:-1]}, test_utils={tests!r})"
+        grad = "with gradients, " if case.leaves() else ""
+        raise Failed(f"{case.name}: {grad}{_words(error)}", case, [line]) from None
+
+
+def _backward_checked(subject: Subject, case: Case) -> None:
+    """The same for the operator that computes the gradient, where it has one of ours."""
+    if not isinstance(subject.op, Op) or subject.op.default.differentiable.written_gradient is not None:
+        return
+    operator = subject.op.default.backward
+    results = listed(subject.inline(case.values))
+    grads = [weights_of(result) if result.is_floating_point() else None for result in results]
+    needs = [t is not None and t.is_floating_point() for t in subject.signature.flatten(case.values)]
+    if subject.signature.returns_list:
+        values: tuple[Any, ...] = (grads, *case.values, results, needs)
+    else:
+        values = (*grads, *case.values, *results, needs)
+    try:
+        torch.library.opcheck(operator.overload, values)
+    except Exception as error:
+        raise Failed(f"{case.name}: its backward, {operator.name}: {_words(error)}") from None
+
+
+def _expression(overload: Any) -> str:
+    return f"torch.ops.{overload._schema.name.replace('::', '.')}.{overload._overloadname}"
+
+
+def _words(error: Exception) -> str:
+    """What opcheck says, without its advice."""
+    text = str(error.__cause__ or error).strip() or type(error).__name__
+    return " ".join(text.split("\n")[:3])[:400]

@@ -1,0 +1,98 @@
+"""It holds no more memory than its declared cost allows, or its reference needs, and leaves none behind."""
+
+from __future__ import annotations
+
+import torch
+
+from ..allocation import Allocated, measured
+from ..cases import Case
+from ..outcome import Failed, Skipped
+from ..patterns import patterns_of, taken
+from ..rounding import reference_runs
+from ..subject import Subject
+from ._choice import accelerated, arguments_of, has_gradients
+
+ELEMENTS = {"cpu": (1 << 14, 1 << 16), "cuda": (1 << 20, 1 << 22)}
+"""Of the largest tensor of the case that is looked at: what a kernel keeps for each block of a GPU is small beside."""
+SLACK = 1 << 16
+"""Bytes for what does not grow with the tensors: states of random generators, partial sums of a block."""
+
+
+def check(subject: Subject) -> str:
+    case = _large(subject)
+    largest = max(tensor.nbytes for tensor in [*case.every_tensor(), *subject.reference(case.values)])
+    forward = _measured(subject, case, gradients=False)
+    told = [f"forward {_share(forward[0].peak, largest)} (the reference {_share(forward[1].peak, largest)})"]
+    _judge_forward(subject, case, largest, *forward)
+    if has_gradients(subject, case):
+        both = _measured(subject, case, gradients=True)
+        told.append(f"with backward {_share(both[0].peak, largest)} ({_share(both[1].peak, largest)})")
+        _judge_both(subject, case, largest, *both)
+    return f"in units of its largest tensor, of {largest} bytes: {', '.join(told)}"
+
+
+def _judge_forward(subject: Subject, case: Case, largest: int, mine: Allocated, theirs: Allocated) -> None:
+    """What is allocated is written to, so that a call which moves no more bytes than its cost holds no more either. The
+    cost is the least: where the reference runs, it is the reference's."""
+    like_reference = theirs.peak + largest
+    if subject.cost is None or not accelerated(subject) or reference_runs(subject.op, case.values):
+        return _judge(subject, case, mine, like_reference, "forward", "its reference and a tensor more")
+    positional, keyword = subject.arranged(case.values)
+    declared = subject.cost(*positional, **keyword).bytes
+    copies = sum(tensor.nbytes for argument, tensor in case.tensors() if argument.mutated)
+    _judge(subject, case, mine, declared + copies, "forward", f"the {declared} bytes of its declared cost")
+
+
+def _judge_both(subject: Subject, case: Case, largest: int, mine: Allocated, theirs: Allocated) -> None:
+    """In place and with a gradient, a call works on a copy, keeps one for its backward, and there works on another."""
+    spare = largest * max(1, 3 * len(subject.signature.mutated))
+    most, words = theirs.peak + spare, "its reference and what it may copy"
+    if subject.keeps_layout and not subject.inplace and not reference_runs(subject.op, case.values):
+        results = sum(result.nbytes for result in subject.call(case.values))
+        gradients = sum(tensor.nbytes for _, tensor in case.requiring().leaves())
+        fused = results + gradients + largest
+        most, words = min((most, words), (fused, "its results, gradients and a tensor more"))
+    _judge(subject, case, mine, most, "forward and backward", words)
+
+
+def _judge(subject: Subject, case: Case, found: Allocated, most: int, what: str, words: str) -> None:
+    gradients = what != "forward"
+    options = f"gradients={gradients}, device={subject.device!r}"
+    line = f"found = opsmith.checks.allocation.of_call(op, {arguments_of(case)}, {options})"
+    if found.left > SLACK:
+        message = f"{case.name}: {what} leaves {found.left} bytes behind, when all that it returned is gone"
+        raise Failed(message, case, [line, f"assert found.left <= {SLACK}, found"])
+    if found.peak > most + SLACK:
+        message = f"{case.name}: {what} holds {found.peak} bytes at once, where {words} make {most}"
+        raise Failed(message, case, [line, f"assert found.peak <= {most + SLACK}, found"])
+
+
+def _measured(subject: Subject, case: Case, gradients: bool) -> tuple[Allocated, Allocated]:
+    """Of the op, and of its reference."""
+    mine = measured(subject, subject.raw, case.values, gradients)
+    return mine, measured(subject, subject.inline, case.values, gradients)
+
+
+def _large(subject: Subject) -> Case:
+    least, most = ELEMENTS[subject.device]
+    cases = [case for case in subject.cases(torch.float32, most) if _is_fit(case, least)]
+    if cases:
+        return min(cases, key=lambda case: case.numel)
+    for pattern in patterns_of(subject):
+        own = pattern.sizes_of(pattern.base)
+        free = [group for group, size in enumerate(own) if size > 1 and group not in pattern.frozen]
+        # Such that a result with all of the dimensions in it is as large as the largest sample may be.
+        size = int(most ** (1 / max(1, len(free))))
+        chosen = [size if group in free else old for group, old in enumerate(own)]
+        case = pattern.case(chosen, seed=subject.seed, name=f"a call with {size} each way")
+        if taken(subject, case) and max(case.numel, *(t.numel() for t in subject.reference(case.values))) >= least:
+            return case
+    raise Skipped(f"no sample has {least} to {most} elements, and none could be made")
+
+
+def _is_fit(case: Case, least: int) -> bool:
+    return case.numel >= least and all(tensor.is_contiguous() for tensor in case.every_tensor())
+
+
+def _share(count: int, largest: int) -> str:
+    return f"{count / largest:.2f}"

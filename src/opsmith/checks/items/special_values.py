@@ -1,0 +1,205 @@
+"""inf, NaN, denormals, both zeros and the ends of a dtype's range give what the reference gives; so do kinks."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from ..cases import Case
+from ..evaluate import Named
+from ..outcome import Failed, Skipped
+from ..patterns import Pattern, Slot, patterns_of, taken
+from ..rounding import is_elementwise
+from ..subject import Subject, short
+from ..truth import Truth
+from ._choice import deterministic
+from ._kinks import kinks_of
+from ._truth import given, judged, truth_of
+
+ON = ("cpu", "cuda", "emulated")
+CORE = (float("inf"), float("-inf"), float("nan"), 0.0, -0.0, 1.0, -1.5)
+"""Of which every combination is tried, where there are at most MOST."""
+MOST = 4096
+PLAIN = 0.75
+"""What the other tensors hold while one goes through all numbers."""
+JUMP = 2.0**-8
+"""Of the largest gradient: what one last place of the inputs moves it by only at a kink."""
+KINDS = (("nan", float("nan")), ("inf", float("inf")), ("minus inf", float("-inf")), ("minus zero", -0.0))
+
+
+def check(subject: Subject) -> str:
+    calls = 0
+    for dtype in subject.dtypes:
+        rows = _by_elements(subject, dtype)
+        for each in rows:
+            _look_at_rows(subject, each)
+            calls += 1
+        for case in [] if rows else _planted(subject, dtype):
+            _look(subject, case)
+            calls += 1
+    if not calls:
+        raise Skipped("no sample has a floating tensor with elements that is an argument of its own")
+    return f"{calls} calls"
+
+
+def numbers(dtype: torch.dtype) -> list[float]:
+    info = torch.finfo(dtype)
+    denormal = info.smallest_normal * info.eps
+    ends = [info.max, info.max / 2, info.smallest_normal, denormal, 3 * denormal, info.eps]
+    usual = [0.5, 2.0, 3.0, 6.0, 10.0, 20.0, 40.0, 80.0, 88.0, 89.0, 100.0, 700.0, 710.0, 1e4]
+    if dtype is torch.float64:  # where exp ends, the truth itself is lost: no wider type tells
+        usual = [number for number in usual if not 300 < number < 1000]
+    signed = [sign * number for number in (*ends, *usual) for sign in (1, -1) if abs(number) <= info.max]
+    return [*CORE, *signed]
+
+
+# --- Pointwise ops: a row of arguments is a call ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Each row the numbers of one element of the result, for each floating argument one."""
+
+    pattern: Pattern
+    dtype: torch.dtype
+    name: str
+    rows: Sequence[tuple[float, ...]]
+
+    def case(self) -> Case:
+        """Other tensors are filled as in the samples."""
+        shapes = [(len(self.rows),)] * len(self.pattern.slots)
+        case = self.pattern.case((), shapes=shapes, name=f"{self.name}, {short(self.dtype)}")
+        device = self.pattern.device
+        for slot, column in zip(_floating(self.pattern), zip(*self.rows, strict=True), strict=True):
+            tensor = torch.tensor(column, dtype=torch.float64).to(device, self.dtype)
+            code = (
+                f"torch.tensor([{', '.join(map(_written, column))}], dtype=torch.float64).to({device!r}, {self.dtype})"
+            )
+            case = case.changed(case.arguments[slot.argument].name, tensor, code)
+        return case
+
+
+def _floating(pattern: Pattern) -> list[Slot]:
+    return [slot for slot in pattern.slots if slot.dtype.is_floating_point]
+
+
+def _by_elements(subject: Subject, dtype: torch.dtype) -> list[Rows]:
+    """Nothing where the op does not go by elements."""
+    pattern = patterns_of(subject, dtype)[0]
+    deterministic(subject, pattern.base)
+    count = len(_floating(pattern))
+    if not count or not is_elementwise(subject.op, pattern.base.values):
+        return []
+    if any(slot.element is not None for slot in pattern.slots):
+        return []
+    rows = list(itertools.product(CORE, repeat=count)) if len(CORE) ** count <= MOST else []
+    for place in range(count):
+        rows += [_row(count, place, each, PLAIN) for each in numbers(dtype)]
+    found = [Rows(pattern, dtype, "special values", rows)]
+    if dtype in (torch.float32, torch.float64):
+        found.append(Rows(pattern, dtype, "kinks", _kinks(subject, pattern, count, dtype)))
+    return [each for each in found if taken(subject, each.case())]
+
+
+def _row(count: int, place: int, number: float, others: float) -> tuple[float, ...]:
+    return tuple(number if index == place else others for index in range(count))
+
+
+def _kinks(subject: Subject, pattern: Pattern, count: int, dtype: torch.dtype) -> list[tuple[float, ...]]:
+    """Halves and whole numbers, where most functions have theirs, and where the reference's gradient jumps."""
+    usual = [step / 2 for step in range(-16, 17)]
+    rows: list[tuple[float, ...]] = []
+    for place in range(count):
+        for others in (PLAIN, 1.0, -1.0) if count > 1 else (PLAIN,):
+            single = Rows(pattern, torch.float64, "", [_row(count, place, PLAIN, others)]).case()
+            found = kinks_of(subject, single, place, dtype) if subject.differentiates(single) else []
+            rows += [_row(count, place, each, others) for each in (*usual, *found)]
+    return list(dict.fromkeys(rows))
+
+
+def _look_at_rows(subject: Subject, rows: Rows) -> None:
+    """On a failure, the fewest rows that still fail."""
+    try:
+        _look(subject, rows.case())
+        return
+    except Failed as failed:
+        last = failed
+    while len(rows.rows) > 1:
+        half = len(rows.rows) // 2
+        for part in (rows.rows[:half], rows.rows[half:]):
+            try:
+                _look(subject, replace(rows, rows=part).case())
+            except Failed as failed:
+                rows, last = replace(rows, rows=part), failed
+                break
+        else:
+            break
+    raise last
+
+
+def _written(number: float) -> str:
+    return repr(number) if math.isfinite(number) else f'float("{number}")'
+
+
+# --- Other ops: one number in the middle of a tensor --------------------------------------------------------------
+
+
+def _planted(subject: Subject, dtype: torch.dtype) -> list[Case]:
+    found = []
+    for pattern in patterns_of(subject, dtype)[: None if subject.full else 1]:
+        base = pattern.base
+        deterministic(subject, base)
+        for argument, tensor in base.floating():
+            if not tensor.numel():
+                continue
+            middle = tensor.numel() // 2
+            for kind, number in KINDS:
+                changed = tensor.clone(memory_format=torch.contiguous_format)
+                changed.view(-1)[middle] = number
+                code = f"{argument.name}.clone(memory_format=torch.contiguous_format)"
+                code = f"{argument.name} = {code}\n{argument.name}.view(-1)[{middle}] = {_written(number)}"
+                found.append(base.changed(argument.name, changed, code, f"{base.name}, {kind} in {argument.name}"))
+    return [case for case in found if taken(subject, case)]
+
+
+# --- Looking ------------------------------------------------------------------------------------------------------
+
+
+def _look(subject: Subject, case: Case) -> None:
+    # Where a gradient is 0 * inf depends on which zeros are added up; only single elements have but one way.
+    gradients = subject.differentiates(case) and "inf in" not in case.name
+    truth = truth_of(subject, case, gradients)
+    found = given(subject, case, gradients)
+    judged(case, truth.beside(found))
+    if case.name.startswith("kinks"):
+        _look_at_jumps(case, truth, found)
+
+
+def _look_at_jumps(case: Case, truth: Truth, found: Sequence[Named]) -> None:
+    """Where a rounding of the input moves the gradient by much, a comparison allows much. Here inputs are exact, and
+    gradients must be those that the reference picks."""
+    rows = zip(found, truth.own, truth.exact, truth.moved, strict=True)
+    for (what, mine), (_, own), (_, exact), moved in rows:
+        if not what.startswith("gradient") or mine is None or own is None or exact is None or moved is None:
+            continue
+        jumps = (moved > JUMP * exact.abs().max()) & ((own - exact).abs() < moved / 8)
+        wrong = jumps & ~((mine - own).abs() < moved / 8)
+        if bool(wrong.any()):
+            place = int(wrong.nonzero()[0])
+            inputs = ", ".join(f"{a.name} = {float(t[place]):.9g}" for a, t in case.floating())
+            leaves = case.requiring()
+            grads = "torch.autograd.grad([each.sum() for each in {}({}) if each.requires_grad], {})"
+            lines = [
+                "listed = lambda results: results if isinstance(results, (tuple, list)) else [results]",
+                f"mine = {grads.format('listed', leaves.call(), leaves.leaf_tuple())}",
+                f"theirs = {grads.format('listed', leaves.call('reference'), leaves.leaf_tuple())}",
+                "torch.testing.assert_close(mine, theirs)",
+            ]
+            message = (
+                f"{what} is {float(mine[place]):.9g} at a kink, {inputs}: the reference picks {float(own[place]):.9g}"
+            )
+            raise Failed(f"{case.name}: {message}", leaves, lines)

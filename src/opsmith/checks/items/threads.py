@@ -1,0 +1,65 @@
+"""Eight threads that call at once, forward and backward, get what one does: also when it is a process's first call."""
+
+from __future__ import annotations
+
+from .. import memory
+from ..cases import Case
+from ..concurrency import Call, assert_threads_agree, calls_of
+from ..outcome import Failed, Skipped
+from ..subject import Subject
+from ._choice import deterministic, has_gradients, outputs_of, various_cases
+from ._process import run
+
+LIMIT = 1 << 12
+"""Elements: small calls meet more often."""
+THREADS = 8
+ROUNDS, ROUNDS_IN_FULL = 4, 40
+
+
+def check(subject: Subject) -> str:
+    cases = _cases(subject)
+    deterministic(subject, cases[0])
+    calls = [call for case in cases for call in _calls(subject, case, THREADS // len(cases))]
+    for call in calls:
+        if not memory.same_bits(call(), call()):
+            raise Skipped("two calls give different numbers in one thread already")
+    rounds = ROUNDS_IN_FULL if subject.full else ROUNDS
+    try:
+        assert_threads_agree(calls, rounds)
+    except AssertionError as error:
+        raise Failed(str(error), None, _lines(subject, cases, ROUNDS_IN_FULL)) from None
+    told = f"{len(calls)} threads, {rounds} calls each"
+    return f"{told}, and {_first_call(subject, cases)}" if subject.full else told
+
+
+def _cases(subject: Subject) -> list[Case]:
+    """Two of different sizes, where there are two."""
+    whole = [case for case in various_cases(subject, LIMIT) if all(tensor.numel() for tensor in case.every_tensor())]
+    if not whole:
+        raise Skipped(f"no sample has between 1 and {LIMIT} elements")
+    others = [case for case in whole if case.numel != whole[0].numel and case.dtype == whole[0].dtype]
+    return [whole[0], *others[:1]]
+
+
+def _calls(subject: Subject, case: Case, count: int) -> list[Call]:
+    positional, keyword = subject.arranged(case.values)
+    return calls_of(subject.op, *positional, gradients=has_gradients(subject, case), count=count, **keyword)
+
+
+def _lines(subject: Subject, cases: list[Case], rounds: int) -> list[str]:
+    lines = ["calls = []"]
+    for case in cases:
+        call = outputs_of(case, has_gradients(subject, case)).replace("checks.outputs", "checks.concurrency.calls_of")
+        lines += [*case.lines, f"calls += {call[:-1]}, count={THREADS // len(cases)})"]
+    return [*lines, f"opsmith.checks.concurrency.assert_threads_agree(calls, {rounds})"]
+
+
+def _first_call(subject: Subject, cases: list[Case]) -> str:
+    lines = _lines(subject, cases, 1)
+    try:
+        finished = run(subject, lines)
+    except Skipped as reason:
+        return f"no first calls: {reason}"
+    if finished.status != 0:
+        raise Failed(f"{cases[0].name}: the first calls of a new process, at once: {finished.words}", None, lines)
+    return "the first calls of a new process"

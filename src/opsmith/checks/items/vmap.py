@@ -1,0 +1,80 @@
+"""torch.vmap gives what a loop does, for every combination of batched arguments, nested, and with gradients."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from ..batches import Dims, compared, stacked
+from ..cases import Case
+from ..subject import Subject
+from ._choice import deterministic, has_gradients, made_up
+from ._truth import judged, raising
+
+QUICK, FULL = 4, 80
+"""Combinations that are tried."""
+
+
+def check(subject: Subject) -> str:
+    case = made_up(subject)
+    deterministic(subject, case)
+    gradients = has_gradients(subject, case)
+    combinations = _combinations(subject, case)
+    for dims in combinations:
+        _one(subject, _batched(case, dims), dims, gradients)
+    every = tuple(0 if _is_given(value) else None for value in _tensor_values(case))
+    nested = _batched(_batched(case, every), every)
+    _one(subject, nested, every, gradients, times=2)
+    if gradients:
+        _one(subject, _batched(case, every), every, gradients, of_gradient=True)
+    return f"{len(combinations)} combinations of in_dims, nested" + (", and vmap of grad" if gradients else "")
+
+
+def _combinations(subject: Subject, case: Case) -> Sequence[Dims]:
+    """All of 0, -1 and None for each tensor; those first in which every dimension occurs, then one tensor alone."""
+    given = [(0, -1, None) if _is_given(value) else (None,) for value in _tensor_values(case)]
+    every = [dims for dims in itertools.product(*given) if any(dim is not None for dim in dims)]
+    mutated = [index for index, argument in enumerate(subject.signature.tensors) if argument.mutated]
+    # What is changed in place can take no batch that it has no dimension for.
+    every = [dims for dims in every if all(dims[index] is not None for index in mutated)]
+    kinds = max(len(set(dims)) for dims in every)
+    mixed = [dims for dims in every if len(set(dims)) == kinds and (dims[0] == 0 or kinds == 1)]
+    alone = [dims for dims in every if sum(dim is not None for dim in dims) == 1]
+    alone = sorted(alone, key=lambda dims: (dims.index(-1) % 2 == 0) if -1 in dims else dims.index(0) % 2 == 1)
+    return list(dict.fromkeys([*mixed[:1], *alone, *every]))[: FULL if subject.full else QUICK]
+
+
+def _one(subject: Subject, case: Case, dims: Dims, gradients: bool, times: int = 1, of_gradient: bool = False) -> None:
+    options = [f"in_dims={tuple(dims)}"]
+    options += [f"times={times}"] if times > 1 else []
+    options += ["of_gradient=True"] if of_gradient else []
+    options += [] if gradients else ["gradients=False"]
+    names = ", ".join(argument.name for argument in case.arguments)
+    line = f"opsmith.checks.assert_vmap_matches(op, {names}, {', '.join(options)})"
+    with raising(case, [line]):
+        found = compared(subject, case.values, dims, times, of_gradient, gradients)
+    judged(case, found, line)
+
+
+def _batched(case: Case, dims: Dims) -> Case:
+    chosen = iter(dims)
+    for argument, value in zip(case.arguments, case.values, strict=True):
+        dim = next(chosen) if argument.is_tensor else None
+        if dim is None:
+            continue
+        code = f"opsmith.checks.batches.stacked({{}}, {dim})"
+        if isinstance(value, (list, tuple)):
+            several = [None if each is None else stacked(each, dim) for each in value]
+            inner = f"[None if each is None else {code.format('each')} for each in {argument.name}]"
+            case = case.changed(argument.name, several, inner)
+        else:
+            case = case.changed(argument.name, stacked(value, dim), code.format(argument.name))
+    return case.named(f"{case.name}, in_dims={tuple(dims)}")
+
+
+def _tensor_values(case: Case) -> list[object]:
+    return [value for argument, value in zip(case.arguments, case.values, strict=True) if argument.is_tensor]
+
+
+def _is_given(value: object) -> bool:
+    return value is not None and value != []

@@ -1,0 +1,147 @@
+"""What torch.func makes of a call: of the op, and beside it of the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..schema import Argument, flatten, unflatten
+from .adopted import Adopted
+from .evaluate import evaluate, weights_of
+from .subject import Subject, listed
+from .truth import Comparison, Function, Rounding, Truth
+
+if TYPE_CHECKING:
+    from ..op import Op
+
+func = torch.func
+FEW = 4
+"""Elements of each floating tensor that are variables; the others keep their values. A Hessian has their square."""
+
+Vector = Callable[[torch.Tensor], torch.Tensor]
+Transform = Callable[[Vector, torch.Tensor], torch.Tensor]
+
+
+def assert_transform_matches(op: Op | Adopted, transform: str, *args: Any, **kwargs: Any) -> None:
+    """Raises AssertionError unless a transform of torch.func gives for the op what it gives for the reference, within
+    what rounding explains. The call is taken as a function of the first elements of each floating tensor, in one
+    vector. `transform` is one of TRANSFORMS."""
+    values = op.signature.bind_call(args, kwargs)
+    subject = Subject(op)
+    wrong = [
+        each.message
+        for each in truth_of(subject, values, transform).beside(given(subject, values, transform))
+        if not each
+    ]
+    assert not wrong, f"{transform} of {op.name} is not that of its reference: " + "; ".join(wrong)
+
+
+def truth_of(subject: Subject, values: Sequence[Any], transform: str) -> Truth:
+    arguments = _functional(subject)
+    return Truth(arguments, _transformed(arguments, subject.reference, transform), values, False, Rounding())
+
+
+def given(subject: Subject, values: Sequence[Any], transform: str) -> list[tuple[str, torch.Tensor | None]]:
+    arguments = _functional(subject)
+    return evaluate(arguments, _transformed(arguments, subject.call, transform), values, gradients=False)
+
+
+def compared(subject: Subject, values: Sequence[Any], transform: str) -> list[Comparison]:
+    return truth_of(subject, values, transform).beside(given(subject, values, transform))
+
+
+# --- The transforms -----------------------------------------------------------------------------------------------
+
+
+def _total(function: Vector) -> Vector:
+    """A number from a vector, with no symmetry to hide in."""
+
+    def total(variables: torch.Tensor) -> torch.Tensor:
+        found = function(variables)
+        return (found * weights_of(found)).sum()
+
+    return total
+
+
+def _vjp(function: Vector, variables: torch.Tensor) -> torch.Tensor:
+    found, pull, *_ = func.vjp(function, variables)
+    return pull(weights_of(found))[0]  # type: ignore[no-any-return]
+
+
+def _jvp(function: Vector, variables: torch.Tensor) -> torch.Tensor:
+    return func.jvp(function, (variables,), (weights_of(variables),))[1]  # type: ignore[no-any-return]
+
+
+def _linearized(function: Vector, variables: torch.Tensor) -> torch.Tensor:
+    return func.linearize(function, variables)[1](weights_of(variables))  # type: ignore[no-any-return]
+
+
+class _Holder(torch.nn.Module):
+    def __init__(self, function: Vector, variables: torch.Tensor) -> None:
+        super().__init__()
+        self.function = function
+        self.variables = torch.nn.Parameter(torch.zeros_like(variables))
+
+    def forward(self) -> torch.Tensor:
+        return self.function(self.variables)
+
+
+def _functional_call(function: Vector, variables: torch.Tensor) -> torch.Tensor:
+    module = _Holder(function, variables)
+
+    def called(given: torch.Tensor) -> torch.Tensor:
+        return func.functional_call(module, {"variables": given}, ())  # type: ignore[no-any-return]
+
+    return func.grad(_total(called))(variables)  # type: ignore[no-any-return]
+
+
+TRANSFORMS: dict[str, Transform] = {
+    "grad": lambda function, variables: func.grad(_total(function))(variables),
+    "vjp": _vjp,
+    "jvp": _jvp,
+    "jacrev": lambda function, variables: func.jacrev(function)(variables),
+    "jacfwd": lambda function, variables: func.jacfwd(function)(variables),
+    "jvp of grad": lambda function, variables: _jvp(func.grad(_total(function)), variables),
+    "grad of grad": lambda function, variables: func.grad(_total(func.grad(_total(function))))(variables),
+    "hessian": lambda function, variables: func.hessian(_total(function))(variables),
+    "jacrev of jacfwd": lambda function, variables: func.jacrev(func.jacfwd(_total(function)))(variables),
+    "functional_call": _functional_call,
+    "linearize": _linearized,
+}
+
+
+# --- A call as a function of one vector ---------------------------------------------------------------------------
+
+
+def _functional(subject: Subject) -> tuple[Argument, ...]:
+    """The op's arguments; it is given copies of what it changes."""
+    return tuple(replace(argument, mutated=False) for argument in subject.arguments)
+
+
+def _transformed(arguments: Sequence[Argument], function: Function, transform: str) -> Function:
+    def called(values: Sequence[Any]) -> list[torch.Tensor]:
+        flat = flatten(arguments, values)
+        leaves = [tensor for tensor in flat if tensor is not None and tensor.is_floating_point()]
+        parts = [leaf.detach().reshape(-1)[:FEW] for leaf in leaves]
+        dtype = parts[0].dtype
+
+        def vector(variables: torch.Tensor) -> torch.Tensor:
+            pieces = variables.split([part.numel() for part in parts])
+            fresh = iter([_filled(leaf, piece) for leaf, piece in zip(leaves, pieces, strict=True)])
+            tensors = [next(fresh) if each is not None and each.is_floating_point() else each for each in flat]
+            results = listed(function(unflatten(arguments, values, tensors)))
+            return torch.cat([each.reshape(-1).to(dtype) for each in results if each.is_floating_point()])
+
+        variables = torch.cat([part.to(dtype) for part in parts])
+        return [TRANSFORMS[transform](vector, variables)]
+
+    return called
+
+
+def _filled(leaf: torch.Tensor, piece: torch.Tensor) -> torch.Tensor:
+    """A tensor with other numbers for its first elements."""
+    rest = leaf.detach().reshape(-1)[piece.numel() :]
+    return torch.cat([piece.to(leaf.dtype), rest]).reshape(leaf.shape)

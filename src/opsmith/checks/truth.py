@@ -1,0 +1,322 @@
+"""What a reference gives for some arguments, exactly and in the op's own dtype, and how sure that is."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from ..schema import Argument, flatten
+from . import budget
+from .evaluate import Change, Named, evaluate, floating_dtypes
+
+FEW = 16
+"""Numbers of which one error tells little, for it may be small by luck: there it is measured several times."""
+DRAWS = 4
+SIGNS = ((1, 1, 1, 1), (1, -1, 1, -1), (1, 1, -1, -1), (1, -1, -1, 1))
+"""In which the tensors of a call are moved together, each with signs of its own for its elements: what two of them do
+to a number cannot cancel in every move."""
+FINE = 1e4
+"""Units in the last place that a reference in a dtype may be off where terms cancel; one that computes in a coarser
+dtype is off by 2^29 of float64's, and 2^13 of float32's."""
+
+Function = Callable[[Sequence[Any]], Any]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One tensor of the op beside the reference's. Errors are in the units of budget.py, `ulps` in the last place:
+    the op's largest, and the reference's where it is known."""
+
+    what: str
+    ok: bool
+    error: float
+    allowed: float
+    message: str = ""
+    ulps: float = 0.0
+    reference_ulps: float | None = None
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """Where an op rounds. `result`, `gradient`: whether each intermediate may be rounded to a half type, as torch does
+    it, for torch is what runs there. `pointwise`: whether its results depend on single elements, in one order only."""
+
+    result: bool = True
+    gradient: bool = True
+    pointwise: bool = False
+
+
+class Truth:
+    def __init__(
+        self,
+        arguments: Sequence[Argument],
+        reference: Function,
+        args: Sequence[Any],
+        gradients: bool = True,
+        rounding: Rounding | None = None,
+        only: Collection[int] | None = None,
+        lay: Change | None = None,
+        figures: bool = False,
+    ) -> None:
+        """`figures`: torch's own error in half types is asked for too, though it decides nothing."""
+        self._arguments, self._reference, self._args, self._gradients = arguments, reference, args, gradients
+        self._rounding, self._only, self._lay, self._figures = rounding or Rounding(), only, lay, figures
+        self._dtypes = floating_dtypes(args) or [torch.float32]
+        self.dtype = self._dtypes[0]
+        self._half = any(dtype in budget.HALF_TYPES for dtype in self._dtypes)
+        self.own = self._run_in_own(args)
+        self.exact = self._evaluated(args, torch.float64)
+        self._others: list[list[Named]] = []
+        self.moved = self._moved(args)
+        self._errors = self._measured()
+        self._nearby: list[torch.Tensor | None] | None = None
+        self._count = sum(t.numel() for t in flatten(arguments, args) if t is not None)
+        self._count += sum(result.numel() for what, result in self.own if result is not None and _is_result(what))
+
+    def beside(self, given: Sequence[Named], prefix: str = "") -> list[Comparison]:
+        """A Comparison for each tensor that was given."""
+        places = {what: place for place, (what, _) in enumerate(self.own)}
+        missing = [what for what, _ in given if what not in places]
+        if missing:
+            message = f"the reference gives none: it has {', '.join(places)}"
+            return [Comparison(prefix + missing[0], False, float("inf"), 0.0, message)]
+        return [self._judged(places[what], mine, prefix) for what, mine in given]
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the reference gives numbers everywhere, in either precision."""
+        both = [tensor for _, tensor in (*self.own, *self.exact) if tensor is not None]
+        return all(bool(tensor.isfinite().all()) for tensor in both)
+
+    def _evaluated(
+        self, args: Sequence[Any], dtype: torch.dtype | None, draw: int = 0, change: Change | None = None
+    ) -> list[Named]:
+        return evaluate(
+            self._arguments,
+            self._reference,
+            args,
+            dtype=dtype,
+            gradients=self._gradients,
+            draw=draw,
+            change=change,
+            only=self._only,
+            lay=self._lay,
+        )
+
+    def _run_in_own(self, args: Sequence[Any]) -> list[Named]:
+        """In the op's dtypes; but the oracle of half types computes in float32 and rounds once."""
+        if self._half and all(dtype in budget.HALF_TYPES for dtype in self._dtypes):
+            return self._evaluated(args, torch.float32)
+        return self._evaluated(args, None, change=_lifted if self._half else None)
+
+    def _moved(self, args: Sequence[Any]) -> list[torch.Tensor | None]:
+        """How far each element goes when every input, and every gradient of a result, goes one step of its dtype up or
+        down. Found in float64 by steps of float32's size, and scaled.
+
+        Results of half types are computed in float32, and move by its steps; but a gradient may be computed from
+        results as they are stored, and moves by the half type's."""
+        step = torch.finfo(torch.float32).eps
+        squares: list[Any] = [None] * len(self.exact)
+        for draw, signs in enumerate(SIGNS):
+            change = _shaken(draw // 2, signs, step)
+            self._others.append(self._evaluated(args, torch.float64, change=change))
+            for index, (_, tensor) in enumerate(self._others[-1]):
+                other = self.exact[index][1]
+                if tensor is None or other is None or not other.is_floating_point() or tensor.shape != other.shape:
+                    continue
+                square = (tensor - other).square().nan_to_num(nan=0.0, posinf=0.0)
+                squares[index] = square if squares[index] is None else squares[index] + square
+        steps = [self._step(place) / step for place in range(len(self.exact))]
+        moved = [None if each is None else each.sqrt() * scale for each, scale in zip(squares, steps, strict=True)]
+        if self._rounding.pointwise:
+            return moved
+        return [self._with_largest(*pair) for pair in zip(moved, self.exact, strict=True)]
+
+    def _with_largest(self, moved: torch.Tensor | None, exact: Named) -> torch.Tensor | None:
+        _, tensor = exact
+        if moved is None or tensor is None or not tensor.numel():
+            return moved
+        largest = tensor.abs()[tensor.isfinite()]
+        return moved + torch.finfo(self.dtype).eps * (largest.max() if largest.numel() else 0.0)
+
+    def _step(self, place: int) -> float:
+        """By how much inputs are moved for one of the tensors: as its own dtype does it; but as the coarsest does it
+        where inputs are of several dtypes, and the reference itself computes in that."""
+        (what, own), (_, exact) = self.own[place], self.exact[place]
+        single, coarse = torch.finfo(torch.float32).eps, max(torch.finfo(dtype).eps for dtype in self._dtypes)
+        if self._half:
+            return single if _is_result(what) else coarse
+        if own is None or exact is None or len(self._dtypes) == 1:
+            return coarse
+        fine = _eps(own, coarse)
+        off = ((own.to(torch.float64) - exact).abs() / exact.abs()).nan_to_num(nan=0.0, posinf=0.0)
+        return fine if not off.numel() or float(off.max()) < FINE * fine else coarse
+
+    def _measured(self) -> list[torch.Tensor | None]:
+        """The reference's error for each element in units, where the one beside the truth does not tell it: in float64,
+        where no wider type does, it is float32's."""
+        unknown: list[torch.Tensor | None] = [None] * len(self.exact)
+        if self._half or len(self._dtypes) > 1:  # rounding to the half type hides what comes before
+            return unknown
+        few = min((tensor.numel() for _, tensor in self.exact if tensor is not None), default=0) < FEW
+        draws = DRAWS if few else 1 if self.dtype == torch.float64 else 0
+        largest = self._drawn(draws) if draws else unknown
+        if self.dtype == torch.float64:
+            return largest
+        for index, (_, own) in enumerate(self.own):
+            theirs, moved, before = self.exact[index][1], self.moved[index], largest[index]
+            if own is not None and theirs is not None and moved is not None and before is not None:
+                errors = budget.units_of_error(own, theirs, moved, own.dtype)
+                # One element's error may be small by luck where its neighbours' is not.
+                largest[index] = torch.maximum(before, errors).fill_(
+                    max(budget.largest_regular(before), budget.largest_regular(errors))
+                )
+        return largest
+
+    def _drawn(self, draws: int) -> list[torch.Tensor | None]:
+        """The largest errors of each element in float32, for arguments a little beside these."""
+        narrow = torch.float32
+        largest: list[torch.Tensor | None] = [None] * len(self.exact)
+        for draw in range(draws):
+            inexact = self._evaluated(self._rounded(), narrow, draw, _nearby(draw))
+            exact = self._evaluated(self._rounded(), torch.float64, draw, _nearby(draw, narrow))
+            for index, ((_, mine), (_, theirs)) in enumerate(zip(inexact, exact, strict=True)):
+                moved = self.moved[index]
+                if mine is None or theirs is None or moved is None or not mine.shape == theirs.shape == moved.shape:
+                    continue
+                scale = torch.finfo(narrow).eps / self._step(index)
+                errors, before = budget.units_of_error(mine, theirs, moved * scale, narrow), largest[index]
+                largest[index] = errors if before is None else torch.maximum(before, errors)
+        return largest
+
+    @cached_property
+    def _eager(self) -> list[torch.Tensor | None]:
+        """The reference run in a half type, each intermediate rounded. Some CPUs take long for that."""
+        unknown: list[torch.Tensor | None] = [None] * len(self.exact)
+        if not self._half:
+            return unknown
+        try:
+            eager = self._evaluated(self._args, None)
+        except RuntimeError:  # torch has no such kernel
+            return unknown
+        return [tensor for _, tensor in eager]
+
+    def _rounded(self) -> list[Any]:
+        """The arguments with floating tensors that float32 holds."""
+        return [
+            _each(value, lambda t: t.to(torch.float32).to(t.dtype) if t.is_floating_point() else t)
+            for value in self._args
+        ]
+
+    def _judged(self, place: int, mine: torch.Tensor | None, prefix: str) -> Comparison:
+        (name, own), (_, exact) = self.own[place], self.exact[place]
+        what, moved = prefix + name, self.moved[place]
+        if mine is None or own is None or exact is None:
+            # Torch says None where a gradient is zero by structure; the op may say zero.
+            left = 0.0 if mine is None else float(mine.abs().max()) if mine.numel() else 0.0
+            right = 0.0 if own is None else float(own.abs().max()) if own.numel() else 0.0
+            side = "the op gives none" if mine is None else "the reference gives none"
+            message = f"one side has no gradient: {side}, the other up to {max(left, right):.3g}"
+            return Comparison(what, left == right == 0.0, max(left, right), 0.0, message)
+        if mine.shape != own.shape:
+            message = f"shape {tuple(mine.shape)} beside {tuple(own.shape)}"
+            return Comparison(what, False, float("inf"), 0.0, message)
+        if mine.dtype != own.dtype and not self._half:
+            return Comparison(what, False, float("inf"), 0.0, f"{mine.dtype} where the reference gives {own.dtype}")
+        if not mine.is_floating_point() or moved is None:
+            return self._equal(what, place, mine)
+        found = self._judged_closely(name, mine, self._expected(name, own, exact, moved, place), place)
+        return Comparison(what, found.ok, found.error, found.allowed, found.message, found.ulps, found.reference_ulps)
+
+    def _judged_closely(self, name: str, mine: torch.Tensor, expected: budget.Expected, place: int) -> budget.Judgement:
+        """What takes a while is looked at where it may change the judgement."""
+        found = budget.judge(mine, expected)
+        if self._half and (self._figures or not found.ok):
+            eager = self._eager[place]
+            if eager is None or not eager.is_floating_point():
+                return found
+            torchs = budget.units_of_error(eager, expected.exact, torch.zeros_like(expected.moved), eager.dtype)
+            errors = budget.units_of_error(eager, expected.exact, expected.moved, eager.dtype)
+            excused = self._rounding.result if _is_result(name) else self._rounding.gradient
+            excused = excused or len(self._dtypes) > 1  # what is lifted to which dtype, and when, nobody says
+            if excused and mine.dtype == eager.dtype and torch.allclose(mine, eager, rtol=0, atol=0, equal_nan=True):
+                return replace(found, ok=True, message="")  # it is torch itself
+            rounds = budget.largest_regular(errors) if excused else 0.0
+            return budget.judge(mine, replace(expected, eager=rounds, reference_ulps=budget.largest_regular(torchs)))
+        if found.ok or self._half:
+            return found
+        self._nearby = self._nearby or self._drawn(DRAWS)
+        return budget.judge(mine, replace(expected, nearby=self._nearby[place]))
+
+    def _expected(
+        self, name: str, own: torch.Tensor, exact: torch.Tensor, moved: torch.Tensor, place: int
+    ) -> budget.Expected:
+        terms = self._count / max(1, own.numel())
+        once = self._rounding.pointwise and _is_result(name)
+        return budget.Expected(own, exact, moved, self._errors[place], 0.0, terms, once)
+
+    def _equal(self, what: str, place: int, mine: torch.Tensor) -> Comparison:
+        """Numbers that are not rounded are the reference's; or, where it rounds or compares something on the way, what
+        it gives beside that."""
+        candidates = [self.own[place][1], self.exact[place][1], *(other[place][1] for other in self._others)]
+        right = torch.zeros(mine.shape, dtype=torch.bool, device=mine.device)
+        for each in candidates:
+            if each is not None and each.shape == mine.shape:
+                right |= mine == each.to(mine.dtype)
+        if bool(right.all()):
+            return Comparison(what, True, 0.0, 0.0)
+        wrong = int((~right).sum())
+        first = tuple((~right).nonzero()[0].tolist())
+        theirs = self.own[place][1]
+        assert theirs is not None
+        message = f"values differ: {mine[first].item()} where the reference gives {theirs[first].item()}"
+        return Comparison(what, False, float("inf"), 0.0, f"{message}; {wrong} of {mine.numel()} elements")
+
+
+def _is_result(what: str) -> bool:
+    return not what.startswith("gradient")
+
+
+def _eps(tensor: torch.Tensor, otherwise: float) -> float:
+    return torch.finfo(tensor.dtype).eps if tensor.is_floating_point() else otherwise
+
+
+def _lifted(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.float32) if tensor.dtype in budget.HALF_TYPES else tensor
+
+
+def _shaken(draw: int, signs: Sequence[int], step: float) -> Change:
+    """For one evaluation: each element of each tensor goes a step up or down."""
+    generator = torch.Generator().manual_seed(draw)
+    order = itertools.cycle(signs)
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        coins = torch.randint(0, 2, (tensor.numel(),), generator=generator).reshape(tensor.shape)
+        return tensor * (1 + next(order) * (2.0 * coins.to(tensor) - 1.0) * step)
+
+    return change
+
+
+def _nearby(draw: int, dtype: torch.dtype | None = None) -> Change:
+    """A few hundredths up, in that dtype."""
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        return (tensor.to(dtype or tensor.dtype) * (1 + draw / 64)).to(tensor.dtype)
+
+    return change
+
+
+def _each(value: Any, change: Change) -> Any:
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, (list, tuple)) and any(isinstance(each, torch.Tensor) for each in value):
+        return [None if each is None else _each(each, change) for each in value]
+    return value

@@ -1,0 +1,125 @@
+"""Which ops are to be checked: by name, by the file or module that declares them, or out of torch.ops."""
+
+from __future__ import annotations
+
+import importlib.util
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from ... import ops
+from ...checks.adopted import Adopted, adopt
+from ...errors import NotAnOperatorError, SeveralOverloadsError
+from ...op import Op, registry
+from .._screen import RefusedError
+from .._sources import SHIPPED, declared, find, is_file, load, look_here
+from .job import Job
+
+PREFIX = "torch.ops."
+
+
+def chosen(job: Job) -> list[Op | Adopted]:
+    """The ops of a job, in the order it names them, each once; raises RefusedError."""
+    operators = [name for name in job.names if name.startswith(PREFIX)]
+    if operators or job.reference or job.samples:
+        return [_adopted(job, operators)]
+    before = set(registry)
+    loaded = [load(source) for source in job.sources]
+    if not job.names:
+        found = [op for module in loaded for op in _ops_of(module, before)]
+        return list({op.name: op for op in found or _shipped()}.values())
+    return list({op.name: op for name in job.names for op in _meant(name, job)}.values())
+
+
+def _shipped() -> list[Op]:
+    return [op for name, op in declared().items() if name.startswith(f"{SHIPPED}::")]
+
+
+def _meant(name: str, job: Job) -> list[Op]:
+    """The op of that name, or those that a file or module of that name declares."""
+    before = set(registry)
+    if is_file(name):
+        return _ops_of(load(name), before)
+    known = {each.rpartition("::")[2] for each in registry} | {*ops.names()}
+    if "::" in name or name in known or not _is_module(name):
+        return [find(name, job.sources, "check")]
+    return _ops_of(load(name), before)
+
+
+def _is_module(name: str) -> bool:
+    """Whether it looks like a module's name, and the first part of it can be imported."""
+    parts = name.split(".")
+    if not all(part.isidentifier() for part in parts):
+        return False
+    if len(parts) > 1:
+        return True
+    look_here()
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _ops_of(module: ModuleType, before: set[str]) -> list[Op]:
+    """What a module or the modules of its package declare; else what came to be declared when it was imported."""
+    name = module.__name__
+    own = [op for op in registry.values() if op.module == name or op.module.startswith(f"{name}.")]
+    new = [op for op in registry.values() if op.name not in before and not op.name.startswith(f"{SHIPPED}::")]
+    if not (own or new):
+        where = getattr(module, "__file__", None) or name
+        raise RefusedError(
+            f"{where} declares no op. An operator registered without opsmith is checked beside plain PyTorch:\n"
+            "  opsmith check torch.ops.NAMESPACE.NAME --reference FILE.py:FUNCTION"
+        )
+    return own or new
+
+
+def _adopted(job: Job, operators: list[str]) -> Adopted:
+    if len(operators) != 1 or len(job.names) != 1:
+        given = ", ".join(job.names) or "no name"
+        raise RefusedError(
+            f"--reference and --samples go with one operator of torch.ops, and there is {given}. Give:\n"
+            "  opsmith check torch.ops.NAMESPACE.NAME --reference FILE.py:FUNCTION"
+        )
+    if job.reference is None:
+        raise RefusedError(
+            f"{operators[0]} is checked beside plain PyTorch that says what it computes: "
+            "add --reference FILE.py:FUNCTION"
+        )
+    libraries = [load(source).__name__ for source in job.sources]
+    reference, reference_home = _function(job.reference, "--reference")
+    samples, samples_home = _function(job.samples, "--samples") if job.samples else (None, None)
+    try:
+        adopted = adopt(_operator(operators[0], job.reference), reference, samples)
+    except (NotAnOperatorError, SeveralOverloadsError) as error:
+        raise RefusedError(str(error)) from error
+    # Not where the functions say they were written: these are the files that load the operator's library.
+    adopted.reference_home, adopted.samples_home = reference_home, samples_home
+    adopted.libraries = libraries
+    return adopted
+
+
+def _operator(name: str, reference: str) -> Any:
+    found: Any = torch.ops
+    for part in name.removeprefix(PREFIX).split("."):
+        try:
+            found = getattr(found, part)
+        except (AttributeError, RuntimeError) as error:
+            raise RefusedError(
+                f"torch knows no operator {name}. What registers it must be loaded first: import it in "
+                f"{reference.rpartition(':')[0]}, or give its module or file by --from."
+            ) from error
+    return found
+
+
+def _function(given: str, option: str) -> tuple[Any, tuple[str, str]]:
+    source, _, name = given.rpartition(":")
+    if not source:
+        raise RefusedError(f"{option} {given}: give a file or a module and the function in it, FILE.py:FUNCTION")
+    module = load(source)
+    function = getattr(module, name, None)
+    if not callable(function):
+        what = "no function" if function is None else f"no function but {type(function).__name__}"
+        raise RefusedError(f"{option} {given}: {source} has {what} {name!r}.")
+    return function, (module.__name__, name)

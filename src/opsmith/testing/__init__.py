@@ -1,0 +1,24 @@
+"""The checklist in a user's tests: `check_op`, one test an item; `assert_matches`, one call against the reference.
+
+The plug-in of pytest is plugin.py. It is loaded into every pytest run on a machine that has opsmith, so nothing here
+imports torch before it is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .items import check_op
+
+if TYPE_CHECKING:
+    from ..checks.matching import assert_matches
+
+__all__ = ["assert_matches", "check_op"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "assert_matches":
+        from ..checks.matching import assert_matches
+
+        return assert_matches
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,137 @@
+"""check_op: the checklist of an op as tests, one an item."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+
+if TYPE_CHECKING:
+    from ..checks.adopted import Adopted
+    from ..checks.report import Item
+    from ..checks.subject import Subject
+    from ..op import Op
+
+ARGUMENT = "opsmith_item"
+
+
+def check_op(
+    op: Op | Adopted | Callable[[], Op | Adopted],
+    *,
+    device: str | None = None,
+    level: Literal["quick", "full"] = "quick",
+    seed: int = 0,
+    emulate: bool = False,
+    items: Sequence[str] | None = None,
+) -> Callable[..., None]:
+    """A test an item of the checklist: `test_mish[values]`, `test_mish[gradients]`, and so on.
+
+    >>> test_mish = opsmith.testing.check_op(mish)
+    >>> test_mish_on_gpu_code = opsmith.testing.check_op(mish, emulate=True)
+
+    At the top of a test file or in the body of a test class. Marks go around it: `pytest.mark.slow(check_op(mish))`.
+    Called inside of a test that runs, it runs the items there and then, and fails with all that they find.
+
+    Args:
+        op: an Op, or what `opsmith.checks.adopt` makes of an operator of torch.ops; or a function without parameters
+            that returns one, called by the first test that runs and not while tests are collected.
+        device, level, seed, emulate, items: as for `opsmith.check`.
+    """
+    checklist = _Checklist(op, {"device": device, "level": level, "seed": seed, "emulate": emulate})
+    caller = inspect.currentframe()
+    caller = caller.f_back if caller is not None else None
+    if _in_a_running_test(caller):
+        checklist.run_all(items)
+
+    # On one line, and below it given the caller's place: that is where pytest says a test is, and why it was skipped.
+    # `_` is the instance where this is a method; positional only, it is no fixture to pytest.
+    def test(_: object = None, /, *, opsmith_item: str) -> None: checklist.run(opsmith_item)  # fmt: skip
+
+    if caller is not None:
+        code = test.__code__.replace(co_filename=caller.f_code.co_filename, co_firstlineno=caller.f_lineno)
+        test.__code__ = code
+    return pytest.mark.parametrize(ARGUMENT, checklist.names(items))(test)
+
+
+def _in_a_running_test(caller: FrameType | None) -> bool:
+    """Whether a function calls, as opposed to a module or a class while it is defined, and pytest is running a test."""
+    in_function = caller is not None and bool(caller.f_code.co_flags & inspect.CO_OPTIMIZED)
+    return in_function and "PYTEST_CURRENT_TEST" in os.environ
+
+
+class _Checklist:
+    """One op with its options."""
+
+    def __init__(self, op: Any, options: dict[str, Any]) -> None:
+        self._op = op
+        self._options = options
+
+    def names(self, items: Sequence[str] | None) -> list[str]:
+        """The items to collect. This imports torch and the checklist, and neither calls nor declares an op."""
+        from ..checks.run import items_at, place_of
+
+        place = place_of(self._options["device"], self._options["emulate"])
+        return [item.name for item in items_at(place, self._options["level"], items)]
+
+    def run(self, name: str) -> None:
+        __tracebackhide__ = True
+        found = self._found(name)
+        if found.status == "skipped":
+            pytest.skip(found.message)
+        if found.status == "failed":
+            pytest.fail(_failure(found), pytrace=False)
+
+    def run_all(self, items: Sequence[str] | None) -> None:
+        __tracebackhide__ = True
+        failed = [each for each in map(self._found, self.names(items)) if each.status == "failed"]
+        if failed:
+            pytest.fail("\n\n".join(f"{each.name}: {_failure(each)}" for each in failed), pytrace=False)
+
+    def _found(self, name: str) -> Item:
+        __tracebackhide__ = True
+        import torch
+
+        from ..checks.run import NO_GPU, items_of, run_item
+
+        if self._options["device"] == "cuda" and not torch.cuda.is_available():
+            pytest.skip(NO_GPU)
+        subject = self._subject()
+        return run_item(subject, *items_of(subject, [name]))
+
+    def _subject(self) -> Subject:
+        """One for all items, since making samples takes time; the latest alone is kept, since they take memory."""
+        __tracebackhide__ = True
+        global _latest
+        if _latest is None or _latest[0] is not self:
+            from ..checks.run import subject_of
+
+            _latest = self, subject_of(self._resolved(), **self._options)
+        return _latest[1]
+
+    def _resolved(self) -> Op | Adopted:
+        __tracebackhide__ = True
+        import torch
+
+        from ..checks.adopted import Adopted
+        from ..errors import NotAnOpError
+        from ..op import Op
+
+        if isinstance(self._op, (Op, Adopted)):
+            return self._op
+        if not callable(self._op) or isinstance(self._op, torch._ops.OpOverloadPacket | torch._ops.OpOverload):
+            raise NotAnOpError(self._op)
+        op = self._op()
+        if not isinstance(op, (Op, Adopted)):
+            raise NotAnOpError(op, self._op)
+        return op
+
+
+_latest: tuple[_Checklist, Subject] | None = None
+
+
+def _failure(item: Item) -> str:
+    return f"{item.message}\n\nTo reproduce:\n\n{item.reproduction}\n"

@@ -1,0 +1,29 @@
+"""The plug-in of pytest that opsmith installs: a fixture. Every run of pytest loads it, so it imports little."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from ..kernels.emulation import Settings
+
+
+@pytest.fixture
+def opsmith_emulate(request: pytest.FixtureRequest) -> Iterator[Settings]:
+    """The test runs its ops' CUDA kernels on the CPU, every access checked: inside of opsmith.emulate(seed=0).
+
+    Threads and blocks run in an order drawn from the seed; to try several:
+
+        @pytest.mark.parametrize("opsmith_emulate", range(10), indirect=True)
+    """
+    from ..emulator import emulate
+    from ..kernels.emulation import state
+
+    seed = getattr(request, "param", 0)
+    if seed is not None and not isinstance(seed, int):
+        raise pytest.UsageError(f"the fixture opsmith_emulate takes a seed, a number or None, not {seed!r}")
+    with emulate(checks=True, seed=seed):
+        yield state.settings

@@ -1,0 +1,200 @@
+"""opsmith.bench on a CPU, whole: verified, timed, held against the machine's ceilings; what cannot run is told."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+
+import opsmith
+from opsmith import errors
+from opsmith.bench import Ceilings, ceilings, cpu
+from opsmith.bench.cold import first_call_seconds
+from opsmith.bench.environment import processor
+from opsmith.bench.profiling import kernels
+from opsmith.bench.results import COLUMNS
+from opsmith.bench.run import workloads
+
+from .ops_to_time import Fresh, cubed, halve_, scale_add
+
+SOME = Ceilings(read=1e10, write=1e10, copy=1e10, matmul={"float32": 1e11})
+HUGE = Ceilings(read=1e18, write=1e18, copy=1e18, matmul={"float32": 1e18})
+
+
+def test_rows_of_an_op_beside_eager(fresh: Fresh) -> None:
+    op = scale_add(fresh)
+    told: list[dict[str, object]] = []
+    results = opsmith.bench(op, device="cpu", against=["eager"], ceilings=HUGE, on_row=told.append)
+    assert told == results.rows, "each is told as it is done"
+    assert [(row["direction"], row["contender"]) for row in results.rows] == [
+        (direction, name) for direction in ("forward", "backward") for name in ("opsmith", "eager")
+    ], "and the empty sample is not timed"
+    for row in results.rows:
+        assert row.keys() <= COLUMNS.keys()
+        assert (row["op"], row["sample"], row["dtype"], row["elements"]) == (op.name, "8x6", "float32", 48)
+        assert (row["device"], row["threads"], row["verified"]) == ("cpu", 2, True)
+        assert 0 < row["low_us"] <= row["us"] <= row["high_us"] < 1e6
+        assert row["bytes"] == (48 + 48 + 6) * 4 and row["limit"] == "memory"
+        assert row["share"] == pytest.approx(row["bytes"] / 1e18 / (row["us"] / 1e6), abs=1e-4)
+        if row["contender"] == "eager":
+            assert 0 < row["speedup_low"] <= row["speedup"] <= row["speedup_high"]
+        else:
+            assert "speedup" not in row
+    json.dumps(results.rows)
+    about = results.environment
+    assert about["kind"] == "cpu" and about["torch"] == torch.__version__ and about["device"] == processor()
+    assert about["ceilings"] == HUGE.as_dict() and about["opsmith"] == opsmith.__version__
+    assert about["date"][:2] == "20" and about["date"].endswith("+00:00")
+
+
+def test_threads_are_pinned_while_it_runs_and_as_before_after(fresh: Fresh) -> None:
+    before = torch.get_num_threads()
+    seen: list[int] = []
+
+    def watched(x: torch.Tensor) -> torch.Tensor:
+        seen.append(torch.get_num_threads())
+        return x + 1
+
+    op = opsmith.op(fresh("watched"))(watched)
+    op.register_samples(lambda device, dtype: [opsmith.Sample((torch.zeros(4),))])
+    results = opsmith.bench(op, device="cpu", against=[], direction="forward", threads=1, ceilings=SOME)
+    assert set(seen[1:]) == {1} and torch.get_num_threads() == before, "after the declaration's own call"
+    assert results.rows[0]["threads"] == 1 and results.rows[0]["sample"] == "sample 0"
+
+
+def test_an_op_without_a_cost_has_no_share(fresh: Fresh) -> None:
+    (row,) = opsmith.bench(cubed(fresh), device="cpu", against=[], direction="forward", ceilings=SOME).rows
+    assert "share" not in row and "bytes" not in row
+
+
+def test_an_in_place_op_in_every_direction(fresh: Fresh) -> None:
+    results = opsmith.bench(
+        halve_(fresh), device="cpu", against=["eager"], direction=["forward", "backward", "both"], ceilings=SOME
+    )
+    assert len(results.rows) == 6 and not [text for text in results.warnings if "noisy" not in text]
+
+
+def test_an_op_whose_results_are_wrong_is_not_timed(fresh: Fresh) -> None:
+    op = cubed(fresh)
+    op.register_kernel("cpu")(lambda x: x * x * x * 1.001)
+    with pytest.raises(errors.WrongResultError, match="opsmith is not timed"):
+        opsmith.bench(op, device="cpu", against=[], direction="forward", ceilings=SOME)
+
+
+def test_a_wrong_contender_is_left_out_and_told(fresh: Fresh) -> None:
+    op = cubed(fresh)
+    op.register_kernel("cpu", name="right")(lambda x: x * x * x)
+    op.register_kernel("cpu", name="wrong")(lambda x: x * x * x * 1.001)
+    results = opsmith.bench(op, device="cpu", against=["wrong", "eager"], direction="forward", ceilings=SOME)
+    assert [row["contender"] for row in results.rows] == ["opsmith", "eager"]
+    (told,) = [text for text in results.warnings if "noisy" not in text]
+    assert "wrong is not timed, for its results are not the reference's: result:" in told
+
+
+def test_who_cannot_be_had_is_told_once(fresh: Fresh) -> None:
+    results = opsmith.bench(cubed(fresh), device="cpu", against=["nobody"], ceilings=SOME)
+    assert len(results.rows) == 2 and [text for text in results.warnings if "nobody" in text] == [
+        text for text in results.warnings if text.startswith("nobody is not measured")
+    ]
+    assert len([text for text in results.warnings if "nobody" in text]) == 1
+
+
+def test_a_baseline_that_fails_is_told_and_the_rest_is_measured(fresh: Fresh) -> None:
+    def by_value(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.sum().item() > 0 else x  # torch.compile(fullgraph=True) takes no such thing
+
+    op = opsmith.op(fresh("by_value"))(by_value)
+    op.register_fake(lambda x: torch.empty_like(x))
+    op.register_samples(lambda device, dtype: [opsmith.Sample((torch.ones(4),))])
+    results = opsmith.bench(op, device="cpu", against=["compile", "eager"], direction="forward", ceilings=SOME)
+    assert [row["contender"] for row in results.rows] == ["opsmith", "eager"]
+    assert any(text.startswith("compile is not measured: ") for text in results.warnings), results.warnings
+
+
+def test_no_backward_where_nothing_has_a_gradient(fresh: Fresh) -> None:
+    def is_positive(x: torch.Tensor) -> torch.Tensor:
+        return x > 0
+
+    op = opsmith.op(fresh("is_positive"))(is_positive)
+    op.register_samples(lambda device, dtype: [opsmith.Sample((torch.randn(4),), {}, "four")])
+    results = opsmith.bench(op, device="cpu", against=[], ceilings=SOME)
+    assert [row["direction"] for row in results.rows] == ["forward"]
+    assert results.warnings == [f"{op.name} four: no backward, for nothing there has a gradient"]
+
+
+def test_what_no_machine_can_do_is_a_fault_of_the_benchmark(fresh: Fresh) -> None:
+    op = cubed(fresh)
+    op.register_cost(lambda x: opsmith.Cost(bytes=1 << 40))  # for 64 elements
+    made = [opsmith.Sample((torch.randn(1 << 20),), {}, "large")]
+    (row,) = opsmith.bench(op, device="cpu", samples=made, against=[], direction="forward", ceilings=SOME).rows
+    assert row["share"] > 1 and row["notes"] == [
+        "above the machine's ceiling: a fault of the benchmark, or of the declared cost"
+    ]
+
+
+def test_what_stays_in_the_cache_may_be_faster_than_memory(fresh: Fresh) -> None:
+    slow = Ceilings(read=1e3, write=1e3, copy=1e3, matmul={"float32": 1e11})
+    (row,) = opsmith.bench(scale_add(fresh), device="cpu", against=[], direction="forward", ceilings=slow).rows
+    assert row["notes"] == ["above the memory's ceiling, for its arguments stay in the processor's cache"]
+
+
+def test_a_limit_of_arithmetic(fresh: Fresh) -> None:
+    op = cubed(fresh)
+    op.register_cost(lambda x: opsmith.Cost(bytes=8, flops=1000))
+    (row,) = opsmith.bench(op, device="cpu", against=[], direction="forward", ceilings=SOME).rows
+    assert row["limit"] == "compute" and row["flops"] == 1000
+
+
+def test_a_direction_that_is_none(fresh: Fresh) -> None:
+    with pytest.raises(ValueError, match="direction='sideways' is not one of forward, backward, both"):
+        opsmith.bench(cubed(fresh), device="cpu", direction="sideways", ceilings=SOME)
+
+
+def test_the_ceilings_of_this_machine() -> None:
+    """Small tensors, so that it takes no time: what comes out is still a memory and a processor."""
+    with cpu.pinned(2):
+        found = ceilings.measure("cpu", size=1 << 24, matrix=128)
+    for rate in (found.read, found.write, found.copy):
+        assert 1e8 < rate < 1e13
+    assert found.fastest == max(found.read, found.write, found.copy)
+    assert found.matmul.keys() == {"float32", "float64"}
+    assert all(1e7 < rate < 1e14 for rate in found.matmul.values())
+
+
+def test_which_ceiling_sets_the_least_time() -> None:
+    assert SOME.seconds(opsmith.Cost(bytes=10**10), "float32") == (1.0, "memory")
+    assert SOME.seconds(opsmith.Cost(bytes=8, flops=10**11), "float32") == (1.0, "compute")
+    assert SOME.seconds(opsmith.Cost(bytes=8, flops=10**11), "bfloat16") == (1.0, "compute"), "by float32's rate"
+    none = Ceilings(1e10, 1e10, 1e10, {})
+    assert none.seconds(opsmith.Cost(bytes=10**10, flops=10**20), "float32") == (1.0, "memory")
+
+
+def test_calls_take_turns_over_their_arguments_and_a_sample_lasts() -> None:
+    seen: list[int] = []
+    sampler = cpu.CallSampler([lambda: seen.append(0), lambda: seen.append(1), lambda: seen.append(2)], seconds=1e-3)
+    seen.clear()
+    taken = sampler.sample()
+    assert taken > 0 and taken * len(seen) > 2e-4
+    assert max(seen.count(each) for each in range(3)) - min(seen.count(each) for each in range(3)) <= 1
+
+
+def test_what_a_call_runs(fresh: Fresh) -> None:
+    op = cubed(fresh)
+    (workload,) = workloads(op, "cpu", torch.float32)
+    found = kernels(workload, "forward")
+    assert "aten::mul" in [each.name for each in found]
+    assert math.isclose(sum(each.share for each in found), 1.0)
+    assert [each.us for each in found] == sorted((each.us for each in found), reverse=True)
+
+
+def test_a_first_call_in_a_process_of_its_own() -> None:
+    taken = first_call_seconds(opsmith.ops.square, "eager", "cpu")
+    assert taken is not None and 0 < taken < 60
+
+
+def test_a_first_call_that_cannot_be_made_is_not_told(fresh: Fresh) -> None:
+    assert first_call_seconds(cubed(fresh), "eager", "cpu") is None, (
+        "declared in this test, it is nowhere to import from"
+    )

@@ -1,0 +1,260 @@
+"""The items about numbers find every wrong one, show it in lines that raise, and say nothing of right ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import opsmith
+from opsmith import Op, Sample
+from opsmith.checks.items import _memory, _parts, huge
+from opsmith.checks.outcome import Failed, Skipped
+from opsmith.checks.subject import Subject
+
+from . import reproductions
+
+ITEMS = (
+    "values", "gradients", "second_gradients", "forward_mode", "needed_gradients", "gradient_layouts", "input_layouts",
+    "sizes", "special_values", "dtypes", "determinism", "kernels", "generated",
+)  # fmt: skip
+FAULTY = (
+    "slightly_off", "rounds_intermediates", "computes_doubles_in_single", "forgets_a_term", "wrong_remainder",
+    "refuses_nothing", "ignores_strides", "keeps_strides", "swallows_nan", "forgets_promotion", "takes_integers",
+    "changes_from_call_to_call", "has_a_wrong_choice", "fears_negative_scales", "forgets_the_scale",
+    "slightly_off_gradient", "detaches_its_gradient", "counts_on_x", "counts_on_every_result", "uses_up_its_graph",
+    "takes_dense_gradients", "picks_another_subgradient",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def numeric() -> Any:
+    from .faulty import numeric
+
+    return numeric
+
+
+def shows(reproduction: str) -> bool:
+    """Whether the lines, run by themselves, raise what a fault raises and not what a slip of the pen does."""
+    process = reproductions.run(reproduction)
+    print(reproduction, process.stderr, sep="\n")
+    last = process.stderr.strip().rpartition("\n")[2]
+    return process.returncode == 1 and not last.startswith(
+        ("NameError", "AttributeError", "SyntaxError", "ImportError")
+    )
+
+
+@pytest.mark.parametrize("name", ["softsign", "product", "both", "clamped", "row_sum"])
+def test_a_sound_op_passes_every_item(numeric: Any, name: str) -> None:
+    report = opsmith.check(opsmith.get(f"faulty::{name}"), device="cpu", items=ITEMS)
+    assert [f"{item.name}: {item.message}" for item in report.failures] == []
+
+
+def test_the_list_of_faults_is_whole(numeric: Any) -> None:
+    assert {f"faulty::{name}" for name in FAULTY} == set(numeric.FAULTS)
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_a_fault_is_found_and_its_reproduction_raises(numeric: Any, name: str) -> None:
+    item, words = numeric.FAULTS[f"faulty::{name}"]
+    (found,) = opsmith.check(opsmith.get(f"faulty::{name}"), device="cpu", items=[item]).items
+    assert found.status == "failed" and words in found.message, found.message
+    with pytest.raises((AssertionError, RuntimeError)):
+        exec(found.reproduction, {})
+
+
+@pytest.mark.parametrize("name", ["wrong_remainder", "takes_integers", "counts_on_x", "picks_another_subgradient"])
+def test_a_reproduction_raises_in_a_process_of_its_own(numeric: Any, name: str) -> None:
+    item, _ = numeric.FAULTS[f"faulty::{name}"]
+    assert shows(opsmith.check(opsmith.get(f"faulty::{name}"), device="cpu", items=[item]).failures[0].reproduction)
+
+
+def test_a_reproduction_passes_where_the_fault_is_not(numeric: Any) -> None:
+    (found,) = opsmith.check(opsmith.get("faulty::slightly_off"), device="cpu", items=["values"]).items
+    sound = found.reproduction.replace("faulty::slightly_off", "faulty::softsign")
+    assert reproductions.run(sound).returncode == 0
+
+
+def test_a_failure_of_a_generated_call_is_shrunk(numeric: Any) -> None:
+    (found,) = opsmith.check(opsmith.get("faulty::wrong_remainder"), device="cpu", items=["generated"]).items
+    assert "torch.empty((1, 1)" in found.reproduction and "layouts" not in found.reproduction
+    assert shows(found.reproduction)
+
+
+def test_tangents_that_are_silently_zero_are_found() -> None:
+    from .faulty import silent_tangents
+
+    op = opsmith.checks.adopt(
+        torch.ops.faulty_elsewhere.cubed, silent_tangents.reference, samples=silent_tangents.samples
+    )
+    opsmith.checks.assert_matches(op, torch.randn(5))
+    (found,) = opsmith.check(op, device="cpu", items=["forward_mode"]).items
+    assert found.status == "failed" and "zero everywhere" in found.message
+    assert shows(found.reproduction)
+
+
+def test_forward_mode_that_is_refused_is_no_failure(fresh: Callable[[str], str]) -> None:
+    name = fresh("without_tangents")
+
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+            return 2 * grad
+
+    library = torch.library.Library(name.partition("::")[0], "FRAGMENT")
+    library.define(f"{name.partition('::')[2]}(Tensor x) -> Tensor")
+    library.impl(name.partition("::")[2], Doubled.apply, "CompositeImplicitAutograd")
+    operator = getattr(torch.ops.opsmith_tests, name.partition("::")[2])
+    adopted = opsmith.checks.adopt(operator, lambda x: 2 * x)
+    (found,) = opsmith.check(adopted, device="cpu", items=["forward_mode"]).items
+    assert found.status == "skipped" and "refused, not wrong" in found.message
+
+
+def test_an_op_that_draws_random_numbers_is_left_out_with_the_reason(fresh: Callable[[str], str]) -> None:
+    def noisy(x: Tensor) -> Tensor:
+        return x + torch.rand_like(x)
+
+    op = opsmith.op(fresh("noisy"))(noisy)
+    op.register_samples(lambda device, dtype: iter([Sample((torch.randn(4, 4, dtype=dtype),))]))
+    report = opsmith.check(
+        op, device="cpu", items=["values", "sizes", "generated", "dtypes", "special_values", "kernels"]
+    )
+    assert {item.status for item in report.items} == {"skipped"}
+    assert all("random numbers" in item.message for item in report.items)
+    assert opsmith.check(op, device="cpu", items=["determinism"]).ok
+
+
+def test_what_a_kernel_refuses_is_told(fresh: Callable[[str], str]) -> None:
+    def doubled(x: Tensor) -> Tensor:
+        return 2 * x
+
+    def kernel(x: Tensor) -> Tensor:
+        if not x.is_floating_point():
+            raise TypeError("floating tensors only")
+        return 2 * x
+
+    op = opsmith.op(fresh("doubled"))(doubled)
+    op.register_kernel("cpu", kernel)
+    op.register_samples(lambda device, dtype: iter([Sample((torch.randn(4, 4, dtype=dtype),))]))
+    (found,) = opsmith.check(op, device="cpu", items=["dtypes"]).items
+    assert found.status == "passed" and "refused, though the reference takes them: int8" in found.message
+
+
+# --- More than 2^31 elements, of which a test makes fewer ---------------------------------------------------------
+
+FEW = 3 << 20
+
+
+def halved(fresh: Callable[[str], str], kernel: Callable[[Tensor], Any]) -> Subject:
+    def half(x: Tensor) -> Tensor:
+        return x * 0.5
+
+    op = opsmith.op(fresh("half"))(half)
+    op.register_kernel("cpu", kernel)
+    op.register_backward("cpu", lambda grads, *, needs: grads[0] * 0.5)
+    op.register_samples(lambda device, dtype: iter([Sample((torch.randn(6, 4, dtype=dtype),))]))
+    return Subject(op, level="full")
+
+
+def planned(subject: Subject) -> _parts.Plan:
+    plan = _parts.plan(subject, torch.bfloat16)
+    assert plan is not None
+    return plan
+
+
+def test_every_window_of_a_huge_call_is_right(fresh: Callable[[str], str]) -> None:
+    subject = halved(fresh, lambda x: x * 0.5)
+    assert "parts of 2 elements" in huge.look(subject, planned(subject), FEW)
+
+
+def test_what_is_counted_in_too_few_bits_is_found(fresh: Callable[[str], str]) -> None:
+    def wraps(x: Tensor) -> Tensor:
+        result = torch.zeros_like(x)
+        count = x.numel() % (1 << 20) or 1 << 20
+        result.view(-1)[:count] = x.reshape(-1)[:count] * 0.5
+        return result
+
+    subject = halved(fresh, wraps)
+    with pytest.raises(Failed) as failed:
+        huge.look(subject, planned(subject), FEW)
+    assert "from" in failed.value.message and "result" in failed.value.message
+    scope = {"torch": torch, "opsmith": opsmith, "op": subject.op, "reference": subject.op.inline}
+    with pytest.raises(AssertionError):
+        exec("\n".join([*failed.value.case.lines, *failed.value.lines]), scope)  # type: ignore[union-attr]
+
+
+def test_a_huge_gradient_is_looked_at_too(fresh: Callable[[str], str]) -> None:
+    subject = halved(fresh, lambda x: x * 0.5)
+    assert isinstance(subject.op, Op)
+
+    def wraps(grads: Any, *, needs: Any) -> Tensor:
+        grad = grads[0] * 0.5
+        grad.view(-1)[1 << 20 :] = 0
+        return grad
+
+    subject.op.register_backward("cpu", wraps)
+    with pytest.raises(Failed, match="gradient of x") as failed:
+        huge.look(subject, planned(subject), FEW)
+    scope = {"torch": torch, "opsmith": opsmith, "op": subject.op, "reference": subject.op.inline}
+    with pytest.raises(AssertionError):
+        exec("\n".join([*failed.value.case.lines, *failed.value.lines]), scope)  # type: ignore[union-attr]
+
+
+def test_where_memory_is_short_it_says_how_much(fresh: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = halved(fresh, lambda x: x * 0.5)
+    monkeypatch.setattr(huge, "free_bytes", lambda device: 5 << 30)
+    with pytest.raises(Skipped, match=r"take 10\.4 GiB, 5\.0 are free"):
+        huge.check(subject)
+
+
+def test_where_parts_know_of_each_other_it_says_so(fresh: Callable[[str], str]) -> None:
+    def centred(x: Tensor) -> Tensor:
+        return x - x.mean()
+
+    op = opsmith.op(fresh("centred"))(centred)
+    op.register_kernel("cpu", centred)
+    op.register_samples(lambda device, dtype: iter([Sample((torch.randn(6, 4, dtype=dtype),))]))
+    with pytest.raises(Skipped, match="fall apart"):
+        huge.check(Subject(op, level="full"))
+
+
+def test_memory_is_told_in_bytes() -> None:
+    assert 1 << 26 < _memory.free_bytes("cpu") < 1 << 50
+
+
+# --- On other places ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("item", [item for item in ITEMS if item not in ("dtypes", "forward_mode")])
+def test_a_generated_kernel_passes_in_the_emulator(item: str) -> None:
+    (found,) = opsmith.check(opsmith.ops.square, emulate=True, items=[item]).items
+    assert found.status == "passed", found.message
+
+
+def test_an_order_that_changes_the_sum_is_found_in_the_emulator() -> None:
+    from .faulty import adds_in_any_order
+
+    (found,) = opsmith.check(adds_in_any_order.total, emulate=True, items=["determinism"]).items
+    assert found.status == "failed" and "in another order of blocks" in found.message
+    assert shows(found.reproduction)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["mish", "polynomial", "convrnn"])
+def test_the_items_hold_on_a_gpu(name: str) -> None:
+    report = opsmith.check(getattr(opsmith.ops, name), device="cuda", items=ITEMS)
+    assert [f"{item.name}: {item.message}" for item in report.failures] == []
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["mish", "elementwise_mult", "add_two_", "convrnn"])
+def test_more_than_2_to_the_31_elements_hold_on_a_gpu(name: str) -> None:
+    (found,) = opsmith.check(getattr(opsmith.ops, name), device="cuda", level="full", items=["huge"]).items
+    assert found.status == "passed", found.message

@@ -1,0 +1,78 @@
+"""`opsmith report`: files in, one page out, and words where a file is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from bench.made_rows import SIZES, made_results
+
+from .conftest import Invoke, Run, flat
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    made_results(sizes=SIZES[:2]).save(tmp_path / "rows.json")
+    return tmp_path / "rows.json"
+
+
+def test_a_page_is_written(invoke: Invoke, rows: Path, tmp_path: Path) -> None:
+    result = invoke("report", rows, "-o", tmp_path / "page.html")
+    assert result.exit_code == 0, result.output
+    assert flat(result.output).startswith(f"{tmp_path / 'page.html'}: 128 rows, ")
+    text = (tmp_path / "page.html").read_text()
+    assert text.startswith("<!DOCTYPE html>") and "NVIDIA H200" in text
+
+
+def test_without_a_name_it_is_report_html_here(
+    invoke: Invoke, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert invoke("report", rows).exit_code == 0
+    assert (tmp_path / "report.html").exists()
+
+
+def test_several_files_are_merged_and_two_of_one_name_keep_their_folders(
+    invoke: Invoke, rows: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "elsewhere" / "rows.json"
+    made_results("cpu", dtypes=["float32"]).save(other)
+    result = invoke("report", rows, other, "-o", tmp_path / "page.html")
+    assert result.exit_code == 0 and "320 rows" in result.output
+    text = (tmp_path / "page.html").read_text()
+    assert "2 machines" in text
+    assert f'data-name="{tmp_path.name}/rows.json"' in text and 'data-name="elsewhere/rows.json"' in text
+    assert str(tmp_path) not in text
+
+
+def test_a_file_that_holds_no_rows_is_refused_in_words(invoke: Invoke, rows: Path, tmp_path: Path) -> None:
+    committed = Path(__file__).parents[2] / "benchmarks" / "results" / "overhead_cpu.json"
+    for path, reason in (
+        (committed, "has no rows of schema 1"),
+        (tmp_path / "none.json", "cannot be read: No such file"),
+    ):
+        result = invoke("report", rows, path, "-o", tmp_path / "page.html")
+        assert result.exit_code == 2, result.output
+        assert f"error: {path} {reason}" in flat(result.output)
+        assert "Give a file that `opsmith bench --json FILE` wrote." in flat(result.output)
+        assert not (tmp_path / "page.html").exists()
+
+
+def test_a_place_that_cannot_be_written_to(invoke: Invoke, rows: Path, tmp_path: Path) -> None:
+    result = invoke("report", rows, "-o", tmp_path)
+    assert result.exit_code == 2 and f"is a directory. Give the page's file: -o {tmp_path / 'report.html'}" in flat(
+        result.output
+    )
+    result = invoke("report", rows, "-o", tmp_path / "nowhere" / "page.html")
+    assert result.exit_code == 2 and "there is no directory" in flat(result.output)
+
+
+def test_no_file_at_all(run: Run) -> None:
+    done = run("report")
+    assert done.returncode == 2 and "RESULTS" in done.stderr
+
+
+def test_as_a_user_runs_it(run: Run, rows: Path, tmp_path: Path) -> None:
+    done = run("report", str(rows), "-o", str(tmp_path / "page.html"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "page.html").stat().st_size > 200_000
