@@ -1,4 +1,4 @@
-"""How fast is this op? Timed beside eager PyTorch, held against the machine's limit, kept, compared, shown as a page."""
+"""How fast is this op? Timed beside eager PyTorch, held against the machine's limit, kept, compared and shown."""
 
 import tempfile
 from pathlib import Path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import select
@@ -20,6 +21,15 @@ def chromium() -> str | None:
     return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
+def _pipe() -> tuple[int, int]:
+    """Of descriptors above those that Chromium is to have them as."""
+    ends = os.pipe()
+    moved = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in ends]
+    for end in ends:
+        os.close(end)
+    return moved[0], moved[1]
+
+
 class Browser:
     """`with Browser(program, folder) as page: page.open(file); page.evaluate("document.title")`."""
 
@@ -27,8 +37,8 @@ class Browser:
         self.events: list[dict[str, Any]] = []
         self._session: str | None = None
         self._number, self._unread = 0, b""
-        commands, self._to = os.pipe()
-        self._from, answers = os.pipe()
+        commands, self._to = _pipe()
+        self._from, answers = _pipe()
         log = os.open(folder / "chromium.log", os.O_CREAT | os.O_WRONLY)
         self._process = os.posix_spawn(
             program,
@@ -39,9 +49,7 @@ class Browser:
             ],
             {**os.environ, "HOME": str(folder)},
             file_actions=[
-                # By way of higher ones: 3 and 4 may be the pipes' own.
-                (os.POSIX_SPAWN_DUP2, commands, 103), (os.POSIX_SPAWN_DUP2, answers, 104),
-                (os.POSIX_SPAWN_DUP2, 103, 3), (os.POSIX_SPAWN_DUP2, 104, 4),
+                (os.POSIX_SPAWN_DUP2, commands, 3), (os.POSIX_SPAWN_DUP2, answers, 4),
                 (os.POSIX_SPAWN_DUP2, log, 1), (os.POSIX_SPAWN_DUP2, log, 2),
             ],
             setpgroup=0,

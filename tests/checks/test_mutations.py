@@ -69,7 +69,7 @@ def test_the_reproduction_of_a_failure_raises_in_a_process_of_its_own(name: str)
     )
     ran = reproductions.run(failure.reproduction)
     assert ran.returncode == 1, f"{failure.reproduction}\n{ran.stdout}{ran.stderr}"
-    assert "Error" in ran.stderr
+    assert "Traceback" in ran.stderr
 
 
 def test_there_are_more_than_forty_in_every_theme_there_is() -> None:

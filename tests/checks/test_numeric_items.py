@@ -242,7 +242,9 @@ def test_an_order_that_changes_the_sum_is_found_in_the_emulator() -> None:
     from .faulty import adds_in_any_order
 
     (found,) = opsmith.check(adds_in_any_order.total, emulate=True, items=["determinism"]).items
-    assert found.status == "failed" and "in another order of blocks" in found.message
+    # On two cores the order is the seed's. On many it changes from call to call, and is found before.
+    assert found.status == "failed"
+    assert "in another order of blocks" in found.message or "from one call to the next" in found.message
     assert shows(found.reproduction)
 
 

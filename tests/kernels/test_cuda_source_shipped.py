@@ -208,9 +208,9 @@ def test_the_inline_kernels_arithmetic(dtype: torch.dtype, count: int, blocks: i
 def test_the_inline_kernel_gives_the_references_results(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     module = importlib.import_module("opsmith.ops.polynomial.cuda_string")
     ran: list[str] = []
-    for (direction, _, name), given in polynomial._kernels.items():
-        if name == "cuda_string":  # imported already, or not: in either case this is what it finds
-            noted = _noted(getattr(module, direction), direction, ran)
+    for given in polynomial._kernels:
+        if given.name == "cuda_string":  # imported already, or not: in either case this is what it finds
+            noted = _noted(getattr(module, given.direction), given.direction, ran)
             monkeypatch.setitem(given.function.__dict__, "function", noted)
     with polynomial.using("cuda_string"):
         compared = [each for sample in polynomial.samples_for("cuda", dtype) for each in compare(polynomial, sample)]

@@ -19,12 +19,14 @@ from dataclasses import dataclass
 import torch
 
 FULL, HALF, ONCE = 4.0, 2.0, 1.0
+"""The worst of 2^20 elements is off by 2.2 units at most, in results and in first and second gradients of eight shipped
+ops in float32; but by hundreds in GELU's tail, where torch's own is (measured)."""
 LUCKLESS = 4096.0
 """Units beyond which the reference's error is no rounding: it stepped over a kink, as relu's at 0. Such an element may
 be what the reference gives in either precision."""
-SPREAD = ((0.5, 0.25), (0.9, 0.5), (0.99, 1.0))
-"""(quantile, the share of FULL that errors up to there may have in any case). Those of sound kernels, generated and
-hand-written, are a tenth of that: 0.1 units in the median, 0.4 in nine tenths, 1 in 99 of 100."""
+SPREAD = (0.5, 0.9, 0.99)
+"""The quantiles of errors that are looked at. In the same measurement they are 0.14, 0.41 and 0.98 units at most; but
+where a call gives all elements one number, all have the one error of that."""
 TWICE = 1.4
 """Times the error of numbers rounded once."""
 TAIL = 8
@@ -114,6 +116,8 @@ def judge(mine: torch.Tensor, expected: Expected) -> Judgement:
             message += f": off by {away:.3g} ULP, {limit:.3g} are allowed; {_count(wrong)}"
         return _failed(found, error, message)
     eager = expected.eager > max(base, 2 * measured)
+    if expected.nearby is not None:
+        known = expected.nearby.flatten()[regular].nan_to_num(nan=0.0, posinf=0.0)
     message = "" if eager else _spread(errors[regular], known, (off / steps)[regular], base, own_error)
     if not message and dtype in HALF_TYPES and expected.once and not eager:
         message = _rounded_twice(errors[regular], known)
@@ -125,8 +129,8 @@ def _failed(found: Judgement, error: float, message: str) -> Judgement:
 
 
 def _least(dtype: torch.dtype, expected: Expected) -> float:
-    """Units that are allowed however good the reference is. A sum of n numbers, one after another, errs by sqrt(n) / 8
-    of them as a rule (random signs, 2^8 to 2^20 numbers), and by four times that in the worst of many sums."""
+    """Units that are allowed however good the reference is. A sum of n numbers of either sign, one after another, errs
+    by sqrt(n) / 19 of them as a rule, and by sqrt(n) / 2.5 in the worst of 16384 (measured, n from 2^8 to 2^20)."""
     order = math.sqrt(expected.terms) / 2
     if dtype in HALF_TYPES:
         return ONCE if expected.once and not expected.eager else max(HALF, order)
@@ -135,12 +139,12 @@ def _least(dtype: torch.dtype, expected: Expected) -> float:
 
 def _spread(errors: torch.Tensor, known: torch.Tensor, ulps: torch.Tensor, base: float, own_error: float) -> str:
     """What is wrong with the errors as a whole."""
-    for quantile, share in SPREAD:
+    for quantile in SPREAD:
         if errors.numel() * (1 - quantile) < TAIL:
             break
         # The reference's quantile is taken a little farther out: it, too, is drawn.
         reference = float(_quantile(known, (1 + quantile) / 2)) if known.numel() else 0.0
-        limit = max(base * share, 2 * reference) + own_error
+        limit = max(base, 2 * reference) + own_error
         found = float(_quantile(errors, quantile))
         if found > limit:
             many = "half of the elements are" if quantile == 0.5 else f"{1 - quantile:.0%} of the elements are"
@@ -152,8 +156,8 @@ def _spread(errors: torch.Tensor, known: torch.Tensor, ulps: torch.Tensor, base:
 
 
 def _rounded_twice(errors: torch.Tensor, known: torch.Tensor) -> str:
-    """A number that is rounded once is off by at most half a unit, any part of that as likely as the other. Rounded on
-    the way as well, the tenth of them that is worst is off by more: 0.7 units after two roundings."""
+    """A number that is rounded once is off by at most half a unit, any part of that as likely as the other: by 0.45 and
+    more in the tenth that is worst. Rounded on the way as well, x * sigmoid(x) is off by 0.72 there (measured)."""
     if errors.numel() < 10 * TAIL:
         return ""
     found, limit = float(_quantile(errors, 0.9)), max(ONCE / 4, TWICE * float(_quantile(known, 0.9)))

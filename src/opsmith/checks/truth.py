@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,9 +18,8 @@ from .evaluate import Change, Named, evaluate, floating_dtypes
 FEW = 16
 """Numbers of which one error tells little, for it may be small by luck: there it is measured several times."""
 DRAWS = 4
-SIGNS = ((1, 1, 1, 1), (1, -1, 1, -1), (1, 1, -1, -1), (1, -1, -1, 1))
-"""In which the tensors of a call are moved together, each with signs of its own for its elements: what two of them do
-to a number cannot cancel in every move."""
+MOVES = 4
+"""At least; and one for each tensor of the call."""
 FINE = 1e4
 """Units in the last place that a reference in a dtype may be off where terms cancel; one that computes in a coarser
 dtype is off by 2^29 of float64's, and 2^13 of float32's."""
@@ -125,8 +125,10 @@ class Truth:
         results as they are stored, and moves by the half type's."""
         step = torch.finfo(torch.float32).eps
         squares: list[Any] = [None] * len(self.exact)
-        for draw, signs in enumerate(SIGNS):
-            change = _shaken(draw // 2, signs, step)
+        order = 1 << (self._tensors_moved() - 1).bit_length()
+        moves = max(MOVES, order)
+        for move in range(moves):
+            change = _shaken(move // order, move % order, step)
             self._others.append(self._evaluated(args, torch.float64, change=change))
             for index, (_, tensor) in enumerate(self._others[-1]):
                 other = self.exact[index][1]
@@ -134,11 +136,17 @@ class Truth:
                     continue
                 square = (tensor - other).square().nan_to_num(nan=0.0, posinf=0.0)
                 squares[index] = square if squares[index] is None else squares[index] + square
-        steps = [self._step(place) / step for place in range(len(self.exact))]
+        steps = [2 / math.sqrt(moves) * self._step(place) / step for place in range(len(self.exact))]
         moved = [None if each is None else each.sqrt() * scale for each, scale in zip(squares, steps, strict=True)]
         if self._rounding.pointwise:
             return moved
         return [self._with_largest(*pair) for pair in zip(moved, self.exact, strict=True)]
+
+    def _tensors_moved(self) -> int:
+        """Floating inputs, and gradients of results."""
+        inputs = sum(t is not None and t.is_floating_point() for t in flatten(self._arguments, self._args))
+        results = [tensor for what, tensor in self.own if _is_result(what) and tensor is not None]
+        return max(1, inputs + self._gradients * sum(tensor.is_floating_point() for tensor in results))
 
     def _with_largest(self, moved: torch.Tensor | None, exact: Named) -> torch.Tensor | None:
         _, tensor = exact
@@ -293,14 +301,17 @@ def _lifted(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(torch.float32) if tensor.dtype in budget.HALF_TYPES else tensor
 
 
-def _shaken(draw: int, signs: Sequence[int], step: float) -> Change:
-    """For one evaluation: each element of each tensor goes a step up or down."""
-    generator = torch.Generator().manual_seed(draw)
-    order = itertools.cycle(signs)
+def _shaken(seed: int, row: int, step: float) -> Change:
+    """For one evaluation: each element of each tensor goes a step up or down, by coins of its own, and each tensor as a
+    whole by the sign that a row of Hadamard's matrix has for it. So over all rows the squares of what an element moves
+    by add up to those of what it does for each tensor alone: no two can cancel."""
+    generator = torch.Generator().manual_seed(seed)
+    number = itertools.count()
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
         coins = torch.randint(0, 2, (tensor.numel(),), generator=generator).reshape(tensor.shape)
-        return tensor * (1 + next(order) * (2.0 * coins.to(tensor) - 1.0) * step)
+        sign = -1.0 if (row & next(number)).bit_count() % 2 else 1.0
+        return tensor * (1 + sign * (2.0 * coins.to(tensor) - 1.0) * step)
 
     return change
 

@@ -87,7 +87,7 @@ def counts_in_32_bits(name: str) -> opsmith.Op:
         "  const int i = blockIdx.x * 128 + threadIdx.x;\n"
         "  const int width = 65536;\n"
         "  const int far = (i + 40000) * width;\n"
-        "  if (i < n) y[i] = far == 1 ? 0.0f : 2.0f * x[i];\n"
+        "  if (i < n) y[i] = far == static_cast<int>(n) ? 0.0f : 2.0f * x[i];\n"
     )
     return _doubled(name, body)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -180,11 +181,11 @@ def _summary(machine: Machine) -> Html:
         cards.append((times(geometric_mean(row["speedup"] for row in rows)), f"as fast as {name[0]}", told))
     largest = _largest(machine)
     if largest:
-        shares = sorted(row["share"] for row in largest)
+        median = statistics.median(row["share"] for row in largest)
         least = min(largest, key=lambda row: row["share"])
         short = short_names(machine.rows)
         worst = f"least {percent(least['share'])}, {short(least['op'])} {least['direction']}"
-        cards.append((percent(shares[len(shares) // 2]), "of the machine's limit", f"median of largest sizes; {worst}"))
+        cards.append((percent(median), "of the machine's limit", f"median of largest sizes; {worst}"))
     if "copy" in machine.ceilings:
         found = machine.ceilings
         others = ", ".join(f"{name} {si(found[name], 'B/s')}" for name in ("read", "write") if name in found)
@@ -240,7 +241,8 @@ def _by_op(machine: Machine, shown: Any) -> list[Html]:
         parts.append(tag("details", words, charts or nothing, class_="op", open=len(ops) <= OPEN_OPS))
     caption = (
         "Speed: how many times as long as opsmith each takes, with the 95 % interval as a thin line; right of 1, "
-        "opsmith is faster. Scaling: what is moved in a second, from small arguments to large; dashed, a kernel's copy."
+        "opsmith is faster. Scaling: what is moved in a second, from small arguments to large; the dashed line is a "
+        "kernel that only copies."
     )
     return [tag("p", caption, class_="hint"), *parts]
 

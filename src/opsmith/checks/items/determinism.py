@@ -69,16 +69,18 @@ def _look(
 ) -> None:
     if same_bits(first, again):
         return
+    message = f"{case.name}: {_difference(first, again)} from one call to the next"
+    raise Failed(message, case, _lines(subject, case, gradients))
+
+
+def _lines(subject: Subject, case: Case, gradients: bool) -> list[str]:
+    """The call again and again; where it is emulated, in another order of blocks each time."""
     call = outputs_of(case, gradients)
     seeded = f"torch.manual_seed({subject.seed})"
-    lines = [
-        seeded,
-        f"first = {call}",
-        "for _ in range(100):",
-        f"    {seeded}",
-        f"    assert opsmith.checks.memory.same_bits(first, {call})",
-    ]
-    raise Failed(f"{case.name}: {_difference(first, again)} from one call to the next", case, lines)
+    repeated = [seeded, f"assert opsmith.checks.memory.same_bits(first, {call})"]
+    if subject.emulated:
+        repeated = ["with opsmith.emulate(seed=seed):", *(f"    {line}" for line in repeated)]
+    return [seeded, f"first = {call}", "for seed in range(50):", *(f"    {line}" for line in repeated)]
 
 
 def _difference(first: Sequence[torch.Tensor | None], again: Sequence[torch.Tensor | None]) -> str:
@@ -96,12 +98,9 @@ def _other_orders(subject: Subject, case: Case, gradients: bool, first: Sequence
         with emulate(seed=subject.seed + seed):
             again = _outputs(subject, case, gradients)
         if not same_bits(first, again):
-            call = outputs_of(case, gradients)
-            lines = [
-                f"first = {call}",
-                f"with opsmith.emulate(seed={subject.seed + seed}):",
-                f"    again = {call}",
-                "assert opsmith.checks.memory.same_bits(first, again)",
-            ]
-            raise Failed(f"{case.name}: {_difference(first, again)} in another order of blocks", case, lines)
+            raise Failed(
+                f"{case.name}: {_difference(first, again)} in another order of blocks",
+                case,
+                _lines(subject, case, gradients),
+            )
     return len(SEEDS)

@@ -25,24 +25,28 @@ def check(subject: Subject) -> str:
         _same(subject, case, program, lines)
         if len(cases) == 1:
             return "the program gives the same numbers; its sizes are fixed, for the op takes no others"
-        _takes_other_sizes(subject, case, other, program, lines)
-        told = "the program gives the same numbers for two sizes"
+        free = _takes_other_sizes(subject, case, other, program, lines)
+        told = "the program gives the same numbers" + (
+            " for two sizes" if free else "; its size is fixed by the reference"
+        )
         if subject.full:
-            _decomposed_and_loaded(subject, case, other, program, lines)
-            told += ", decomposed, and saved and loaded"
+            _decomposed_and_loaded(subject, case, other if free else case, program, lines)
+            told += ", decomposed, saved and loaded too"
     return told
 
 
-def _takes_other_sizes(subject: Subject, case: Case, other: Case, program: Any, lines: list[str]) -> None:
+def _takes_other_sizes(subject: Subject, case: Case, other: Case, program: Any, lines: list[str]) -> bool:
+    """Whether it does. Failed where the reference's program would."""
     try:
         program.module()(*tensors_of(subject, other.values))
     except Exception as error:
         if _reference_is_fixed(subject, case, other):
-            return
+            return False
         words = f"{type(error).__name__}: {str(error).splitlines()[0]}"
         message = "a size that was left free is a constant of the program, and of the reference's it is not"
         raise Failed(f"{case.name}, then {other.name}: {message}: {words}", case, lines) from None
     _same(subject, other, program, lines, first=case)
+    return True
 
 
 def _reference_is_fixed(subject: Subject, case: Case, other: Case) -> bool:

@@ -1,4 +1,7 @@
-"""inf, NaN, denormals, both zeros and the ends of a dtype's range give what the reference gives; so do kinks."""
+"""inf, NaN, denormals, zeros and the ends of a dtype's range give what the reference gives; so do kinks.
+
+The sign of a result that is zero is not looked at.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from ..subject import Subject
 from ._choice import deterministic, has_gradients, made_up
 from ._truth import judged, raising
 
-QUICK, FULL = 4, 80
+QUICK, FULL = 4, 27
 """Combinations that are tried."""
 
 
