@@ -8,6 +8,7 @@ from ..evaluate import evaluate
 from ..faking import constants, described, on_fake
 from ..outcome import Failed, Skipped
 from ..subject import Subject
+from ..truth import Function
 from ._choice import arguments_of, has_gradients, made_up
 
 LIMIT = 1 << 12
@@ -28,22 +29,32 @@ def check(subject: Subject) -> str:
 
 def _static(subject: Subject, case: Case) -> None:
     gradients = has_gradients(subject, case)
-    real = evaluate(subject.arguments, subject.raw, case.values, gradients=gradients)
-    fake = on_fake(subject.arguments, subject.raw, case.values, gradients)
-    pairs = zip(fake, real, strict=False)
-    wrong = [(what, described(mine), described(theirs)) for (what, mine), (_, theirs) in pairs]
-    wrong = [each for each in wrong if each[1] != each[2]]
-    if len(fake) != len(real):
-        wrong.append(("what it returns", f"{len(fake)} tensors", f"{len(real)}"))
-    if wrong:
+    wrong = _differences(subject, subject.raw, case, gradients)
+    if not wrong:
+        return
+    # torch's own shape rules are not right everywhere: what is wrong in the same way for the reference is not the op's.
+    torchs = {what for what, _, _ in _differences(subject, subject.inline, case, gradients)}
+    for what, mine, theirs in wrong:
+        if what in torchs:
+            continue
         name = "opsmith.checks.faking"
         rest = f"{arguments_of(case)}{'' if gradients else ', gradients=False'}"
         lines = [
             f"fake, real = {name}.fake_outputs(op, {rest}), opsmith.checks.outputs(op, {rest})",
             f"assert list(map({name}.described, fake)) == list(map({name}.described, real))",
         ]
-        what, mine, theirs = wrong[0]
         raise Failed(f"{case.name}: {what} is {mine} on fake tensors and {theirs} on real ones", case, lines)
+
+
+def _differences(subject: Subject, function: Function, case: Case, gradients: bool) -> list[tuple[str, str, str]]:
+    """(what, as it is on fake tensors, as on real ones) for each output that is not the same on both."""
+    real = evaluate(subject.arguments, function, case.values, gradients=gradients)
+    fake = on_fake(subject.arguments, function, case.values, gradients)
+    if len(fake) != len(real):
+        return [("what it returns", f"{len(fake)} tensors", f"{len(real)}")]
+    pairs = zip(fake, real, strict=True)
+    found = [(what, described(mine), described(theirs)) for (what, mine), (_, theirs) in pairs]
+    return [each for each in found if each[1] != each[2]]
 
 
 def _laid_out_otherwise(subject: Subject) -> list[Case]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 
 from ..allocation import Allocated, measured
@@ -78,11 +80,11 @@ def _large(subject: Subject) -> Case:
     cases = [case for case in subject.cases(torch.float32, most) if _is_fit(case, least)]
     if cases:
         return min(cases, key=lambda case: case.numel)
-    for pattern in patterns_of(subject):
+    # A result may have all of the dimensions in it, and then be as large as the largest sample may be; or it may not.
+    for pattern, product in itertools.product(patterns_of(subject), (most, 64 * most)):
         own = pattern.sizes_of(pattern.base)
         free = [group for group, size in enumerate(own) if size > 1 and group not in pattern.frozen]
-        # Such that a result with all of the dimensions in it is as large as the largest sample may be.
-        size = int(most ** (1 / max(1, len(free))))
+        size = int(product ** (1 / max(1, len(free))))
         chosen = [size if group in free else old for group, old in enumerate(own)]
         case = pattern.case(chosen, seed=subject.seed, name=f"a call with {size} each way")
         if taken(subject, case) and max(case.numel, *(t.numel() for t in subject.reference(case.values))) >= least:
