@@ -147,6 +147,28 @@ def test_what_a_kernel_refuses_is_told(fresh: Callable[[str], str]) -> None:
     assert found.status == "passed" and "refused, though the reference takes them: int8" in found.message
 
 
+def test_a_reference_whose_gradient_is_not_its_derivative_is_found(fresh: Callable[[str], str]) -> None:
+    def detached(x: Tensor) -> Tensor:
+        return x * torch.sin(x.detach())
+
+    op = opsmith.op(fresh("detached"))(detached)
+    op.register_samples(lambda device, dtype: iter([Sample((torch.randn(3, 4, dtype=dtype),))]))
+    (found,) = opsmith.check(op, device="cpu", items=["gradients"]).items
+    assert found.status == "failed" and "the reference's own gradient is not its derivative" in found.message
+
+
+def test_beside_a_kink_torchs_own_check_is_not_believed(fresh: Callable[[str], str]) -> None:
+    def rectified(x: Tensor) -> Tensor:
+        return torch.relu(x - 1.0)
+
+    op = opsmith.op(fresh("rectified"))(rectified)
+    op.register_samples(lambda device, dtype: iter([Sample((torch.tensor([1.0, 2.0, 0.5], dtype=dtype),))]))
+    assert not torch.autograd.gradcheck(
+        rectified, torch.ones(3, dtype=torch.float64, requires_grad=True), raise_exception=False
+    )
+    assert opsmith.check(op, device="cpu", items=["gradients"]).ok
+
+
 # --- More than 2^31 elements, of which a test makes fewer ---------------------------------------------------------
 
 FEW = 3 << 20
@@ -256,7 +278,7 @@ def test_the_items_hold_on_a_gpu(name: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ["mish", "elementwise_mult", "add_two_", "convrnn"])
+@pytest.mark.parametrize("name", ["mish", "elementwise_mult", "add_two_"])
 def test_more_than_2_to_the_31_elements_hold_on_a_gpu(name: str) -> None:
     (found,) = opsmith.check(getattr(opsmith.ops, name), device="cuda", level="full", items=["huge"]).items
     assert found.status == "passed", found.message

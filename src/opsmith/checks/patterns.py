@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..schema import Argument
+from ..schema import Argument, flatten, unflatten
 from . import layouts
 from .cases import Case
 from .subject import SMALL, Subject
@@ -172,17 +172,19 @@ def flat_pattern(subject: Subject, dtype: torch.dtype) -> Pattern:
 
 def taken(subject: Subject, case: Case) -> bool:
     """Whether the reference takes a call. It is asked on the CPU: a GPU that is given an index out of range is lost."""
-    moved = case
-    for argument, value in zip(case.arguments, case.values, strict=True):
-        if isinstance(value, torch.Tensor):
-            moved = moved.changed(argument.name, value.cpu(), "")
-        elif argument.is_tensor and value is not None:
-            moved = moved.changed(argument.name, [None if each is None else each.cpu() for each in value], "")
+    flat = [None if tensor is None else _on_cpu(tensor) for tensor in flatten(case.arguments, case.values)]
     try:
-        subject.reference(moved.values)
+        subject.reference(unflatten(case.arguments, case.values, flat))
     except Exception:
         return False
     return True
+
+
+def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    """What comes from a GPU in float32, for torch has not every half type for every function on the CPU."""
+    if tensor.device.type == "cpu":
+        return tensor
+    return tensor.to("cpu", torch.float32 if tensor.dtype in (torch.float16, torch.bfloat16) else tensor.dtype)
 
 
 def lengthened(tensor: torch.Tensor, axis: int, length: int) -> torch.Tensor:

@@ -91,7 +91,7 @@ def _along(subject: Subject, pattern: Pattern, sizes: tuple[int, ...], group: in
     whole, more = bare.case(TRIED), bare.case(TRIED + 1)
     if not (taken(subject, whole) and taken(subject, more)):
         return None
-    results, others = subject.reference(whole.values), subject.reference(more.values)
+    results, others = _exactly(subject, whole.values), _exactly(subject, more.values)
     grown = [
         [axis for axis in range(mine.ndim) if mine.shape[axis] != other.shape[axis]]
         for mine, other in zip(results, others, strict=True)
@@ -100,11 +100,18 @@ def _along(subject: Subject, pattern: Pattern, sizes: tuple[int, ...], group: in
         return None
     result_axes = tuple(each[0] for each in grown)
     for part in range(TRIED):
-        alone = subject.reference(bare.cut(whole.values, part, 1))
+        alone = _exactly(subject, bare.cut(whole.values, part, 1))
         for mine, other, axis in zip(results, alone, result_axes, strict=True):
-            if not torch.equal(mine.narrow(axis, part, 1), other):
+            if not torch.allclose(mine.narrow(axis, part, 1), other, rtol=1e-9, atol=0.0):
                 return None
     tensors = [t for t, axis in zip(bare.tensors(whole.values), axes, strict=True) if axis is not None]
     elements = sum(t.numel() for t in tensors) // TRIED, sum(r.numel() for r in results) // TRIED
     largest = max(tensor.numel() for tensor in (*tensors, *results)) // TRIED
     return Plan(subject, pattern, sizes, group, dtype, axes, result_axes, elements, largest)
+
+
+def _exactly(subject: Subject, values: Sequence[Any]) -> list[torch.Tensor]:
+    """The reference on the CPU in float64: on a GPU, and in half types, bits may depend on how many parts there are."""
+    flat = [None if tensor is None else tensor.cpu() for tensor in flatten(subject.arguments, values)]
+    wide = [t.double() if t is not None and t.is_floating_point() else t for t in flat]
+    return [result.detach() for result in subject.reference(unflatten(subject.arguments, values, wide))]

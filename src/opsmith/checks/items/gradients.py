@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import torch
-from torch.autograd.gradcheck import GradcheckError
 
-from ..outcome import Failed, Skipped
+from ..outcome import Skipped
 from ..subject import Subject
 from ._choice import deterministic
-from ._small import probe
-from ._truth import Worst, compared, judged, raising
+from ._small import checked, probe
+from ._truth import Worst, compared, judged
 
 ORDER = 2
 ON = ("cpu", "cuda", "emulated")
@@ -36,15 +35,7 @@ def _gradcheck(subject: Subject) -> str:
     case = probe(subject, MOST)
     if case is None:
         return "; no sample in float64 is small enough for gradcheck"
-    case = case.requiring()
-
-    def called(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple(subject.call(case.replaced(tensors)))
-
-    line = f"torch.autograd.gradcheck({case.function_of_leaves()}, {case.leaf_tuple()})"
-    with raising(case, [line]):
-        try:
-            torch.autograd.gradcheck(called, [leaf for _, leaf in case.leaves()], nondet_tol=0.0)
-        except GradcheckError as error:
-            raise Failed(f"{case.name}: gradcheck: {str(error).strip().splitlines()[0]}", case, [line]) from None
+    leaves = case.requiring()
+    line = f"torch.autograd.gradcheck({leaves.function_of_leaves()}, {leaves.leaf_tuple()})"
+    checked(subject, leaves, torch.autograd.gradcheck, line)
     return ""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import torch
-from torch.autograd.gradcheck import GradcheckError
+import functools
 
-from ..cases import Case
+import torch
+
 from ..forms import second_gradients
-from ..outcome import Failed, Skipped
+from ..outcome import Skipped
 from ..subject import Subject
 from ._choice import arguments_of
-from ._small import differentiable_cases, probe
+from ._small import checked, differentiable_cases, probe
 from ._truth import Worst, judged, raising
 
 ON = ("cpu", "cuda", "emulated")
@@ -33,21 +33,15 @@ def check(subject: Subject) -> str:
             worst.add(case.dtype, each)
     if not worst:
         raise Skipped("no sample has a result with a gradient")
-    small = probe(subject, MOST)
-    if small is not None:
-        _gradgradcheck(subject, small.requiring())
-    return f"largest error in ULP: {worst}"
+    return f"largest error in ULP: {worst}{_gradgradcheck(subject)}"
 
 
-def _gradgradcheck(subject: Subject, case: Case) -> None:
-    def called(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple(result for result in subject.call(case.replaced(tensors)) if result.requires_grad)
-
-    line = f"torch.autograd.gradgradcheck({case.function_of_leaves()}, {case.leaf_tuple()})"
-    with raising(case, [line]):
-        try:
-            leaves = [leaf for _, leaf in case.leaves()]
-            torch.autograd.gradgradcheck(called, leaves, gen_non_contig_grad_outputs=True)
-        except GradcheckError as error:
-            message = str(error).strip().splitlines()[0]
-            raise Failed(f"{case.name}: gradgradcheck: {message}", case, [line]) from None
+def _gradgradcheck(subject: Subject) -> str:
+    case = probe(subject, MOST)
+    if case is None:
+        return "; no sample in float64 is small enough for gradgradcheck"
+    leaves = case.requiring()
+    check = functools.partial(torch.autograd.gradgradcheck, gen_non_contig_grad_outputs=True)
+    arguments = f"{leaves.function_of_leaves()}, {leaves.leaf_tuple()}, gen_non_contig_grad_outputs=True"
+    checked(subject, leaves, check, f"torch.autograd.gradgradcheck({arguments})")
+    return ""
