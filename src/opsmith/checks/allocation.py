@@ -59,8 +59,7 @@ def measured(subject: Subject, function: Function, values: Sequence[Any], gradie
 def allocated(function: Callable[[], Any], device: str = "cpu") -> Allocated:
     """Of a call that has been made before, so that what is made once is not counted. Nothing waits for the garbage
     collector: a cycle that holds a tensor holds it for as long as it likes."""
-    for _ in range(2):
-        function()
+    function()
     collecting = gc.isenabled()
     gc.disable()
     try:

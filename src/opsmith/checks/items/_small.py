@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
+from torch.autograd.gradcheck import GradcheckError
 
 from ..cases import Case
+from ..outcome import Failed
 from ..patterns import patterns_of, taken
 from ..subject import SMALL, Subject
 from ._choice import deterministic
+from ._truth import raising
+
+PLACES = 3
+"""At which a function must fail before its gradient is said to be wrong, though the reference's is the same."""
 
 
 def probe(subject: Subject, most: int, least: int = 2) -> Case | None:
@@ -27,6 +34,31 @@ def probe(subject: Subject, most: int, least: int = 2) -> Case | None:
         if _count(case) <= most and taken(subject, case) and _is_fit(subject, case, most, least):
             return case
     return None
+
+
+def checked(subject: Subject, case: Case, check: Callable[..., bool], line: str) -> None:
+    """gradcheck, or gradgradcheck, of the op as a function of the case's leaves. Beside a kink no function passes:
+    where the reference fails too, both are tried a little farther on."""
+
+    def passes(run: Callable[[Sequence[Any]], list[torch.Tensor]], leaves: Sequence[torch.Tensor]) -> bool:
+        def function(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return tuple(each for each in run(case.replaced(tensors)) if each.requires_grad)
+
+        # That two calls differ is another item's business.
+        return check(function, leaves, nondet_tol=float("inf"), raise_exception=run == subject.call)
+
+    name = line.partition("(")[0].rpartition(".")[2]
+    for place in range(PLACES):
+        leaves = [(leaf.detach() * (1 + place / 16)).requires_grad_() for _, leaf in case.leaves()]
+        with raising(case, [line]):
+            try:
+                passes(subject.call, leaves)
+                return
+            except GradcheckError as error:
+                message = f"{case.name}: {name}: {str(error).strip().splitlines()[0]}"
+                if passes(subject.reference, leaves):
+                    raise Failed(message, case, [line]) from None
+    raise Failed(f"{message}; the reference's own gradient is not its derivative", case, [line])
 
 
 def differentiable_cases(subject: Subject, dtypes: Sequence[torch.dtype], most: int = 4096) -> list[Case]:
