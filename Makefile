@@ -16,7 +16,7 @@ say := @printf '$(bold)%s$(plain)\n'
 
 .PHONY: help
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  $(bold)%-10s$(plain) %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  $(bold)%-12s$(plain) %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # --- Set-up ---------------------------------------------------------------------------------------------------
 
@@ -77,12 +77,16 @@ step = $(say) '$(1)'; SECONDS=0; $(2); echo "$(1): $$SECONDS s"
 test: setup ## ruff, mypy and every test that needs no GPU
 	$(call step,ruff,$(VENV)/bin/ruff check --quiet && $(VENV)/bin/ruff format --check --quiet)
 	$(call step,mypy,$(VENV)/bin/mypy --no-error-summary)
-	$(call step,pytest,$(VENV)/bin/pytest -n 2 --quiet --durations=10 -m 'not timing')
+	$(call step,pytest,$(VENV)/bin/pytest -n 2 --dist worksteal --quiet --durations=30 -m 'not timing')
 	$(call step,pytest of times,$(VENV)/bin/pytest --quiet -m timing)
 
 .PHONY: check-full
 check-full: setup ## The whole checklist on every shipped op, CPU and emulator, 20 seeds; takes an hour
 	@$(PY) benchmarks/check.py --json benchmarks/results/check_cpu.json
+
+.PHONY: readme-table
+readme-table: setup ## Writes the tables and quotes of every page anew, from committed rows and tested files
+	@$(PY) tests/test_docs.py
 
 .PHONY: demo
 demo: setup ## What opsmith does, in a minute

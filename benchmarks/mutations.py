@@ -70,14 +70,30 @@ def measured(fault: Any, run: bool) -> dict[str, Any]:
     return row
 
 
+def _show(fault: Any) -> None:
+    console = Console()
+    console.print(f"{fault.name}: {fault.story}")
+    console.print(f"opcheck and gradcheck: {found_by_torch(fault.op) or 'nothing is wrong'}", soft_wrap=True)
+    report = opsmith.check(fault.op, device="cpu", emulate=fault.where == "emulated", level=fault.level)
+    for item in report.failures:
+        console.print(f"\n{item.name}: {item.message}", style="red", markup=False, soft_wrap=True)
+        console.print(item.reproduction, markup=False, highlight=False, soft_wrap=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--reproduce", action="store_true", help="run the first reproduction of each failure")
+    parser.add_argument("--only", nargs="*", metavar="FAULT", help="these; their failures are shown whole")
     given = parser.parse_args()
     from checks.mutations import library
 
-    faults = list(library.every().values())
+    every = library.every()
+    if given.only:
+        for name in given.only:
+            _show(every[name])
+        return
+    faults = list(every.values())
     rows = [measured(fault, given.reproduce) for fault in track(faults, "faults")]
     killed = [row for row in rows if row["found"]]
     let_through = [row for row in killed if row["torch"] == ""]

@@ -93,8 +93,19 @@ def columns_table(found: re.Match[str]) -> str:
     return "<!-- columns -->\n" + "".join(f"{line}\n" for line in lines)
 
 
+def mutations_table(rows: list[dict], names: Sequence[str]) -> list[str]:
+    """The seeded faults that torch's own checks let through, and what finds them."""
+    lines = ["| fault | what is wrong | found by |", "|---|---|---|"]
+    for row in rows:
+        if row["found"] and row["torch"] == "" and row["reproduced"]:
+            items = ", ".join(f"`{item}`" for item in row["items"][:3])
+            lines.append(f"| `{row['fault']}` | {row['story']} | {items} |")
+    return lines
+
+
 TABLES: dict[str, Callable[[list[dict], Sequence[str]], list[str]]] = {
     "convrnn": convrnn_table,
+    "mutations": mutations_table,
     "overhead": overhead_table,
     "pointwise": pointwise_table,
 }

@@ -56,6 +56,17 @@ def test_no_item_of_the_checklist_fails_on_a_shipped_op() -> None:
         assert {row["place"] for row in found} == places and all(row["passed"] for row in found)
 
 
+def test_seeded_faults_are_found_and_many_of_them_by_nothing_else() -> None:
+    from checks.mutations import library
+
+    found = rows("mutations_cpu")
+    assert len(found) >= 40 and {row["fault"] for row in found} == set(library.every())
+    survivors = [row["fault"] for row in found if not row["found"]]
+    assert len(survivors) <= 0.05 * len(found), survivors
+    let_through = [row for row in found if row["found"] and row["torch"] == "" and row["reproduced"]]
+    assert len(let_through) >= 20
+
+
 def test_an_edited_cu_file_of_an_extension_is_soon_built_again() -> None:
     (row,) = [row for row in rows("build_cpu") if row["source"] == "one .cu file" and "opsmith" in row["headers"]]
     assert row["seconds"] < 15

@@ -11,12 +11,13 @@ from typing import Any
 
 
 def lazy(package: str, homes: Mapping[str, str]) -> None:
-    """Makes `package` look each name up in the module of its own that `homes` says."""
+    """Makes `package` look each name up in the module that `homes` says: one of its own, or with a dot in front one
+    beside it."""
 
     class Package(ModuleType):
         def __getattr__(self, name: str) -> Any:
             if home := homes.get(name):
-                value = getattr(importlib.import_module(f"{package}.{home}"), name)
+                value = getattr(importlib.import_module(f".{home}", package), name)
                 setattr(self, name, value)
                 return value
             if not name.startswith("_") and importlib.util.find_spec(f"{package}.{name}"):

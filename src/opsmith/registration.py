@@ -169,6 +169,11 @@ class Operator:
             return None
         return kernel.saves if kernel.saves_by_class is None else kernel.saves_by_class.get(dtype_class)
 
+    def handed_on(self, device: str) -> tuple[int | None, ...] | None:
+        """For each tensor the result whose gradient is its own, unchanged: see kernels.Kernel."""
+        kernel = self.backward.kernels.get(device) if self.backward is not None else None
+        return None if kernel is None else kernel.handed_on
+
     def call_backward(
         self, grads: list[Any], inputs: Sequence[Any], results: list[Any], needs: list[bool]
     ) -> list[torch.Tensor]:

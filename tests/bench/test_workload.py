@@ -51,6 +51,13 @@ def test_the_cost_of_a_pointwise_op_is_every_tensor_once(fresh: Fresh) -> None:
     assert both.bytes == forward.bytes + backward.bytes
 
 
+def test_a_gradient_that_is_handed_on_costs_nothing() -> None:
+    made = workload(opsmith.ops.add_two, torch.randn(100))
+    forward, backward, both = (made.cost(each) for each in ("forward", "backward", "both"))
+    assert forward and backward and both
+    assert (forward.bytes, backward.bytes, both.bytes) == (200 * F, 0, 200 * F)
+
+
 def test_what_is_expanded_counts_once(fresh: Fresh) -> None:
     made = workload(scale_add(fresh), torch.randn(100, 10), torch.randn(1, 10).expand(100, 10))
     assert made.input_bytes == (1000 + 10) * F

@@ -27,6 +27,7 @@ runtime.tier()
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPSMITH_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "path", [*sys.path])  # a verb that is given a file looks beside it from then on
 
 
 @pytest.fixture

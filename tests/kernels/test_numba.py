@@ -135,7 +135,7 @@ def test_inside_emulate_the_kernels_run_on_cpu_tensors(op: Op, dtype: torch.dtyp
     with opsmith.emulate():
         compared = compare_samples(op, dtype=dtype)
     assert [f"{each.what}: {each.message}" for each in compared if not each] == []
-    assert ran.count("forward") == ran.count("backward") == 6
+    assert ran.count("forward") == ran.count("backward") >= 6
     assert op.kernels["cuda"]["default"].language == "Numba"
 
 

@@ -26,7 +26,7 @@ struct Dim3 {
   unsigned int x, y, z;
 };
 
-inline Dim3 threadIdx, blockIdx;
+inline Dim3 threadIdx, blockIdx, gridDim;
 
 template <class T>
 T __ldcs(const T* from) {
@@ -91,6 +91,7 @@ inline void run_block() {
 inline void launch(const long long* grid, int thread_count, std::function<void()> body) {
   kernel = std::move(body);
   threads = std::vector<Thread>(thread_count);
+  gridDim = {static_cast<unsigned int>(grid[0]), static_cast<unsigned int>(grid[1]), 1};
   for (unsigned int y = 0; y < grid[1]; ++y) {
     for (unsigned int x = 0; x < grid[0]; ++x) {
       blockIdx = {x, y, 0};

@@ -75,8 +75,10 @@ def run(
     vector: int,
     wide: bool = False,
     absent: Sequence[int] = (),
+    spread: int = 0,
 ) -> list[torch.Tensor]:
-    """The results of a program, of these sizes. The last dimension is the innermost one."""
+    """The results of a program, of these sizes. The last dimension is the innermost one. `spread`: elements up to which
+    each has a thread of its own."""
     results = [torch.full(size, -77.0).to(result.dtype) for size, result in zip(sizes, program.results, strict=True)]
     order = tuple(range(len(shape) - 1, -1, -1))
     expanded = [layout.expanded(tuple(t.shape), t.stride(), shape) for t in (*reads, *results)]
@@ -91,7 +93,7 @@ def run(
         if strided:
             words += [*walk.sizes, *(step for steps in strided for step in steps)]
         variant = Variant("stream", tuple(modes), 0, len(walk.sizes) if strided else 0, vector, wide)
-        _launch(program, variant, words)
+        _launch(program, variant, words, spread)
         return results
     steps_of = walk.strides[len(reads) :]
     grouping = layout.group(walk, [steps_of[i] for i in reduced])
@@ -137,8 +139,8 @@ def run(
     return results
 
 
-def _launch(program: Program, variant: Variant, words: Sequence[int]) -> None:
-    grid, block = emit_cuda.geometry(program, variant, words, MULTIPROCESSORS)
+def _launch(program: Program, variant: Variant, words: Sequence[int], spread: int = 0) -> None:
+    grid, block = emit_cuda.geometry(program, variant, words, MULTIPROCESSORS, spread)
     assert block == (tuning.THREADS[variant.path], 1, 1)
     launch(emit_cuda.text(program, variant), emit_cuda.entry_name(program, variant), words, grid)
 

@@ -461,6 +461,73 @@ def test_third_gradients_keep_every_functions_own_rule(fresh: Callable[[str], st
 
 
 @pytest.mark.usefixtures("tier")
+class TestGradientsHandedOn:
+    """What a result's gradient is, an input's may be too: torch hands it on, and so does opsmith."""
+
+    def shifted(self, fresh: Callable[[str], str]) -> Pointwise:
+        @opsmith.pointwise(fresh("shifted"))
+        def shifted(x: Tensor, y: Tensor) -> Tensor:
+            return x + y * y
+
+        return shifted
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+    def test_the_very_tensor_where_shapes_are_the_same(self, dtype: torch.dtype, fresh: Callable[[str], str]) -> None:
+        op, x, y, grad = (
+            self.shifted(fresh),
+            leaf(3, 4, dtype=dtype),
+            leaf(3, 4, dtype=dtype),
+            torch.randn(3, 4).to(dtype),
+        )
+        for _ in range(2):  # by Python, then by C++
+            of_x, of_y = torch.autograd.grad(op(x, y), [x, y], grad)
+            assert of_x.data_ptr() == grad.data_ptr() and torch.equal(of_x, grad)
+            assert torch.equal(of_y, 2 * y.detach() * grad)
+            (alone,) = torch.autograd.grad(op(x, y), [x], grad)
+            assert alone.data_ptr() == grad.data_ptr()
+
+    def test_a_sum_where_the_input_is_repeated(self, fresh: Callable[[str], str]) -> None:
+        op, x, y, grad = self.shifted(fresh), leaf(4), leaf(3, 4), torch.randn(3, 4, dtype=torch.float64)
+        for _ in range(2):
+            torch.testing.assert_close(torch.autograd.grad(op(x, y), [x], grad)[0], grad.sum(0))
+
+    def test_a_cast_where_dtypes_differ(self, fresh: Callable[[str], str]) -> None:
+        op, x, y = self.shifted(fresh), leaf(3, dtype=torch.float32), leaf(3)
+        grad = torch.randn(3, dtype=torch.float64)
+        for _ in range(2):
+            (of_x,) = torch.autograd.grad(op(x, y), [x], grad)
+            assert of_x.dtype == torch.float32 and torch.equal(of_x, grad.float())
+
+    def test_second_gradients_go_through(self, fresh: Callable[[str], str]) -> None:
+        op, x, y = self.shifted(fresh), leaf(3), leaf(3)
+        (of_x,) = torch.autograd.grad(op(x, y).square().sum(), [x], create_graph=True)
+        (second,) = torch.autograd.grad(of_x.sum(), [x])
+        torch.testing.assert_close(second, torch.full_like(second, 2.0))
+
+    def test_a_cast_that_rounds_is_no_handing_on(self, fresh: Callable[[str], str]) -> None:
+        @opsmith.pointwise(fresh("through_float"))
+        def through_float(x: Tensor) -> Tensor:
+            return x.float().to(x.dtype)
+
+        x, grad = leaf(5), torch.randn(5, dtype=torch.float64)
+        assert through_float.compiler.handed_on is None
+        for _ in range(2):
+            assert torch.equal(torch.autograd.grad(through_float(x), [x], grad)[0], grad.float().double())
+
+    def test_the_author_s_backward_is_called(self, fresh: Callable[[str], str]) -> None:
+        op, calls = self.shifted(fresh), []
+
+        @op.register_backward("cpu")
+        def _(grads: Any, y: Tensor, *, needs: Any) -> Any:
+            calls.append(1)
+            return grads[0].clone(), 2 * y * grads[0]
+
+        x, y, grad = leaf(3), leaf(3), torch.randn(3, dtype=torch.float64)
+        of_x, _ = torch.autograd.grad(op(x, y), [x, y], grad)
+        assert calls and of_x.data_ptr() != grad.data_ptr() and torch.equal(of_x, grad)
+
+
+@pytest.mark.usefixtures("tier")
 def test_a_tensor_changed_in_place_is_not_given_twice(fresh: Callable[[str], str]) -> None:
     name = fresh("twice_")
 

@@ -246,6 +246,18 @@ def test_on_a_gpu_too(
     assert written[3] == tuning.geometry(_NOTHING, variant, words, multiprocessors)[0][0]
 
 
+@many
+@given(
+    count=st.integers(1, 10**6),
+    elements=st.sampled_from([128, 512, 2048]),
+    multiprocessors=st.sampled_from([0, 16, 132]),
+)
+def test_a_stream_is_cut_alike_too(library: native.Library, count: int, elements: int, multiprocessors: int) -> None:
+    few = count <= tuning.SPREAD * multiprocessors
+    blocks = library.call("probe_stream", count, elements, multiprocessors)
+    assert blocks == -(-count // (tuning.THREADS["stream"] if few else elements))
+
+
 class _Nothing(NamedTuple):
     """A program as far as a launch's geometry asks for it."""
 

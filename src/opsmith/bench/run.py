@@ -198,7 +198,7 @@ def _row(
         row |= {"speedup": round(versus.ratio, 4), "speedup_low": round(versus.low, 4),
                 "speedup_high": round(versus.high, 4)}  # fmt: skip
     cost = workload.cost(direction)
-    if cost is not None:
+    if cost is not None and (cost.bytes or cost.flops):
         least, limit = found.seconds(cost, dtype)
         row |= {"bytes": cost.bytes, "flops": cost.flops, "share": round(least / spread.median, 4), "limit": limit}
     return row

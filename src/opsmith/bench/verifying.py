@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from ..checks.budget import HALF_TYPES
-from ..checks.compare import compare_calls
-from ..checks.evaluate import evaluate
-from ..checks.truth import Rounding
+from ..accuracy.budget import HALF_TYPES
+from ..accuracy.compare import compare_calls
+from ..accuracy.evaluate import evaluate
+from ..accuracy.truth import Rounding
 from ..errors import WrongResultError
 from .contenders import BASELINES, Function
 from .workload import Workload

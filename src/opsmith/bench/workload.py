@@ -91,9 +91,22 @@ class Workload:
             return None
         declared = self.cost("forward") if direction == "both" and self.op.cost is not None else None
         forward = declared.bytes if declared else self.input_bytes + self.result_bytes
-        floating = sum(_held(tensor) for tensor in self.tensors if tensor.is_floating_point())
-        backward = self.result_bytes + self._read_by_backward() + floating
+        computed = sum(_held(tensor) for tensor in self._differentiated())
+        backward = self.result_bytes + self._read_by_backward() + computed if computed else 0
         return Cost(bytes={"forward": forward, "backward": backward, "both": forward + backward}[direction])
+
+    def _differentiated(self) -> list[torch.Tensor]:
+        """The inputs whose gradients are computed: x + 2 hands its own on to x."""
+        flat = self.op.signature.flatten(self.values)
+        places = self.op.default.differentiable.handed_on(self.device.type) or (None,) * len(flat)
+        found = []
+        for tensor, place in zip(flat, places, strict=True):
+            if tensor is None or not tensor.is_floating_point():
+                continue
+            result = None if place is None else self.results[place]
+            if result is None or (result.shape, result.dtype) != (tensor.shape, tensor.dtype):
+                found.append(tensor)
+        return found
 
     def _read_by_backward(self) -> int:
         """The inputs, and results, that the op's backward asks to be kept."""

@@ -1,19 +1,16 @@
 """What "correct" means: the checklist behind `opsmith check`, one file an item in items/.
 
 subject.py    the op under check, as items see it          cases.py     arguments, and the Python that makes them
-evaluate.py   results and gradients of one call             budget.py    how far from the truth a number may lie
-compare.py    an op beside its reference                    layouts.py   the same values laid out otherwise
-truth.py      what the reference gives, and how surely      rounding.py  where an op rounds
-forms.py      second gradients and tangents as functions    matching.py  one call, for tests and reproductions
 patterns.py   what the samples have in common               strategies.py calls made up after that, by Hypothesis
-adopted.py    operators registered elsewhere                report.py    what was found
-importing.py  how another process comes by an op            junit.py     the same for CI systems
-run.py        runs the items                                memory.py    what lies under and around tensors
+forms.py      second gradients and tangents as functions    matching.py  one call, for tests and reproductions
 batches.py    a call by vmap, and one by one                transforms.py  what torch.func makes of a call
 casting.py    a call in an autocast region                  faking.py    a call on fake tensors
 compiled.py   a call through torch.compile                  exported.py  a call as a program of torch.export
 allocation.py what a call holds of memory                   concurrency.py  calls from threads and forked processes
-holding.py    a module that holds an op
+holding.py    a module that holds an op                     layouts.py   the same values laid out otherwise
+memory.py     what lies under and around tensors            importing.py  how another process comes by an op
+run.py        runs the items                                report.py, junit.py  what was found
+Which numbers are right is accuracy's to say.
 """
 
 from __future__ import annotations
@@ -23,13 +20,13 @@ from typing import TYPE_CHECKING
 from ..lazy import lazy
 
 if TYPE_CHECKING:
+    from ..accuracy.compare import Comparison, compare, compare_samples
+    from ..accuracy.evaluate import outputs
+    from ..adopted import adopt
     from . import layouts, memory
-    from .adopted import adopt
     from .batches import assert_vmap_matches
     from .casting import assert_autocast_matches
-    from .compare import Comparison, compare, compare_samples
     from .compiled import assert_compiled_matches
-    from .evaluate import outputs
     from .exported import assert_exported_matches
     from .junit import to_junit
     from .matching import assert_matches, assert_second_gradients_match, assert_tangents_match
@@ -61,10 +58,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Comparison": "compare",
+    "Comparison": ".accuracy.compare",
     "Item": "report",
     "Report": "report",
-    "adopt": "adopted",
+    "adopt": ".adopted",
     "assert_autocast_matches": "casting",
     "assert_compiled_matches": "compiled",
     "assert_exported_matches": "exported",
@@ -74,9 +71,9 @@ _HOMES = {
     "assert_transform_matches": "transforms",
     "assert_vmap_matches": "batches",
     "check": "run",
-    "compare": "compare",
-    "compare_samples": "compare",
-    "outputs": "evaluate",
+    "compare": ".accuracy.compare",
+    "compare_samples": ".accuracy.compare",
+    "outputs": ".accuracy.evaluate",
     "to_json": "report",
     "to_junit": "junit",
 }

@@ -13,9 +13,9 @@ from ..schema import flatten, unflatten
 from .subject import Subject, listed
 
 if TYPE_CHECKING:
+    from ..accuracy.truth import Function
+    from ..adopted import Adopted
     from ..op import Op
-    from .adopted import Adopted
-    from .truth import Function
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..accuracy.evaluate import Named, evaluate
+from ..accuracy.rounding import rounding_of
+from ..accuracy.truth import Comparison, Truth
+from ..adopted import Adopted
 from ..op import Op
 from ..schema import flatten, unflatten
-from .adopted import Adopted
-from .evaluate import Named, evaluate
-from .rounding import rounding_of
 from .subject import Subject
-from .truth import Comparison, Truth
 
 if TYPE_CHECKING:
     from ..schema import Argument

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .adopted import Adopted
-from .evaluate import evaluate
+from ..accuracy.evaluate import evaluate
+from ..accuracy.rounding import rounding_of
+from ..accuracy.truth import Comparison, Truth
+from ..adopted import Adopted
 from .memory import same_bits
-from .rounding import rounding_of
 from .subject import Subject
-from .truth import Comparison, Truth
 
 if TYPE_CHECKING:
     from ..op import Op

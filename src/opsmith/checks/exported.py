@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.export import Dim
 
+from ..accuracy.evaluate import evaluate
+from ..accuracy.rounding import rounding_of
+from ..accuracy.truth import Comparison, Function, Truth
+from ..adopted import Adopted
 from ..schema import flatten, unflatten
-from .adopted import Adopted
-from .evaluate import evaluate
 from .memory import same_bits
-from .rounding import rounding_of
 from .subject import Subject, listed
-from .truth import Comparison, Function, Truth
 
 if TYPE_CHECKING:
     from ..op import Op

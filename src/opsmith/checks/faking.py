@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..accuracy.evaluate import Named, evaluate
+from ..accuracy.truth import Function
 from ..schema import Argument, flatten, unflatten
-from .evaluate import Named, evaluate
 from .subject import Subject
-from .truth import Function
 
 if TYPE_CHECKING:
+    from ..adopted import Adopted
     from ..op import Op
-    from .adopted import Adopted
 
 
 def on_fake(

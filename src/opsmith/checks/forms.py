@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+from ..accuracy.evaluate import evaluate, weights_of
+from ..accuracy.truth import Comparison, Function, Rounding, Truth
 from ..schema import Argument, Kind, flatten, unflatten
 from .cases import Case
-from .evaluate import evaluate, weights_of
 from .subject import Subject, listed
-from .truth import Comparison, Function, Rounding, Truth
 
 Derived = Callable[[Function, Sequence[Any]], list[torch.Tensor]]
 

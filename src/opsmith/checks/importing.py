@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+from ..adopted import Adopted
 from ..op import Op
-from .adopted import Adopted
 
 
 def setup(op: Op | Adopted) -> list[str]:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..accuracy.evaluate import evaluate
+from ..accuracy.rounding import rounding_of
+from ..accuracy.truth import Comparison, Truth
+from ..adopted import Adopted
 from ..schema import flatten
 from . import layouts
-from .adopted import Adopted
 from .cases import Case
-from .evaluate import evaluate
 from .forms import second_gradients, tangents, tangents_of_reference
-from .rounding import rounding_of
 from .subject import Subject, listed
-from .truth import Comparison, Truth
 
 if TYPE_CHECKING:
     from ..op import Op
@@ -30,7 +30,7 @@ def assert_matches(
     **kwargs: Any,
 ) -> None:
     """Raises AssertionError unless the op's results for these arguments, and the gradients of its floating inputs, are
-    the reference's within what rounding explains (opsmith.checks.budget).
+    the reference's within what rounding explains (opsmith.accuracy.budget).
 
     Args:
         gradients: False for results alone. Where tensors among the arguments require a gradient, only theirs are

@@ -218,16 +218,16 @@ def _beside(outputs: Outputs, older: list[Outputs], byte: int) -> str:
 def _has_room(address: int, size: int) -> bool:
     """Whether memory comes from torch's allocator with guards: a kernel may have got it elsewhere. The word before what
     glibc's malloc gives holds its size, and flags; malloc_usable_size would follow it, were it anything else."""
-    start = address - ROOM_AHEAD
-    if (
-        address % ALIGNMENT or start % PAGE < WORD or start // PAGE != address // PAGE
-    ):  # there may be no memory before it
+    try:
+        with open("/proc/self/mem", "rb", buffering=0) as own:  # there may be no memory before it
+            own.seek(address - ROOM_AHEAD - WORD)
+            header = int.from_bytes(own.read(WORD), "little")
+    except OSError:
         return False
-    header = int.from_bytes(ctypes.string_at(start - WORD, WORD), "little")
     mapped = bool(header & 2)
     usable = (header & ~7) - (2 * WORD if mapped else WORD)
     needed = ROOM_AHEAD + size + ROOM_BEHIND
-    return needed <= usable < needed + (PAGE if mapped else ALIGNMENT)
+    return address % ALIGNMENT == 0 and needed <= usable < needed + (PAGE if mapped else ALIGNMENT)
 
 
 @cache

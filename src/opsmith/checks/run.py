@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 
 from .. import __version__
+from ..adopted import Adopted
 from ..errors import CheckOptionError, NotAnOpError
 from ..op import Op
-from .adopted import Adopted
 from .importing import installed
 from .items import CheckItem, every_item
 from .outcome import Failed, Skipped

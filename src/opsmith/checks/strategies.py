@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from hypothesis import assume
@@ -26,6 +25,7 @@ __all__ = ["TensorSpec", "beside_samples", "calls"]
 
 SIZES = (*range(1, 10), 0, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 129)
 DIMENSIONS = 4
+T = TypeVar("T")
 
 
 def calls(subject: Subject, most: int) -> st.SearchStrategy[Case]:
@@ -53,10 +53,11 @@ def beside_samples(subject: Subject, most: int) -> list[Case]:
     return found
 
 
-@dataclass(frozen=True, repr=False)
 class _Kind:
-    dtype: torch.dtype
-    patterns: tuple[Pattern, ...]
+    """No dataclass: Hypothesis would write down all that is in it, and a Pattern is full of tensors."""
+
+    def __init__(self, dtype: torch.dtype, patterns: tuple[Pattern, ...]) -> None:
+        self.dtype, self.patterns = dtype, patterns
 
 
 def _unlike(subject: Subject, patterns: Sequence[Pattern]) -> list[Pattern]:
@@ -71,10 +72,9 @@ def _unlike(subject: Subject, patterns: Sequence[Pattern]) -> list[Pattern]:
 
 @st.composite
 def _call(draw: st.DrawFn, subject: Subject, kinds: Sequence[_Kind], most: int) -> Case:
-    kind = draw(st.sampled_from(kinds))
-    pattern = draw(st.sampled_from(kind.patterns))
-    # By its number: Hypothesis writes down what it chooses from.
-    like = pattern.cases[draw(st.integers(0, len(pattern.cases) - 1))] if pattern.frozen else pattern.base
+    kind = _chosen(draw, kinds)
+    pattern = _chosen(draw, kind.patterns)
+    like = _chosen(draw, pattern.cases) if pattern.frozen else pattern.base
     shapes = draw(_broadcastable(pattern)) if subject.keeps_layout else None
     sizes = () if shapes is not None else draw(_sizes(pattern, pattern.sizes_of(like)))
     assume(all(math.prod(shape) <= most for shape in shapes or _shapes(pattern, sizes)))
@@ -89,6 +89,11 @@ def _call(draw: st.DrawFn, subject: Subject, kinds: Sequence[_Kind], most: int) 
         values=draw(_values(pattern)),
         name=f"generated, {short(kind.dtype)}",
     )
+
+
+def _chosen(draw: st.DrawFn, among: Sequence[T]) -> T:
+    """By its number: Hypothesis writes down what it chooses from, and these hold tensors."""
+    return among[draw(st.integers(0, len(among) - 1))]
 
 
 def _shapes(pattern: Pattern, sizes: Sequence[int]) -> list[tuple[int, ...]]:

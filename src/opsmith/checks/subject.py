@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 import torch
 
+from ..adopted import Adopted
 from ..errors import OpsmithError
 from ..op import Op
 from ..samples import Cost
 from ..schema import Signature
-from .adopted import Adopted
 from .cases import Case
 from .importing import setup
 from .outcome import Failed, Skipped
@@ -172,7 +172,7 @@ class Subject:
         torch.manual_seed(self.seed)
         try:
             samples = self.op.samples_for(self.device, dtype)
-        except OpsmithError:
+        except (OpsmithError, torch.OutOfMemoryError):
             raise
         except Exception as error:
             if dtype is torch.float32:
@@ -184,6 +184,8 @@ class Subject:
     def _reference_takes(self, case: Case) -> bool:
         try:
             self.reference(case.values)
+        except torch.OutOfMemoryError:
+            raise
         except Exception:
             return False
         return True

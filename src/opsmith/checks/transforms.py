@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..accuracy.evaluate import evaluate, weights_of
+from ..accuracy.truth import Comparison, Function, Rounding, Truth
+from ..adopted import Adopted
 from ..schema import Argument, flatten, unflatten
-from .adopted import Adopted
-from .evaluate import evaluate, weights_of
 from .subject import Subject, listed
-from .truth import Comparison, Function, Rounding, Truth
 
 if TYPE_CHECKING:
     from ..op import Op

@@ -32,7 +32,8 @@ def declared(sources: Iterable[str] = ()) -> dict[str, Op]:
         load(source)
     from ..op import registry
 
-    return dict(sorted(registry.items()))
+    # The template is there to be copied: one that has been imported is no shipped op.
+    return {name: op for name, op in sorted(registry.items()) if not name.startswith(f"{SHIPPED}::_")}
 
 
 def find(name: str, sources: Sequence[str] = (), verb: str = "show") -> Op:

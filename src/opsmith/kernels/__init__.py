@@ -21,9 +21,10 @@ class Kernel:
     A C++ kernel has `native`, the private `operator` it is entered through (None until its library is built), and
     `positions`, the arguments it takes where it does not take all. A backward kernel has `saves`, the names of what it
     needs of the forward; a generated one has `saves_by_class`, which also tells by dtypes (tensors.dtype_class), and
-    every input for a class not named. `statics` is a generated kernel's: which arguments are compiled in by their
-    values. `author` is the function its author gave, and `traced` the one that torch.compile runs to see the Triton
-    kernels in it, where they are inline."""
+    every input for a class not named; and `handed_on`, for each tensor the result whose gradient is that tensor's too,
+    as it is (where shape, dtype and device are the same), or None. `statics` is a generated kernel's: which arguments
+    are compiled in by their values. `author` is the function its author gave, and `traced` the one that torch.compile
+    runs to see the Triton kernels in it, where they are inline."""
 
     name: str
     device: str
@@ -34,6 +35,7 @@ class Kernel:
     positions: tuple[int, ...] | None = None
     saves: tuple[str, ...] | None = None
     saves_by_class: dict[str, tuple[str, ...]] | None = None
+    handed_on: tuple[int | None, ...] | None = None
     statics: tuple[bool, ...] | None = None
     author: Callable[..., Any] | None = None
     traced: Callable[..., Any] | None = None

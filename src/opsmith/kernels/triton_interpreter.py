@@ -82,7 +82,7 @@ def _interpret(kernel: Any, grid: Any, args: Sequence[Any], keywords: dict[str, 
     with _lock:
         _import_ahead()
         twin = _twin(kernel)
-        with _language_put_back(), _watched(kernel.fn, bound.arguments, blocks, state.settings):
+        with _language_put_back(), _rounding(), _watched(kernel.fn, bound.arguments, blocks, state.settings):
             _interpret_standard_library()
             try:
                 twin.run(*args, grid=blocks, warmup=False, **known)
@@ -93,6 +93,30 @@ def _interpret(kernel: Any, grid: Any, args: Sequence[Any], keywords: dict[str, 
                 if isinstance(cause, OpsmithError):
                     raise cause from None
                 raise EmulationError(_told(kernel.fn), f"{type(cause).__name__}: {cause}") from cause
+
+
+@contextlib.contextmanager
+def _rounding() -> Iterator[None]:
+    """Inside, a float becomes the nearest bfloat16, as on a GPU. Triton's interpreter cuts it off (3.6 and 3.7)."""
+    import numpy
+    import triton.language as tl
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    cut_off = InterpreterBuilder.cast_impl
+
+    def rounded(builder: Any, source: Any, target: Any) -> Any:
+        if (source.dtype.scalar, target.scalar) != (tl.float32, tl.bfloat16):
+            return cut_off(builder, source, target)
+        bits = numpy.ascontiguousarray(source.data).view(numpy.uint32)
+        half = 0x7FFF + (bits >> 16 & 1)  # to even where two are as near
+        nearest = numpy.where(numpy.isnan(source.data), bits | 1 << 22, bits + half)
+        return TensorHandle((nearest >> 16).astype(numpy.uint16), target.scalar)
+
+    InterpreterBuilder.cast_impl = rounded
+    try:
+        yield
+    finally:
+        InterpreterBuilder.cast_impl = cut_off
 
 
 @functools.cache

@@ -20,6 +20,7 @@ from .levels import Level, Saves, least_saves, saves_of
 from .specialise import RefusedByTorch, TensorKind, UnsupportedDtype, specialise
 from .trace import Trace, is_static, line_at, told
 
+_FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _TRIED = (torch.float32, torch.bool, torch.int64)
 
 
@@ -155,6 +156,7 @@ class Compiler:
         """Traces for the choices that can be foreseen, so that what is refused is refused now, and finds what calls
         keep for their backward."""
         self.saves: dict[str, Saves] = {}
+        self.handed_on: tuple[int | None, ...] | None = None
         choices = [self._choices(i) for i in self._static]
         same_shape = True
         if any(choice is None for choice in choices):
@@ -176,6 +178,8 @@ class Compiler:
         # of which might want inputs and another results.
         inputs = Saves(frozenset().union(*(saves.inputs for saves in plain)), frozenset())
         self.saves = {FULL: least[0] if len(least) == 1 else inputs, HALF: inputs}
+        if len(every) == 1:
+            self.handed_on = self._handed_on(values)
 
     def _foreseen_level(self, values: Sequence[Any]) -> Level | None:
         """The forward on float32; None where it takes other dtypes only, a mask or a whole number, for some tensors."""
@@ -188,6 +192,18 @@ class Compiler:
                     self._forward(values, [TensorKind(dtype, False) for dtype in dtypes])
                     return None
             raise refused
+
+    def _handed_on(self, values: Sequence[Any]) -> tuple[int | None, ...] | None:
+        """Which gradients are those of a result: what x + 2 is given is what x gets. Casts may round in one dtype what
+        they leave alone in another, so each is asked."""
+        count = len(self.signature.tensors)
+        found: set[tuple[int | None, ...]] = set()
+        for dtype in _FLOATING:
+            with contextlib.suppress(RefusedByTorch):
+                found.add(levels.handed_on(self._forward(values, [TensorKind(dtype, False)] * count)))
+            if len(found) != 1 or not any(place is not None for each in found for place in each):
+                return None
+        return found.pop()
 
     def _foreseen(self) -> bool:
         """Whether the choices looked at are all there are."""

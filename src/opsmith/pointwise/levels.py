@@ -121,6 +121,15 @@ def saves_of(level: Level, kept: Sequence[TensorKind | None] = ()) -> Saves:
     return Saves(inputs, frozenset(slot - first - count for slot in read if slot >= first + count))
 
 
+def handed_on(level: Level) -> tuple[int | None, ...]:
+    """For each slot the result whose gradient is the slot's too, unchanged, or None."""
+    grads = [TensorKind(dtype, False) if dtype.is_floating_point else None for dtype in level.dtypes]
+    floating = [kind is not None and kind.dtype.is_floating_point for kind in level.kinds]
+    gradients = iter(backward(level, "", grads, [None] * len(level.results), floating).results)
+    found = [next(gradients) if is_floating else None for is_floating in floating]
+    return tuple(node.slot if isinstance(node, Input) and node.slot < len(grads) else None for node in found)
+
+
 def least_saves(level: Level, plain: Saves) -> Saves:
     """The fewest tensors that do, `plain` being the inputs that do. A result takes the place of inputs where it is
     stored as it was computed, without rounding, and where that leaves fewer tensors or no input at all."""

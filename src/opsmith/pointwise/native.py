@@ -148,5 +148,5 @@ def tuning_numbers() -> tuple[int, ...]:
     return (
         emit_cpp.GRAIN, emit_cpp.TASKS, emit_cpp.TILE,
         tuning.THREADS["stream"], tuning.THREADS["segment"], tuning.THREADS["column"], tuning.COMBINE_THREADS,
-        tuning.RESIDENT, tuning.TILE_PACKS, tuning.LEAST_PACKS,
+        tuning.RESIDENT, tuning.TILE_PACKS, tuning.LEAST_PACKS, tuning.SPREAD,
     )  # fmt: skip

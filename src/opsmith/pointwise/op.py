@@ -165,7 +165,9 @@ class PointwiseVariant(Variant):
         for operator, take, role in self._generated_operators():
             function = _Generated(self.compiler, "cpu", take, role, operator, _emulated())
             by_class = saves if role == "backward" else None
-            operator.set_kernel(Kernel(DEFAULT, "cpu", function, "strided", saves_by_class=by_class, checked=True))
+            kernel = Kernel(DEFAULT, "cpu", function, "strided", saves_by_class=by_class, checked=True)
+            kernel.handed_on = self.compiler.handed_on if role == "backward" else None
+            operator.set_kernel(kernel)
         self.differentiable.backward_replaced()
 
 
@@ -197,9 +199,9 @@ def _set_generated(
 ) -> None:
     function = _Generated(compiler, device, take, role, operator)
     statics = tuple(not argument.is_tensor and is_static(argument) for argument in operator.signature.arguments)
-    operator.set_kernel(
-        Kernel(DEFAULT, device, function, "strided", saves_by_class=saves, statics=statics, checked=True)
-    )
+    kernel = Kernel(DEFAULT, device, function, "strided", saves_by_class=saves, statics=statics, checked=True)
+    kernel.handed_on = compiler.handed_on if role == "backward" else None
+    operator.set_kernel(kernel)
 
 
 class _Generated:

@@ -22,6 +22,9 @@ RESIDENT = 1024
 and 1536 were 2 to 12 % slower."""
 UNROLL = {1: 4, 2: 2, 4: 1, 8: 2}
 """Packs of each tensor that a thread of the stream path has in flight, by the elements of a pack."""
+SPREAD = 2048
+"""Threads of a multiprocessor: of so few elements, each has a thread of its own. Little else then waits than the one
+load, where packs would leave most of the GPU idle."""
 REDUCTION_UNROLL = {1: 4, 2: 1, 4: 1, 8: 1}
 """The same of the other paths."""
 STREAM_RESIDENT = ((28, 40, 2048), (40, 200, 1536))
@@ -149,11 +152,14 @@ def segment_group(packs: int) -> int:
 Dim3 = tuple[int, int, int]
 
 
-def geometry(program: Program, variant: Variant, words: Sequence[int], multiprocessors: int) -> tuple[Dim3, Dim3]:
+def geometry(
+    program: Program, variant: Variant, words: Sequence[int], multiprocessors: int, spread: int = SPREAD
+) -> tuple[Dim3, Dim3]:
     """(grid, block) of a launch with these words."""
     numbers = words[len(program.reads) + len(program.results) + len(program.scalars) :]
     if variant.path == "stream":
-        blocks = _divide_up(numbers[0], tile(program, variant))
+        few = numbers[0] <= spread * multiprocessors
+        blocks = _divide_up(numbers[0], THREADS["stream"] if few else tile(program, variant))
     elif variant.path == "segment":
         _, kept_count, chunks, chunk_length = numbers[:4]
         together = THREADS["segment"] // segment_group(_divide_up(chunk_length, variant.vector))

@@ -9,7 +9,7 @@ what the backward operator takes and calls it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -222,12 +222,31 @@ class _Recorded(_SingleLevelFunction):
         tensors = [shapes.get(index, tensor) for index, tensor in enumerate(saved[:count])]
         if names is not None:
             _check_same_kernel(operator, tensors, names)
-        results = list(saved[count:]) or [None] * len(grads)
-        inputs = operator.signature.unflatten(args, tensors)
-        found = operator.call_backward(list(grads), inputs, results, needs)
-        check_count(operator.name, len(found), sum(needs))
-        left = iter(found)
-        return (None, None, None, *[next(left) if needed else None for needed in needs])
+        found: list[torch.Tensor | None] = [None] * len(needs)
+        for index, grad in _handed_on(operator, shapes, grads):
+            if needs[index]:
+                found[index], needs[index] = grad, False
+        if any(needs):
+            results = list(saved[count:]) or [None] * len(grads)
+            inputs = operator.signature.unflatten(args, tensors)
+            computed = operator.call_backward(list(grads), inputs, results, needs)
+            check_count(operator.name, len(computed), sum(needs))
+            left = iter(computed)
+            found = [next(left) if needed else handed for needed, handed in zip(needs, found, strict=True)]
+        return (None, None, None, *found)
+
+
+def _handed_on(
+    operator: Operator, shapes: dict[int, torch.Tensor], grads: Sequence[torch.Tensor | None]
+) -> Iterator[tuple[int, torch.Tensor]]:
+    """The gradients that inputs share with a result, by the inputs' places. `shapes`: what is kept of inputs that are
+    not saved."""
+    for index, kept in shapes.items():
+        places = operator.handed_on(kept.device.type)
+        place = None if places is None else places[index]
+        grad = None if place is None else grads[place]
+        if grad is not None and (grad.shape, grad.dtype, grad.device) == (kept.shape, kept.dtype, kept.device):
+            yield index, grad
 
 
 def _at_lower_levels(operator: Operator, keyset: Any, args: Sequence[Any]) -> Any:

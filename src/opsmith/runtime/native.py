@@ -59,7 +59,7 @@ class Library:
         self._declare("attach", handle, text, text, text, text, text, text, flag)
         self._declare("detach", None, handle)
         self._declare("set_backward", flag, handle, text)
-        self._declare("set_saves", flag, handle, size, text, text)
+        self._declare("set_saves", flag, handle, size, text, text, text)
         self._declare("set_saves_suffice", flag, handle, flag)
         self._declare("enter", flag, handle, size)
         self._declare("set_kernel", flag, handle, size, text, ctypes.POINTER(size), size, flag, flag)
@@ -75,6 +75,7 @@ class Library:
         self._declare("tell_multiprocessors", flag, size, number)
         self._declare("probe_walk", number, numbers, size, numbers)
         self._declare("probe_chunks", None, size, flag, numbers, numbers)
+        self._declare("probe_stream", number, number, number, number)
 
     def _declare(self, name: str, result: Any, *arguments: Any) -> None:
         function = getattr(self._functions, f"opsmith_{name}")
@@ -157,7 +158,9 @@ class Attachment:
         arguments = "".join("01"[argument.name in names] for argument in signature.arguments)
         taken = {argument.name for argument in signature.arguments}
         kept = "".join("01"[name in names and name not in taken] for name in results)
-        self._tell("set_saves", _SLOTS[device] * len(DTYPE_CLASSES) + position, arguments, kept)
+        handed_on = self._operator.handed_on(device) or ()
+        places = "".join("-" if place is None else chr(ord("a") + place) for place in handed_on)
+        self._tell("set_saves", _SLOTS[device] * len(DTYPE_CLASSES) + position, arguments, kept, places)
 
     def _tell(self, name: str, *arguments: Any) -> None:
         """A setting that C++ keeps, unless it has it already."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 if TYPE_CHECKING:
-    from ..checks.adopted import Adopted
+    from ..adopted import Adopted
     from ..checks.report import Item
     from ..checks.subject import Subject
     from ..op import Op
@@ -116,7 +116,7 @@ class _Checklist:
         __tracebackhide__ = True
         import torch
 
-        from ..checks.adopted import Adopted
+        from ..adopted import Adopted
         from ..errors import NotAnOpError
         from ..op import Op
 

@@ -7,11 +7,11 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from ...accuracy.evaluate import evaluate
 from ...errors import OpsmithError
 from ...purity import RandomState
 from ...schema import Argument
 from ..cases import Case
-from ..evaluate import evaluate
 from ..outcome import Skipped
 from ..patterns import patterns_of, taken
 from ..subject import SMALL, Subject, short

@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
+from ...accuracy.compare import Truth
+from ...accuracy.evaluate import Named, evaluate
+from ...accuracy.rounding import rounding_of
 from ...errors import LanguageMissingError, ToolMissingError
 from ...op import Op
 from ...schema import flatten
 from ..cases import Case
-from ..compare import Truth
-from ..evaluate import Named, evaluate
 from ..memory import same_bits
-from ..rounding import rounding_of
 from ..subject import Subject
 from ._choice import deterministic, outputs_of
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
+from ...accuracy.evaluate import Named, evaluate
+from ...accuracy.rounding import rounding_of
+from ...accuracy.truth import Comparison, Truth
 from ..cases import Case
-from ..evaluate import Named, evaluate
 from ..outcome import Failed, Skipped
-from ..rounding import rounding_of
 from ..subject import Subject, listed
-from ..truth import Comparison, Truth
 from ._choice import arguments_of
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
+from ...accuracy.truth import Comparison
 from ...op import Op
 from ..cases import Case
 from ..casting import compared, policies_of
 from ..outcome import Failed, Skipped
 from ..subject import Subject, short
-from ..truth import Comparison
 from ._choice import arguments_of, deterministic, has_gradients, resized, small_case
 from ._truth import raising
 

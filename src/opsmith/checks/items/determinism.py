@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
+from ...accuracy.evaluate import evaluate
 from ..cases import Case
-from ..evaluate import evaluate
 from ..memory import same_bits
 from ..outcome import Failed
 from ..subject import SMALL, Subject

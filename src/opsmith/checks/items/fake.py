@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from ...accuracy.evaluate import evaluate
+from ...accuracy.truth import Function
 from .. import layouts
 from ..cases import Case
-from ..evaluate import evaluate
 from ..faking import constants, described, on_fake
 from ..outcome import Failed, Skipped
 from ..subject import Subject
-from ..truth import Function
 from ._choice import arguments_of, has_gradients, made_up
 
 LIMIT = 1 << 12

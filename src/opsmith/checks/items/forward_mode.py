@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from ...accuracy.truth import Truth
 from ...op import Op
 from ..cases import Case
 from ..forms import Form, tangents, tangents_of_reference
 from ..outcome import Failed, Skipped
 from ..subject import Subject
-from ..truth import Truth
 from ._choice import arguments_of
 from ._small import differentiable_cases
 from ._truth import Worst, judged, raising

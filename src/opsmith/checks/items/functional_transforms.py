@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from ...accuracy.truth import Truth
 from ...op import Op
 from ..cases import Case
 from ..outcome import Skipped
 from ..subject import Subject
 from ..transforms import TRANSFORMS, given, truth_of
-from ..truth import Truth
 from ._choice import arguments_of, deterministic, has_gradients, resized, small_case
 from ._truth import judged, raising
 

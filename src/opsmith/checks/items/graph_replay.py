@@ -6,9 +6,9 @@ import warnings
 
 import torch
 
+from ...accuracy.evaluate import Named, evaluate
 from ...op import Op
 from ..cases import Case
-from ..evaluate import Named, evaluate
 from ..outcome import Failed, Skipped
 from ..subject import Subject
 from . import _gpu

@@ -6,12 +6,12 @@ import random
 
 import torch
 
+from ...accuracy.rounding import rounding_of
+from ...accuracy.truth import Rounding, Truth
 from ..cases import Case
 from ..outcome import Failed, Skipped
 from ..patterns import lengthened
-from ..rounding import rounding_of
 from ..subject import Subject, listed
-from ..truth import Rounding, Truth
 from ._choice import accelerated, arguments_of
 from ._memory import free_bytes, gibibytes
 from ._parts import Plan, plan

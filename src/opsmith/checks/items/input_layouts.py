@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import torch
 
+from ...accuracy.truth import Truth
 from ...op import Op
 from .. import layouts
 from ..cases import Case
 from ..outcome import Failed, Skipped
 from ..subject import Subject
-from ..truth import Truth
 from ._layouts import layout_cases
 from ._truth import given, judged, truth_of
 

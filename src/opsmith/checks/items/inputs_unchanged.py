@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import torch
 
+from ...accuracy.evaluate import weights_of
 from ...tensors import version_of
 from .. import memory
 from ..cases import Case
-from ..evaluate import weights_of
 from ..outcome import Failed
 from ..subject import Subject
 from ._choice import arguments_of, has_gradients, named_tensors, various_cases
@@ -58,7 +58,7 @@ def _backward(subject: Subject, case: Case) -> None:
     call = f"torch.autograd.grad(results, {case.leaf_tuple()}, weights, retain_graph=True, allow_unused=True)"
     lines = [
         f"results = [each for each in opsmith.checks.subject.listed({case.call()}) if each.requires_grad]",
-        "weights = [opsmith.checks.evaluate.weights_of(each) for each in results]",
+        "weights = [opsmith.accuracy.evaluate.weights_of(each) for each in results]",
     ]
     for (name, words, _), changed, told in zip(held, *before.changes(), strict=True):
         if changed or told:

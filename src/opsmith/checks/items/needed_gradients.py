@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from ...accuracy.evaluate import evaluate, weights_of
 from ...schema import flatten
 from ..cases import Case
-from ..evaluate import evaluate, weights_of
 from ..memory import same_bits
 from ..outcome import Failed, Skipped
 from ..subject import Subject, listed

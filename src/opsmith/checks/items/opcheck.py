@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
+from ...accuracy.evaluate import weights_of
 from ...op import Op
 from ..cases import Case
-from ..evaluate import weights_of
 from ..outcome import Failed
 from ..subject import Subject, listed
 from ._choice import draws_random_numbers, has_gradients, made_up

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
+from ...accuracy.evaluate import evaluate
 from ...op import Op
 from .. import layouts, memory
 from ..cases import Case
-from ..evaluate import evaluate
 from ..outcome import Failed
 from ..subject import Subject
 from ._choice import arguments_of, draws_random_numbers, has_gradients, named_tensors, outputs_of, various_cases

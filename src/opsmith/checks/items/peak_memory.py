@@ -6,11 +6,11 @@ import itertools
 
 import torch
 
+from ...accuracy.rounding import reference_runs
 from ..allocation import Allocated, measured
 from ..cases import Case
 from ..outcome import Failed, Skipped
 from ..patterns import patterns_of, taken
-from ..rounding import reference_runs
 from ..subject import Subject
 from ._choice import accelerated, arguments_of, has_gradients
 

@@ -16,6 +16,8 @@ from ._truth import given, judged, truth_of
 ON = ("cpu", "cuda", "emulated")
 QUICK = (0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 1023, 1024, 1025)
 FULL = tuple(sorted({0, *(2**power + step for power in range(17) for step in (-1, 0, 1))}))
+MANY = (2**19 - 1, 2**19, 2**19 + 5)
+"""Besides, of a pointwise op on a GPU: kernels that fill it take other ways than those that do not."""
 EMULATED_SIZES = (0, 1, 3, 4, 5, 8, 9, 31, 33, 129, 257)
 SHORT, LONG = 256, 2048
 """Operators that the reference may call, as a loop over a dimension does: each comparison runs it ten times."""
@@ -53,6 +55,8 @@ def _cases(subject: Subject, pattern: Pattern) -> Iterator[tuple[int, Case]]:
     every = subject.full and pattern.base.dtype in _dtypes(subject)[:2]
     sizes = EMULATED_SIZES if subject.emulated else FULL if every else QUICK
     limit = EMULATED if subject.emulated else 2 * SMALL
+    if subject.device == "cuda" and subject.keeps_layout:
+        sizes, limit = (*sizes, *MANY), 8 * MANY[-1]
     most = LONG if subject.full else SHORT
     base = pattern.sizes_of(pattern.base)
     reduced = [

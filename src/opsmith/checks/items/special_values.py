@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from ...accuracy.evaluate import Named
+from ...accuracy.rounding import is_elementwise
+from ...accuracy.truth import Truth
 from ..cases import Case
-from ..evaluate import Named
 from ..outcome import Failed, Skipped
 from ..patterns import Pattern, Slot, patterns_of, taken
-from ..rounding import is_elementwise
 from ..subject import Subject, short
-from ..truth import Truth
 from ._choice import deterministic
 from ._kinks import kinks_of
 from ._truth import given, judged, truth_of

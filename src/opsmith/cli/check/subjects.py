@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ... import ops
-from ...checks.adopted import Adopted, adopt
+from ...adopted import Adopted, adopt
 from ...errors import NotAnOperatorError, SeveralOverloadsError
 from ...op import Op, registry
 from .._screen import RefusedError

@@ -187,6 +187,11 @@ struct Devices {
     static Devices& devices = *new Devices;  // Never gone: a thread may outlive the process's last statement.
     return devices;
   }
+  // 0 where they are not known.
+  int64_t multiprocessors_of(c10::DeviceIndex index) const {
+    const size_t place = static_cast<size_t>(index);
+    return place < multiprocessors.size() ? multiprocessors[place].load() : 0;
+  }
   const Loaded* combine(size_t device, c10::DeviceIndex index, at::ScalarType dtype, int jobs) const {
     const uint8_t key[] = {static_cast<uint8_t>(device), static_cast<uint8_t>(index), static_cast<uint8_t>(dtype),
                            static_cast<uint8_t>(jobs)};

@@ -64,7 +64,11 @@ struct RecordedCall final : Node {
     c10::List<bool> needs;
     bool any_needed = false;
     for (size_t i = 0; i < inputs.size(); ++i) {
-      const bool needed = defined[i] && task_should_compute_output(i);
+      bool needed = defined[i] && task_should_compute_output(i);
+      if (const at::Tensor* grad = needed ? handed_on(i, grads) : nullptr) {
+        found[i] = *grad;
+        needed = false;
+      }
       needs.push_back(needed);
       any_needed |= needed;
     }
@@ -97,6 +101,18 @@ struct RecordedCall final : Node {
   }
 
  private:
+  // The gradient that an input shares with a result, or null.
+  const at::Tensor* handed_on(size_t i, const variable_list& grads) const {
+    if (saves == nullptr || saves->handed_on.empty() || !shapes[i].has_value()) return nullptr;
+    const int place = saves->handed_on.at(i);
+    if (place < 0 || !grads.at(place).defined()) return nullptr;
+    const at::Tensor& grad = grads[place];
+    const Shape& kept = *shapes[i];
+    if (grad.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return nullptr;
+    const bool same = grad.dtype() == kept.dtype && grad.device() == kept.device && grad.sizes() == kept.sizes;
+    return same ? &grad : nullptr;
+  }
+
   void push_optional(torch::jit::Stack& stack, const variable_list& tensors) const {
     if (record->returns_list) {
       c10::List<std::optional<at::Tensor>> list;

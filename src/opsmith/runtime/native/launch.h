@@ -215,7 +215,10 @@ class Launch {
     if (call_.device == 0) {
       launch_on_cpu(kernel->function, call_.count, Devices::get().cpu.grain, call_.words);
     } else {
-      call_.launch_on_gpu(*kernel, kStream, stream_blocks(call_.count, kernel->elements_per_block));
+      const Devices& devices = Devices::get();
+      const int64_t blocks = stream_blocks(
+          devices.cuda, call_.count, kernel->elements_per_block, devices.multiprocessors_of(call_.index));
+      call_.launch_on_gpu(*kernel, kStream, blocks);
     }
     return true;
   }

@@ -32,6 +32,7 @@ struct Argument {
 struct Saves {
   std::vector<bool> arguments;
   std::vector<bool> results;
+  std::vector<int> handed_on;  // a result for each tensor, whose gradient is the tensor's too, or less than 0; may be empty
 };
 
 // A C++ kernel that has been found right once: `operator_handle` runs it and nothing else.

@@ -104,8 +104,7 @@ class Reduction {
     if (call_.device == 0) {
       return by_column ? column_chunks(devices.cpu, columns, kept, length) : segment_chunks(devices.cpu, length, kept);
     }
-    const size_t index = static_cast<size_t>(call_.index);
-    const int64_t multiprocessors = index < devices.multiprocessors.size() ? devices.multiprocessors[index].load() : 0;
+    const int64_t multiprocessors = devices.multiprocessors_of(call_.index);
     if (multiprocessors == 0) return std::nullopt;
     return by_column ? column_chunks(devices.cuda, columns, kept, length, layout.vector, multiprocessors)
                      : segment_chunks(devices.cuda, length, kept, layout.vector, multiprocessors);

@@ -92,12 +92,14 @@ OPSMITH_EXPORT_C bool opsmith_set_backward(void* handle, const char* name) {
   });
 }
 
-// `situation`: a device and a dtype class.
-OPSMITH_EXPORT_C bool opsmith_set_saves(void* handle, size_t situation, const char* arguments, const char* results) {
+// `situation`: a device and a dtype class. `handed_on`: a letter a tensor, 'a' for the first result, '-' for none.
+OPSMITH_EXPORT_C bool opsmith_set_saves(
+    void* handle, size_t situation, const char* arguments, const char* results, const char* handed_on) {
   return guarded([&] {
     auto saves = std::make_unique<Saves>();
     for (const char* flag = arguments; *flag != '\0'; ++flag) saves->arguments.push_back(*flag == '1');
     for (const char* flag = results; *flag != '\0'; ++flag) saves->results.push_back(*flag == '1');
+    for (const char* place = handed_on; *place != '\0'; ++place) saves->handed_on.push_back(*place - 'a');
     static_cast<Attachment*>(handle)->record->saves.at(situation).set(std::move(saves));
   });
 }
@@ -200,7 +202,8 @@ OPSMITH_EXPORT_C bool opsmith_tell_combine(size_t device, int index, int dtype, 
 OPSMITH_EXPORT_C bool opsmith_tell_tuning(const int64_t* numbers) {
   return guarded([&] {
     Devices::get().cpu = {numbers[0], numbers[1], numbers[2]};
-    Devices::get().cuda = {numbers[3], numbers[4], numbers[5], numbers[6], numbers[7], numbers[8], numbers[9]};
+    Devices::get().cuda = {numbers[3], numbers[4], numbers[5], numbers[6], numbers[7], numbers[8], numbers[9],
+                           numbers[10]};
   });
 }
 
@@ -214,6 +217,11 @@ OPSMITH_EXPORT_C bool opsmith_tell_multiprocessors(size_t index, int64_t count) 
 // numbers it wrote, -1 where the shapes do not broadcast.
 OPSMITH_EXPORT_C int64_t opsmith_probe_walk(const int64_t* numbers, size_t count, int64_t* written) {
   return probe_walk({numbers, count}, written);
+}
+
+// Blocks of a launch without reduction.
+OPSMITH_EXPORT_C int64_t opsmith_probe_stream(int64_t count, int64_t elements_per_block, int64_t multiprocessors) {
+  return stream_blocks(Devices::get().cuda, count, elements_per_block, multiprocessors);
 }
 
 // (chunks, length, tiles) of a reduction. `device` 0: columns, kept, length; 1: those, vector, multiprocessors.

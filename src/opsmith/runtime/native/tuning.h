@@ -21,6 +21,7 @@ struct CudaTuning {
   int64_t resident = 1024;  // threads of a reduction on a multiprocessor
   int64_t tile_packs = 32;
   int64_t least_packs = 4;
+  int64_t spread = 2048;  // elements a multiprocessor up to which each has a thread of its own
 };
 
 inline int64_t divide_up(int64_t count, int64_t by) { return (count + by - 1) / by; }
@@ -99,8 +100,10 @@ inline int64_t segment_group(const CudaTuning& tuning, int64_t packs) {
   return group;
 }
 
-inline int64_t stream_blocks(int64_t count, int64_t elements_per_block) {
-  return std::max<int64_t>(1, divide_up(count, elements_per_block));
+inline int64_t stream_blocks(const CudaTuning& tuning, int64_t count, int64_t elements_per_block,
+                             int64_t multiprocessors) {
+  const bool few = count <= tuning.spread * multiprocessors;
+  return std::max<int64_t>(1, divide_up(count, few ? tuning.stream_threads : elements_per_block));
 }
 
 inline int64_t segment_blocks(const CudaTuning& tuning, int64_t kept, const Chunks& chunks, int64_t vector) {

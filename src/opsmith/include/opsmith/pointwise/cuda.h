@@ -2,7 +2,7 @@
 //
 // A kernel is a struct that opsmith writes for one operator and one layout: it locates, loads, computes and stores. A
 // driver here hands it V elements at a time ("a pack": 16 bytes of the narrowest tensor) and U packs a turn, so that U
-// loads of each tensor are on their way before the first is used. Loads past the end repeat the last pack instead of
+// loads of each tensor are on their way before the first is used. Loads past the end repeat an earlier pack instead of
 // branching; their results are not stored and not summed.
 //
 // Sums are the same in every run: threads, then warps, then blocks add in an order that sizes alone decide.
@@ -47,20 +47,23 @@ struct StreamWalk {
 };
 
 // One block computes threads * U packs, neighbouring threads neighbouring packs. The elements that fill no pack, fewer
-// than V, go to the first threads of the first block.
+// than V, go to the first threads of the first block. A launch of a thread for each element has one computed by each.
 template <class Kernel>
 OPSMITH_DEVICE void stream(const Kernel& kernel) {
   using Index = typename Kernel::Index;
   constexpr int V = Kernel::vector;
   constexpr int U = Kernel::unroll;
-  const Index packs = kernel.walk.count / V;
-  if (packs > 0) {
-    const Index first = Index(blockIdx.x) * (Kernel::threads * U) + threadIdx.x;
+  const bool spread = U * V > 1 && Index(gridDim.x) * Kernel::threads >= kernel.walk.count;
+  const Index packs = spread ? 0 : kernel.walk.count / V;
+  const Index first = Index(blockIdx.x) * (Kernel::threads * U) + threadIdx.x;
+  if (first < packs) {
     typename Kernel::Place places[U];
     typename Kernel::template Inputs<V> inputs[U];
 #pragma unroll
     for (int u = 0; u < U; ++u) {
-      places[u] = kernel.locate(lesser<Index>(first + u * Kernel::threads, packs - 1) * V);
+      // Past the end the thread's own first pack: another's may be written already where a tensor is changed in place.
+      const Index pack = first + u * Kernel::threads;
+      places[u] = kernel.locate((pack < packs ? pack : first) * V);
       inputs[u] = kernel.template load<V>(places[u]);
     }
 #pragma unroll
@@ -69,9 +72,9 @@ OPSMITH_DEVICE void stream(const Kernel& kernel) {
       if (first + u * Kernel::threads < packs) kernel.template store<V>(outputs, places[u]);
     }
   }
-  if constexpr (V > 1) {
-    const Index index = packs * V + threadIdx.x;
-    if (blockIdx.x == 0 && index < kernel.walk.count) {
+  if constexpr (U * V > 1) {
+    const Index index = (spread ? Index(blockIdx.x) * Kernel::threads : packs * V) + threadIdx.x;
+    if ((spread || blockIdx.x == 0) && index < kernel.walk.count) {
       const auto place = kernel.locate(index);
       kernel.template store<1>(computed<1>(kernel, kernel.template load<1>(place)), place);
     }

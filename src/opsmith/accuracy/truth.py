@@ -17,9 +17,13 @@ from .evaluate import Change, Named, evaluate, floating_dtypes
 
 FEW = 16
 """Numbers of which one error tells little, for it may be small by luck: there it is measured several times."""
-DRAWS = 4
+DRAWS, MORE_DRAWS = 4, 16
+"""At how many places: at first, and before an op is said to be wrong."""
+NEARBY = 0.05
+"""How far away the farthest of them is."""
 MOVES = 4
 """At least; and one for each tensor of the call."""
+PLATEAU = 4 * torch.finfo(torch.float64).eps
 FINE = 1e4
 """Units in the last place that a reference in a dtype may be off where terms cancel; one that computes in a coarser
 dtype is off by 2^29 of float64's, and 2^13 of float32's."""
@@ -139,8 +143,21 @@ class Truth:
         steps = [2 / math.sqrt(moves) * self._step(place) / step for place in range(len(self.exact))]
         moved = [None if each is None else each.sqrt() * scale for each, scale in zip(squares, steps, strict=True)]
         if self._rounding.pointwise:
-            return moved
+            return [self._with_plateaus(each) for each in moved]
         return [self._with_largest(*pair) for pair in zip(moved, self.exact, strict=True)]
+
+    def _with_plateaus(self, moved: torch.Tensor | None) -> torch.Tensor | None:
+        """What does not move at all may be no more than what is left of its terms: 1 + erf(-7) is 0 in float64 too,
+        where the truth is 1e-12. It is known to a few last places of the largest input there."""
+        if moved is None or bool((moved != 0).all()):
+            return moved
+        floating = [t for t in flatten(self._arguments, self._args) if t is not None and t.is_floating_point()]
+        scale = torch.zeros((), dtype=torch.float64, device=moved.device)
+        for each in floating:
+            scale = torch.maximum(scale, each.detach().to(torch.float64).abs().nan_to_num(nan=0.0, posinf=0.0))
+        if scale.shape != moved.shape:
+            scale = scale.max() if scale.numel() else torch.zeros_like(moved)
+        return torch.where(moved == 0, PLATEAU * scale, moved)
 
     def _tensors_moved(self) -> int:
         """Floating inputs, and gradients of results."""
@@ -194,8 +211,9 @@ class Truth:
         narrow = torch.float32
         largest: list[torch.Tensor | None] = [None] * len(self.exact)
         for draw in range(draws):
-            inexact = self._evaluated(self._rounded(), narrow, draw, _nearby(draw))
-            exact = self._evaluated(self._rounded(), torch.float64, draw, _nearby(draw, narrow))
+            factor = 1 + NEARBY * draw / draws
+            inexact = self._evaluated(self._rounded(), narrow, draw, _nearby(factor))
+            exact = self._evaluated(self._rounded(), torch.float64, draw, _nearby(factor, narrow))
             for index, ((_, mine), (_, theirs)) in enumerate(zip(inexact, exact, strict=True)):
                 moved = self.moved[index]
                 if mine is None or theirs is None or moved is None or not mine.shape == theirs.shape == moved.shape:
@@ -261,8 +279,11 @@ class Truth:
             return budget.judge(mine, replace(expected, eager=rounds, reference_ulps=budget.largest_regular(torchs)))
         if found.ok or self._half:
             return found
-        self._nearby = self._nearby or self._drawn(DRAWS)
-        return budget.judge(mine, replace(expected, nearby=self._nearby[place]))
+        self._nearby = self._nearby or self._drawn(MORE_DRAWS)
+        nearby = self._nearby[place]
+        if nearby is not None and nearby.numel() < FEW:
+            nearby = torch.full_like(nearby, budget.largest_regular(nearby))
+        return budget.judge(mine, replace(expected, nearby=nearby))
 
     def _expected(
         self, name: str, own: torch.Tensor, exact: torch.Tensor, moved: torch.Tensor, place: int
@@ -316,11 +337,11 @@ def _shaken(seed: int, row: int, step: float) -> Change:
     return change
 
 
-def _nearby(draw: int, dtype: torch.dtype | None = None) -> Change:
-    """A few hundredths up, in that dtype."""
+def _nearby(factor: float, dtype: torch.dtype | None = None) -> Change:
+    """A little up, in that dtype."""
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
-        return (tensor.to(dtype or tensor.dtype) * (1 + draw / 64)).to(tensor.dtype)
+        return (tensor.to(dtype or tensor.dtype) * factor).to(tensor.dtype)
 
     return change
 

@@ -11,8 +11,8 @@ from ..schema import Argument, flatten, unflatten
 from ..tensors import copied_as_laid_out
 
 if TYPE_CHECKING:
+    from ..adopted import Adopted
     from ..op import Op
-    from .adopted import Adopted
 
 Named = tuple[str, "torch.Tensor | None"]
 Change = Callable[[torch.Tensor], torch.Tensor]

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from ..errors import NotAnOperatorError, SeveralOverloadsError
-from ..samples import Cost, Sample
-from ..schema import Argument, Kind, Signature
+from .errors import NotAnOperatorError, SeveralOverloadsError
+from .samples import Cost, Sample
+from .schema import Argument, Kind, Signature
 
 _KINDS = {kind.value: kind for kind in Kind if kind is not Kind.VALUE}
 SHAPES = ((7, 33), (4, 3, 8), (257,), (1,), ())

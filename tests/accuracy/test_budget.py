@@ -12,9 +12,9 @@ from torch.nn import functional
 
 import opsmith
 from opsmith import Op, Sample
+from opsmith.accuracy.budget import Expected, judge, ulp
+from opsmith.accuracy.rounding import is_elementwise, rounding_of
 from opsmith.checks import compare_samples
-from opsmith.checks.budget import Expected, judge, ulp
-from opsmith.checks.rounding import is_elementwise, rounding_of
 
 Fresh = Callable[[str], str]
 HALF = (torch.float16, torch.bfloat16)

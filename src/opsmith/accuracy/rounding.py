@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from ..adopted import Adopted
 from ..op import Op
 from ..schema import flatten, unflatten
-from .adopted import Adopted
 from .budget import HALF_TYPES
 from .evaluate import evaluate, floating_dtypes
 from .truth import Rounding

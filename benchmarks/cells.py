@@ -1,0 +1,130 @@
+"""Pointwise ops beside eager PyTorch and torch.compile in every cell of {forward, backward} x dtype x size x layout.
+
+The rows are `opsmith bench`'s, in its file format. A cell is lost where opsmith is slower, beyond 3 % or 0.2 us, with
+95 % confidence: each is listed, and the exit status is 1. torch.compile searches on a GPU (max-autotune), where that
+costs its users little; on a CPU there is nothing for it to search.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+import opsmith
+from opsmith import Op, Sample, ops
+from opsmith.bench import Results, ceilings, results
+from opsmith.bench.cpu import pinned
+
+POWERS = {"cuda": (10, 14, 18, 22, 25, 28), "cpu": (10, 14, 18, 22, 24)}
+AGAINST = {"cuda": ("eager", "compile-max"), "cpu": ("eager", "compile")}
+HELD_AGAINST = {"cuda": ("eager", "compile-max"), "cpu": ("compile",)}
+"""Whom the bar names. A CPU's eager kernels are told, and not always beaten."""
+LEAST_RATIO, LEAST_US = 0.03, 0.2
+CHANNELS, SCALE = 64, 1.5
+Filled = Callable[..., torch.Tensor]
+
+
+def contiguous(power: int, filled: Filled) -> Iterator[tuple[Op, tuple[Any, ...]]]:
+    x, y = filled(2**power), filled(2**power)
+    yield ops.mish, (x,)
+    yield ops.elementwise_mult, (x, y)
+    yield ops.polynomial, (x, *(filled() for _ in range(4)))
+    yield ops.add_two, (x,)
+
+
+def channels_last(power: int, filled: Filled) -> Iterator[tuple[Op, tuple[Any, ...]]]:
+    side = 4 if power < 14 else 16
+    images = filled(2**power // (CHANNELS * side * side), side, side, CHANNELS).permute(0, 3, 1, 2)
+    yield ops.mish, (images,)
+
+
+def broadcast_bias(power: int, filled: Filled) -> Iterator[tuple[Op, tuple[Any, ...]]]:
+    columns = 2 ** min(12, (power + 1) // 2)
+    yield ops.scale_bias_relu, (filled(2**power // columns, columns), filled(columns), SCALE)
+
+
+def sliced(power: int, filled: Filled) -> Iterator[tuple[Op, tuple[Any, ...]]]:
+    columns = 2 ** min(12, (power + 1) // 2)
+    yield ops.mish, (filled(2**power // columns, 2 * columns)[:, :columns],)
+
+
+LAYOUTS = {
+    "contiguous": contiguous,
+    "channels last": channels_last,
+    "broadcast bias": broadcast_bias,
+    "sliced": sliced,
+}
+
+
+def lost(rows: list[dict[str, Any]], device: str) -> list[dict[str, Any]]:
+    """The rows of contenders that are faster, beyond doubt and beyond the bar."""
+    own = {_cell(row): row["us"] for row in rows if row["contender"] == "opsmith"}
+    return [
+        row for row in rows
+        if row["contender"] in HELD_AGAINST[device] and row["speedup_high"] < 1 - LEAST_RATIO
+        and own[_cell(row)] - row["us"] > LEAST_US
+    ]  # fmt: skip
+
+
+def _cell(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[key] for key in ("op", "sample", "dtype", "direction"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--dtypes", nargs="*", default=["float32", "bfloat16"])
+    parser.add_argument("--layouts", nargs="*", default=list(LAYOUTS), choices=list(LAYOUTS))
+    parser.add_argument("--powers", nargs="*", type=int, help="of two; the sizes")
+    parser.add_argument("--ops", nargs="*", help="names; all where none is given")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    device, console = options.device, Console(highlight=False, width=140)
+    with pinned(2 if device == "cpu" else torch.get_num_threads()):
+        limits = ceilings.measure(device)
+    everything = Results()
+    for dtype in (getattr(torch, name) for name in options.dtypes):
+
+        def filled(*shape: int, dtype: torch.dtype = dtype) -> torch.Tensor:
+            return torch.randn(shape, dtype=dtype, device=device)
+
+        for layout in options.layouts:
+            for power in options.powers or POWERS[device]:
+                for op, args in LAYOUTS[layout](power, filled):
+                    if options.ops and op.name.partition("::")[2] not in options.ops:
+                        continue
+                    found = opsmith.bench(
+                        op, device=device, dtype=dtype, samples=[Sample(args, name=f"{layout}, 2^{power}")],
+                        against=AGAINST[device], threads=2, ceilings=limits,
+                    )  # fmt: skip
+                    _tell(console, found.rows)
+                    everything.rows += found.rows
+                    everything.environment = found.environment
+                    everything.warnings += [text for text in found.warnings if text not in everything.warnings]
+                    if options.json:  # as it goes: a lent machine may be taken back
+                        everything.save(options.json)
+    slower = lost(everything.rows, device)
+    cells = len({_cell(row) for row in everything.rows})
+    console.print(f"{cells} cells, {len({_cell(row) for row in slower})} of them lost")
+    for row in slower:
+        console.print(f"  {' '.join(map(str, _cell(row)))}: {row['contender']} {row['us']:.4g} us, "
+                      f"{1 / row['speedup']:.2f} times as fast", style="red")  # fmt: skip
+    sys.exit(1 if slower else 0)
+
+
+def _tell(console: Console, rows: list[dict[str, Any]]) -> None:
+    for direction in ("forward", "backward"):
+        times = results.selected(rows, direction=direction)
+        if times:
+            told = ", ".join(f"{row['contender']} {row['us']:.4g}" for row in times)
+            console.print(f"{times[0]['op']:26} {times[0]['dtype']:9} {times[0]['sample']:22} {direction:9} {told} us")
+
+
+if __name__ == "__main__":
+    main()
