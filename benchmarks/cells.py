@@ -2,7 +2,8 @@
 
 The rows are `opsmith bench`'s, in its file format. A cell is lost where opsmith is slower, beyond 3 % or 0.2 us, with
 95 % confidence: each is listed, and the exit status is 1. torch.compile searches on a GPU (max-autotune), where that
-costs its users little; on a CPU there is nothing for it to search.
+costs its users little; on a CPU there is nothing for it to search. The suite "large" is each op where memory is the
+limit.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ AGAINST = {"cuda": ("eager", "compile-max"), "cpu": ("eager", "compile")}
 HELD_AGAINST = {"cuda": ("eager", "compile-max"), "cpu": ("compile",)}
 """Whom the bar names. A CPU's eager kernels are told, and not always beaten."""
 LEAST_RATIO, LEAST_US = 0.03, 0.2
-CHANNELS, SCALE = 64, 1.5
+CHANNELS, SCALE, COLUMNS = 64, 1.5, (64, 4096, 65536)
 Filled = Callable[..., torch.Tensor]
 
 
@@ -62,6 +63,32 @@ LAYOUTS = {
 }
 
 
+def cells(device: str, filled: Filled, powers: list[int] | None) -> Iterator[tuple[str, Op, tuple[Any, ...]]]:
+    for layout, made in LAYOUTS.items():
+        for power in powers or POWERS[device]:
+            for op, args in made(power, filled):
+                yield f"{layout}, 2^{power}", op, args
+
+
+def large(device: str, filled: Filled, powers: list[int] | None) -> Iterator[tuple[str, Op, tuple[Any, ...]]]:
+    """Every op where memory is the limit; sums of columns, few and many, and of the channels of images."""
+    for power in powers or [27 if device == "cuda" else 22]:
+        name, x, y = f"2^{power}", filled(2**power), filled(2**power)
+        for op in (ops.square, ops.add_two, ops.swish, ops.mish, ops.gelu):
+            yield name, op, (x,)
+        for op in (ops.elementwise_mult, ops.swiglu, ops.geglu):
+            yield name, op, (x, y)
+        yield name, ops.polynomial, (x, *(filled() for _ in range(4)))
+        for columns in COLUMNS:
+            yield f"{name}, {columns} columns", ops.scale_bias_relu, (x.view(-1, columns), filled(columns), SCALE)
+        images, last = x.view(-1, CHANNELS, 32, 32), x.view(-1, 32, 32, CHANNELS).permute(0, 3, 1, 2)
+        for layout, given in (("NCHW", images), ("channels last", last)):
+            yield f"{name}, {layout}", ops.scale_bias_relu, (given, filled(CHANNELS, 1, 1), SCALE)
+
+
+SUITES = {"cells": cells, "large": large}
+
+
 def lost(rows: list[dict[str, Any]], device: str) -> list[dict[str, Any]]:
     """The rows of contenders that are faster, beyond doubt and beyond the bar."""
     own = {_cell(row): row["us"] for row in rows if row["contender"] == "opsmith"}
@@ -78,9 +105,10 @@ def _cell(row: dict[str, Any]) -> tuple[Any, ...]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--suite", choices=list(SUITES), default="cells")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--dtypes", nargs="*", default=["float32", "bfloat16"])
-    parser.add_argument("--layouts", nargs="*", default=list(LAYOUTS), choices=list(LAYOUTS))
+    parser.add_argument("--against", nargs="*", help="whom; eager and compile where none is given")
     parser.add_argument("--powers", nargs="*", type=int, help="of two; the sizes")
     parser.add_argument("--ops", nargs="*", help="names; all where none is given")
     parser.add_argument("--json", type=Path)
@@ -94,24 +122,22 @@ def main() -> None:
         def filled(*shape: int, dtype: torch.dtype = dtype) -> torch.Tensor:
             return torch.randn(shape, dtype=dtype, device=device)
 
-        for layout in options.layouts:
-            for power in options.powers or POWERS[device]:
-                for op, args in LAYOUTS[layout](power, filled):
-                    if options.ops and op.name.partition("::")[2] not in options.ops:
-                        continue
-                    found = opsmith.bench(
-                        op, device=device, dtype=dtype, samples=[Sample(args, name=f"{layout}, 2^{power}")],
-                        against=AGAINST[device], threads=2, ceilings=limits,
-                    )  # fmt: skip
-                    _tell(console, found.rows)
-                    everything.rows += found.rows
-                    everything.environment = found.environment
-                    everything.warnings += [text for text in found.warnings if text not in everything.warnings]
-                    if options.json:  # as it goes: a lent machine may be taken back
-                        everything.save(options.json)
+        for name, op, args in SUITES[options.suite](device, filled, options.powers):
+            if options.ops and op.name.partition("::")[2] not in options.ops:
+                continue
+            found = opsmith.bench(
+                op, device=device, dtype=dtype, samples=[Sample(args, name=name)],
+                against=AGAINST[device] if options.against is None else options.against, threads=2, ceilings=limits,
+            )  # fmt: skip
+            _tell(console, found.rows)
+            everything.rows += found.rows
+            everything.environment = found.environment
+            everything.warnings += [text for text in found.warnings if text not in everything.warnings]
+            if options.json:  # as it goes: a lent machine may be taken back
+                everything.save(options.json)
     slower = lost(everything.rows, device)
-    cells = len({_cell(row) for row in everything.rows})
-    console.print(f"{cells} cells, {len({_cell(row) for row in slower})} of them lost")
+    count = len({_cell(row) for row in everything.rows})
+    console.print(f"{count} cells, {len({_cell(row) for row in slower})} of them lost")
     for row in slower:
         console.print(f"  {' '.join(map(str, _cell(row)))}: {row['contender']} {row['us']:.4g} us, "
                       f"{1 / row['speedup']:.2f} times as fast", style="red")  # fmt: skip
@@ -123,7 +149,9 @@ def _tell(console: Console, rows: list[dict[str, Any]]) -> None:
         times = results.selected(rows, direction=direction)
         if times:
             told = ", ".join(f"{row['contender']} {row['us']:.4g}" for row in times)
-            console.print(f"{times[0]['op']:26} {times[0]['dtype']:9} {times[0]['sample']:22} {direction:9} {told} us")
+            share = f", {times[0]['share']:.0%} of the limit" if "share" in times[0] else ""
+            where = f"{times[0]['op']:26} {times[0]['dtype']:9} {times[0]['sample']:22} {direction:9}"
+            console.print(f"{where} {told} us{share}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 The truth is the reference in float64. An element's unit is one unit in its last place, and what the element moves by
 when every input moves by one in its own last place: no algorithm can be held to less, and where terms cancel that is
-much. (An op that is not pointwise may sum and scale in another order: there it is a unit of the largest one besides.)
+much. (An op that is not pointwise may sum and scale in another order: there it is a unit of the largest one besides,
+and before it is said to be wrong, what the element moves by when all that is computed on the way is rounded otherwise.)
 
 In these units the reference itself, run in the op's dtype, errs by some number. An op may err by twice as much, and by
 FULL units in any case (HALF in half types, ONCE where a pointwise kernel rounds its result once); by more where many
@@ -31,6 +32,8 @@ TWICE = 1.4
 """Times the error of numbers rounded once."""
 TAIL = 8
 """Elements that must lie beyond a quantile for it to tell anything."""
+TELLING = 1e7
+"""ULP beyond which a distance tells more: beside 0 everything is far off."""
 HALF_TYPES = (torch.float16, torch.bfloat16)
 
 
@@ -110,10 +113,13 @@ def judge(mine: torch.Tensor, expected: Expected) -> Judgement:
     torchs = _largest((of_own / steps)[regular]) if expected.reference_ulps is None else expected.reference_ulps
     found = Judgement(True, error, allowed, ulps, "", None if dtype == torch.float64 else torchs)
     if bool(wrong.any()):
-        message = _words(given[worst], own[worst], exact[worst], plain[worst], wrong)
+        message = words = _words(given[worst], own[worst], exact[worst], plain[worst], wrong)
         if plain[worst]:
             away, limit = float(off[worst] / steps[worst]), allowed * float(unit[worst] / steps[worst])
-            message += f": off by {away:.3g} ULP, {limit:.3g} are allowed; {_count(wrong)}"
+            message += f": off by {away:.3g} ULP, {limit:.3g} are allowed"
+            if limit > TELLING:
+                message = f"{words}: off by {float(off[worst]):.3g}, {allowed * float(unit[worst]):.3g} is allowed"
+            message += f"; {_count(wrong)}"
         return _failed(found, error, message)
     eager = expected.eager > max(base, 2 * measured)
     if expected.nearby is not None:
@@ -131,10 +137,9 @@ def _failed(found: Judgement, error: float, message: str) -> Judgement:
 def _least(dtype: torch.dtype, expected: Expected) -> float:
     """Units that are allowed however good the reference is. A sum of n numbers of either sign, one after another, errs
     by sqrt(n) / 19 of them as a rule, and by sqrt(n) / 2.5 in the worst of 16384 (measured, n from 2^8 to 2^20)."""
-    order = math.sqrt(expected.terms) / 2
-    if dtype in HALF_TYPES:
-        return ONCE if expected.once and not expected.eager else max(HALF, order)
-    return max(FULL, order)
+    if dtype in HALF_TYPES:  # they are added up in float32
+        return ONCE if expected.once and not expected.eager else HALF
+    return max(FULL, math.sqrt(expected.terms) / 2)
 
 
 def _spread(errors: torch.Tensor, known: torch.Tensor, ulps: torch.Tensor, base: float, own_error: float) -> str:

@@ -50,8 +50,9 @@ def evaluate(
     found: Iterable[torch.Tensor | None] = [None] * len(leaves)
     if targets and leaves:
         weights = [weights_of(target, draw) for target in targets]
-        weights = [weight if change is None else change(weight) for weight in weights]
+        # First laid out: where that repeats one number, each of them is changed for itself.
         weights = [weight if lay is None else lay(weight) for weight in weights]
+        weights = [weight if change is None else change(weight) for weight in weights]
         found = torch.autograd.grad(targets, leaves, weights, allow_unused=True)
     return [*named, *zip(_gradient_labels(arguments, values), found, strict=True)]
 

@@ -43,7 +43,7 @@ class Form:
         def reference(values: Sequence[Any]) -> list[torch.Tensor]:
             return self.derived(self.subject.reference, values)
 
-        return Truth(self.arguments, reference, self.values, self.gradients, rounding)
+        return Truth(self.arguments, reference, self.values, self.gradients, rounding, transforms=True)
 
     def compared(self) -> list[Comparison]:
         return self.renamed(self.truth().beside(self.of(self.subject.call)))
@@ -110,7 +110,8 @@ def tangents_of_reference(subject: Subject, case: Case) -> Truth:
 
 
 def _by_jvp(function: OfFloating, primals: list[torch.Tensor], directions: list[torch.Tensor]) -> list[torch.Tensor]:
-    return list(torch.func.jvp(function, tuple(primals), tuple(directions))[1])
+    results, found, *_ = torch.func.jvp(function, tuple(primals), tuple(directions))
+    return list(map(_as_wide, found, results))
 
 
 def _by_dual_numbers(
@@ -120,7 +121,15 @@ def _by_dual_numbers(
         pairs = zip(primals, directions, strict=True)
         results = function(*[forward_ad.make_dual(primal, direction) for primal, direction in pairs])
         unpacked = [forward_ad.unpack_dual(result) for result in results]
-        return [torch.zeros_like(each.primal) if each.tangent is None else each.tangent.clone() for each in unpacked]
+        return [
+            torch.zeros_like(primal) if tangent is None else _as_wide(tangent.clone(), primal)
+            for primal, tangent in unpacked
+        ]
+
+
+def _as_wide(tangent: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
+    """torch gives a float32 of no dimension, times a number, a tangent of float64."""
+    return tangent.to(result.dtype)
 
 
 def _by_reverse(

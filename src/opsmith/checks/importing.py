@@ -34,7 +34,7 @@ def setup(op: Op | Adopted) -> list[str]:
 
 def _bound(name: str, module: _Module, function: str) -> str:
     if not all(part.isidentifier() for part in function.split(".")):
-        return f"# {name} = {function} of {module.called}, which has no name to import it by"
+        return f"{name} = ...  # {function} of {module.called}, which has no name to import it by: put it here"
     return f"{name} = {module.member(function)}"
 
 

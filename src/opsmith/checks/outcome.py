@@ -22,3 +22,11 @@ class Failed(Exception):
 
 class Skipped(Exception):
     """Why there is nothing to look at."""
+
+
+class ReferenceRaises(Skipped):
+    """The reference does not take a call, or has no gradient for it: that is not the op's fault."""
+
+    def __init__(self, case: Case, error: Exception) -> None:
+        said = str(error).strip().splitlines()
+        super().__init__(f"{case.name}: the reference raises {type(error).__name__}{': ' + said[0] if said else ''}")

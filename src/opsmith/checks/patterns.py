@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ..schema import Argument, flatten, unflatten
+from ..tensors import on_meta
 from . import layouts
 from .cases import Case
 from .subject import SMALL, Subject
@@ -97,6 +98,15 @@ class Pattern:
         tensors = [_tensor_at(case, slot) for slot in self.slots]
         return [tensors[group.places[0][0]].shape[group.places[0][1]] for group in self.groups]
 
+    def shapes(self, sizes: Sequence[int]) -> list[tuple[int, ...]]:
+        """Of the tensors, where the groups have these sizes."""
+        of = {place: size for group, size in zip(self.groups, sizes, strict=True) for place in group.places}
+        return [tuple(of[index, axis] for axis in range(slot.ndim)) for index, slot in enumerate(self.slots)]
+
+    def numel(self, sizes: Sequence[int]) -> int:
+        """Elements of the largest of them, before it is made."""
+        return max((math.prod(shape) for shape in self.shapes(sizes)), default=0)
+
     def case(
         self,
         sizes: Sequence[int],
@@ -114,8 +124,8 @@ class Pattern:
         arguments that are no tensors, each with its code."""
         like = like or self.base
         specs = [
-            self._spec(index, slot, tuple(sizes), shapes, seed, scale, (laid or {}).get(index, ""))
-            for index, slot in enumerate(self.slots)
+            _spec(index, slot, shape, seed, scale, (laid or {}).get(index, ""))
+            for index, (slot, shape) in enumerate(zip(self.slots, shapes or self.shapes(sizes), strict=True))
         ]
         made = Case(name or like.name, like.arguments, like.values, like.lines)
         changed = dict(values or {})
@@ -126,24 +136,6 @@ class Pattern:
             elif own and not any(slot.structured for _, slot in own):
                 made = made.changed(argument.name, *self._built(argument, [spec for spec, _ in own], made))
         return _without_sample(made, like)
-
-    def _spec(
-        self,
-        index: int,
-        slot: Slot,
-        sizes: tuple[int, ...],
-        shapes: Sequence[tuple[int, ...]] | None,
-        seed: int,
-        scale: int,
-        layout: str,
-    ) -> TensorSpec:
-        if shapes is not None:
-            shape = shapes[index]
-        else:
-            of = {place: size for group, size in zip(self.groups, sizes, strict=True) for place in group.places}
-            shape = tuple(of[index, axis] for axis in range(slot.ndim))
-        low, high = slot.ranges[min(scale, len(slot.ranges) - 1)]
-        return TensorSpec(shape, slot.dtype, low, high, seed * 16 + index, layout)
 
     def _built(self, argument: Argument, specs: Sequence[TensorSpec], case: Case) -> tuple[Any, str]:
         value = case[argument.name]
@@ -170,14 +162,34 @@ def flat_pattern(subject: Subject, dtype: torch.dtype) -> Pattern:
     return _pattern(cases, subject.device)
 
 
+def _spec(index: int, slot: Slot, shape: tuple[int, ...], seed: int, scale: int, layout: str) -> TensorSpec:
+    low, high = slot.ranges[min(scale, len(slot.ranges) - 1)]
+    return TensorSpec(shape, slot.dtype, low, high, seed * 16 + index, layout)
+
+
+LARGE = 1 << 24
+"""Elements of a result that a call which was made up may have: small tensors may be broadcast to a large one."""
+
+
 def taken(subject: Subject, case: Case) -> bool:
     """Whether the reference takes a call. It is asked on the CPU: a GPU that is given an index out of range is lost."""
+    if _largest_result(subject, case) > max(LARGE, 2 * case.numel):
+        return False
     flat = [None if tensor is None else _on_cpu(tensor) for tensor in flatten(case.arguments, case.values)]
     try:
         subject.reference(unflatten(case.arguments, case.values, flat))
     except Exception:
         return False
     return True
+
+
+def _largest_result(subject: Subject, case: Case) -> int:
+    """Elements, as the reference tells of tensors that have no memory; 0 where it does not."""
+    try:
+        results = subject.reference(on_meta(subject.signature, case.values))
+    except Exception:
+        return 0
+    return max((result.numel() for result in results), default=0)
 
 
 def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:

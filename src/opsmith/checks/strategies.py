@@ -77,7 +77,7 @@ def _call(draw: st.DrawFn, subject: Subject, kinds: Sequence[_Kind], most: int) 
     like = _chosen(draw, pattern.cases) if pattern.frozen else pattern.base
     shapes = draw(_broadcastable(pattern)) if subject.keeps_layout else None
     sizes = () if shapes is not None else draw(_sizes(pattern, pattern.sizes_of(like)))
-    assume(all(math.prod(shape) <= most for shape in shapes or _shapes(pattern, sizes)))
+    assume(all(math.prod(shape) <= most for shape in shapes or pattern.shapes(sizes)))
     ndims = [len(shape) for shape in shapes] if shapes is not None else [slot.ndim for slot in pattern.slots]
     return pattern.case(
         sizes,
@@ -94,11 +94,6 @@ def _call(draw: st.DrawFn, subject: Subject, kinds: Sequence[_Kind], most: int) 
 def _chosen(draw: st.DrawFn, among: Sequence[T]) -> T:
     """By its number: Hypothesis writes down what it chooses from, and these hold tensors."""
     return among[draw(st.integers(0, len(among) - 1))]
-
-
-def _shapes(pattern: Pattern, sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    of = {place: size for group, size in zip(pattern.groups, sizes, strict=True) for place in group.places}
-    return [tuple(of[index, axis] for axis in range(slot.ndim)) for index, slot in enumerate(pattern.slots)]
 
 
 def _size(*others: int) -> st.SearchStrategy[int]:

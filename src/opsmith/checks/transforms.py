@@ -41,7 +41,9 @@ def assert_transform_matches(op: Op | Adopted, transform: str, *args: Any, **kwa
 
 def truth_of(subject: Subject, values: Sequence[Any], transform: str) -> Truth:
     arguments = _functional(subject)
-    return Truth(arguments, _transformed(arguments, subject.reference, transform), values, False, Rounding())
+    return Truth(
+        arguments, _transformed(arguments, subject.reference, transform), values, False, Rounding(), transforms=True
+    )
 
 
 def given(subject: Subject, values: Sequence[Any], transform: str) -> list[tuple[str, torch.Tensor | None]]:

@@ -55,7 +55,7 @@ def checked(subject: Subject, case: Case, check: Callable[..., bool], line: str)
                 passes(subject.call, leaves)
                 return
             except GradcheckError as error:
-                message = f"{case.name}: {name}: {str(error).strip().splitlines()[0]}"
+                message = f"{case.name}: {name}: {' '.join(str(error).split())[:300]}"
                 if passes(subject.reference, leaves):
                     raise Failed(message, case, [line]) from None
     raise Failed(f"{message}; the reference's own gradient is not its derivative", case, [line])

@@ -12,7 +12,7 @@ from ...accuracy.evaluate import Named, evaluate
 from ...accuracy.rounding import rounding_of
 from ...accuracy.truth import Comparison, Truth
 from ..cases import Case
-from ..outcome import Failed, Skipped
+from ..outcome import Failed, ReferenceRaises, Skipped
 from ..subject import Subject, listed
 from ._choice import arguments_of
 
@@ -26,14 +26,17 @@ def compared(subject: Subject, case: Case, gradients: bool = True, figures: bool
 
 def truth_of(subject: Subject, case: Case, gradients: bool = True, pick: int | None = None, **options: Any) -> Truth:
     """What the reference gives, of all results or of the one that is picked. `options` are Truth's."""
-    with raising(case, [matching(case, gradients)]):
+    with raising(case, [matching(case, gradients)], subject):
         rounding = rounding_of(subject.op, case.values, gradients)
 
     def reference(values: Sequence[Any]) -> Any:
         returned = subject.inline(values)
         return returned if pick is None else listed(returned)[pick]
 
-    return Truth(subject.arguments, reference, case.values, gradients, rounding, **options)
+    try:
+        return Truth(subject.arguments, reference, case.values, gradients, rounding, **options)
+    except Exception as error:
+        raise ReferenceRaises(case, error) from error
 
 
 def given(subject: Subject, case: Case, gradients: bool = True, line: str = "", **options: Any) -> list[Named]:
@@ -43,15 +46,25 @@ def given(subject: Subject, case: Case, gradients: bool = True, line: str = "", 
 
 
 @contextlib.contextmanager
-def raising(case: Case, lines: Sequence[str]) -> Iterator[None]:
-    """Whatever the op raises inside is a failure with arguments and lines that show it."""
+def raising(case: Case, lines: Sequence[str], beside: Subject | None = None) -> Iterator[None]:
+    """Whatever the op raises inside is a failure with arguments and lines that show it; unless the reference `beside`
+    it raises too."""
     try:
         yield
     except (Failed, Skipped):
         raise
     except Exception as error:
+        if beside is not None:
+            _refuse_where_reference_raises(beside, case)
         message = str(error).strip()
         raise Failed(f"{case.name}: it raises {type(error).__name__}: {message}", case, lines) from error
+
+
+def _refuse_where_reference_raises(subject: Subject, case: Case) -> None:
+    try:
+        evaluate(subject.arguments, subject.inline, case.values, gradients=subject.differentiates(case))
+    except Exception as error:
+        raise ReferenceRaises(case, error) from error
 
 
 def judged(case: Case, found: Sequence[Comparison], line: str = "") -> list[Comparison]:

@@ -32,9 +32,35 @@ def check(subject: Subject) -> str:
                 _other_work(subject, case)
                 _look(subject, case, gradients, first, _outputs(subject, case, gradients))
                 calls += 1
+            calls += _without_gradients(subject, case)
             if subject.emulated:
                 calls += _other_orders(subject, case, gradients, first)
     return f"{calls} calls repeated"
+
+
+def _without_gradients(subject: Subject, case: Case) -> int:
+    """Whether a gradient is recorded is nothing that numbers depend on."""
+    if subject.inplace or not has_gradients(subject, case):
+        return 0
+    torch.manual_seed(subject.seed)
+    with torch.enable_grad():
+        recorded = [result.detach() for result in subject.call(case.requiring().values)]
+    for mode in ("no_grad", "inference_mode"):
+        torch.manual_seed(subject.seed)
+        with getattr(torch, mode)():
+            plain = subject.call(case.values)
+        if not same_bits(recorded, plain):
+            seeded, listed = f"torch.manual_seed({subject.seed})", "opsmith.checks.subject.listed"
+            lines = [
+                seeded,
+                f"recorded = [each.detach() for each in {listed}({case.requiring().call()})]",
+                seeded,
+                f"with torch.{mode}():",
+                f"    assert opsmith.checks.memory.same_bits(recorded, {listed}({case.call()}))",
+            ]
+            words = f"{_difference(recorded, plain)} inside torch.{mode}()"
+            raise Failed(f"{case.name}: {words}", case.requiring(), lines)
+    return 2
 
 
 def _cases(subject: Subject, dtype: torch.dtype) -> list[Case]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from ..cases import Case
-from ..outcome import Failed, Skipped
+from ..outcome import Failed, ReferenceRaises, Skipped
 from ..patterns import taken, work
 from ..subject import Subject
 from ._choice import deterministic
@@ -113,5 +113,8 @@ class _Search:
             judged(case, truth.beside(given(subject, case, gradients)))
         except Failed as failed:
             return failed
+        except ReferenceRaises:
+            self.refused += 1
+            return None
         self.compared += 1
         return None

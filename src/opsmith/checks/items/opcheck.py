@@ -25,9 +25,16 @@ def check(subject: Subject) -> str:
     for case in cases:
         _checked(subject, case, tests)
         if has_gradients(subject, case) and not subject.inplace:
-            _checked(subject, case.requiring(), tests)
+            _checked(subject, case.requiring(), _with_gradients(subject, case, tests))
             _backward_checked(subject, case)
     return f"{len(cases)} calls, {len(tests)} tests each"
+
+
+def _with_gradients(subject: Subject, case: Case, tests: tuple[str, ...]) -> tuple[str, ...]:
+    """Without the last one where torch itself fails: it adds the sums of all results to the first one's."""
+    results = subject.reference(case.values)
+    discrete_first = not results[0].is_floating_point() and any(result.is_floating_point() for result in results)
+    return tests if not discrete_first else tuple(test for test in tests if test != REPEATABLE[-1])
 
 
 def _is_finite(subject: Subject, case: Case) -> bool:
