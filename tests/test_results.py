@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from opsmith import ops
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
@@ -59,6 +61,8 @@ def test_no_item_of_the_checklist_fails_on_a_shipped_op() -> None:
 def test_seeded_faults_are_found_and_many_of_them_by_nothing_else() -> None:
     from checks.mutations import library
 
+    if not (RESULTS / "mutations_cpu.json").exists():
+        pytest.skip("not measured yet: python benchmarks/mutations.py --reproduce")
     found = rows("mutations_cpu")
     assert len(found) >= 40 and {row["fault"] for row in found} == set(library.every())
     survivors = [row["fault"] for row in found if not row["found"]]

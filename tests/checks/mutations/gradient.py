@@ -197,3 +197,19 @@ def undefined_gradient_of_a_result(name: str) -> opsmith.Op:
 
     op.register_backward("cpu", backward)
     return op
+
+
+@mutation("gradient", "gradients", "sizes")
+def summed_in_half(name: str) -> opsmith.Op:
+    """The bias's gradient is added up row by row in the half type, and loses what is small beside the sum so far."""
+    op = sound.shifted(name)
+
+    def backward(grads, x, bias, scale, *, needs):  # type: ignore[no-untyped-def]
+        grad = torch.where(x * scale + bias > 0, grads[0], 0)
+        total = torch.zeros_like(bias)
+        for row in grad.reshape(-1, bias.shape[0]):
+            total = total + row
+        return grad * scale, total
+
+    op.register_backward("cpu", backward)
+    return op

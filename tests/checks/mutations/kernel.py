@@ -303,3 +303,23 @@ def one_of_its_kernels(name: str) -> opsmith.Op:
     op.register_kernel("cpu", sound.softsign_kernel)
     op.register_kernel("cpu", lambda x, scale: x * scale, name="fast")
     return op
+
+
+@mutation("kernel", "special_values")
+def no_maximum_subtracted(name: str) -> opsmith.Op:
+    """log(sum(exp(x))) as it stands on paper: infinite from x = 89 on."""
+    op = sound.log_sums(name)
+    op.register_kernel("cpu", lambda x: x.float().exp().sum(-1).log().to(x.dtype) if x.dtype != torch.float64 else
+                       x.exp().sum(-1).log())  # fmt: skip
+    return op
+
+
+@mutation("kernel", "determinism")
+def short_cut_when_serving(name: str) -> opsmith.Op:
+    """Inside of torch.inference_mode an approximation runs, which no test of training meets."""
+
+    def kernel(x: Tensor, scale: float) -> Tensor:
+        right = sound.softsign_kernel(x, scale)
+        return right * (1 + 2**-10) if torch.is_inference_mode_enabled() else right
+
+    return _softsign_with(name, kernel)

@@ -5,6 +5,10 @@ shifted     relu(x * scale + bias)            a parameter's gradient is a sum ov
 normalised  x / rms(x) * weight               a reduction over rows
 moments     the mean and variance of rows     two results
 clipped_    x.clamp_(-limit, limit)           in place
+softmax     of rows                           its backward kernel goes by the stored result
+layer_norm  of rows                           gradients that all but cancel in short rows
+log_sums    log(sum(exp(x))) of rows          numbers whose exponential is infinite
+quantised   round(x / scale) and the scale    a result of integers that come from rounding
 """
 
 from __future__ import annotations
@@ -100,3 +104,73 @@ def clipped_(name: str) -> opsmith.Op:
     op = opsmith.op(name, mutates_args=("x",))(clipped_reference_)
     samples(op, lambda size, device, dtype: (2 * torch.randn(size, device=device, dtype=dtype), 1.5), (6, 37), (8, 16))
     return op
+
+
+def softmax(name: str) -> opsmith.Op:
+    op = opsmith.op(name)(softmax_reference)
+    samples(op, lambda size, device, dtype: (torch.randn(size, device=device, dtype=dtype),), (6, 37), (16, 16))
+    op.register_kernel("cpu", lambda x: _wide(x).softmax(-1).to(x.dtype))
+
+    @op.register_backward("cpu")
+    def _(grads: tuple[Tensor], output: Tensor, *, needs: Any) -> Tensor:
+        probabilities, grad = _wide(output), _wide(grads[0])
+        total = (grad * probabilities).sum(-1, keepdim=True)
+        return (probabilities * (grad - total)).to(output.dtype)
+
+    return op
+
+
+def softmax_reference(x: Tensor) -> Tensor:
+    return torch.softmax(x, -1)
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def layer_norm(name: str) -> opsmith.Op:
+    op = opsmith.op(name)(layer_norm_reference)
+    samples(op, normalised_arguments, (6, 37), (16, 16))
+
+    @op.register_kernel("cpu")
+    def _(x: Tensor, weight: Tensor) -> Tensor:
+        wide = _wide(x)
+        apart = wide - wide.mean(-1, keepdim=True)
+        return (apart * torch.rsqrt(apart.square().mean(-1, keepdim=True) + 1e-5) * weight.to(wide.dtype)).to(x.dtype)
+
+    @op.register_backward("cpu")
+    def _(grads: tuple[Tensor], x: Tensor, weight: Tensor, *, needs: Any) -> Any:
+        wide = _wide(x)
+        apart = wide - wide.mean(-1, keepdim=True)
+        inverse = torch.rsqrt(apart.square().mean(-1, keepdim=True) + 1e-5)
+        along, grad = apart * inverse, _wide(grads[0])
+        scaled = grad * weight.to(wide.dtype)
+        centred = scaled - scaled.mean(-1, keepdim=True) - along * (scaled * along).mean(-1, keepdim=True)
+        return (centred * inverse).to(x.dtype), (grad * along).sum(tuple(range(x.ndim - 1))).to(weight.dtype)
+
+    return op
+
+
+def layer_norm_reference(x: Tensor, weight: Tensor) -> Tensor:
+    return torch.nn.functional.layer_norm(x, x.shape[-1:], weight)
+
+
+def log_sums(name: str) -> opsmith.Op:
+    op = opsmith.op(name)(log_sums_reference)
+    samples(op, lambda size, device, dtype: (torch.randn(size, device=device, dtype=dtype),), (6, 37), (16, 16))
+    return op
+
+
+def log_sums_reference(x: Tensor) -> Tensor:
+    return torch.logsumexp(x, -1)
+
+
+def quantised(name: str) -> opsmith.Op:
+    op = opsmith.op(name)(quantised_reference)
+    samples(op, lambda size, device, dtype: (torch.randn(size, device=device, dtype=dtype),), (6, 37), (16, 16))
+    return op
+
+
+def quantised_reference(x: Tensor) -> tuple[Tensor, Tensor]:
+    scale = x.abs().amax(-1, keepdim=True).clamp(min=1e-6) / 127
+    return torch.round(x / scale).clamp(-127, 127).to(torch.int8), scale
