@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -14,6 +17,8 @@ from opsmith import runtime
 pytest_plugins = ["opsmith.testing.plugin", "pytester"]  # the first is installed too, but not where PYTHONPATH serves
 
 _serial = itertools.count()
+IMPORT_SECONDS = 1.5
+"""Of `import torch` on the two cores that bars in seconds are meant for, when nobody else uses them."""
 
 
 @pytest.fixture(params=["native", "python"])
@@ -29,6 +34,19 @@ def tier(request: pytest.FixtureRequest) -> Iterator[str]:
 def fresh() -> Callable[[str], str]:
     """fresh('mish') -> an operator name no other test uses."""
     return lambda base: f"opsmith_tests::{base}_{os.getpid()}_{next(_serial)}"
+
+
+@pytest.fixture(scope="session")
+def slowness() -> float:
+    """How many times as long things take here and now as on the machine that bars in seconds are meant for, at least
+    once: a machine that is lent by the slice is at times half as fast."""
+
+    def imported() -> float:
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", "import torch"], check=True)
+        return time.perf_counter() - began
+
+    return max(1.0, min(imported() for _ in range(3)) / IMPORT_SECONDS)
 
 
 @pytest.fixture(autouse=True)

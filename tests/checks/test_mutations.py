@@ -15,7 +15,7 @@ from . import reproductions
 HERE = Path(__file__).parent / "mutations"
 SOUND = (
     "softsign", "shifted", "normalised", "moments", "clipped_", "softmax", "layer_norm", "log_sums",
-    "quantised",
+    "quantised", "picked",
 )  # fmt: skip
 # One a theme, for a process each takes seconds; `make check-full` runs them all.
 REPRODUCED = (

@@ -125,7 +125,7 @@ def _strides(tensor: torch.Tensor) -> list[int]:
 
 ON_HOST = """
 #include <cuda_on_host.h>
-inline Dim3 blockDim, gridDim;
+inline Dim3 blockDim;
 template <class T> T __shfl_down_sync(unsigned int mask, T value, int delta) {{
   return __shfl_down_sync(mask, value, delta, 32);
 }}

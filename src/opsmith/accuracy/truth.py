@@ -138,7 +138,7 @@ class Truth:
         moved = self._away(self._others)
         if self._rounding.pointwise:
             return [self._with_plateaus(each) for each in moved]
-        return [self._with_largest(*pair) for pair in zip(moved, self.exact, strict=True)]
+        return [self._with_plateaus(self._with_largest(*pair)) for pair in zip(moved, self.exact, strict=True)]
 
     def _away(self, others: Sequence[Sequence[Named]]) -> list[torch.Tensor | None]:
         """How far each element is from the truth in others, twice the root of the mean of squares; as if they had moved
@@ -170,11 +170,12 @@ class Truth:
         if moved is None or bool((moved != 0).all()):
             return moved
         floating = [t for t in flatten(self._arguments, self._args) if t is not None and t.is_floating_point()]
+        sizes = [t.detach().to(torch.float64).abs().nan_to_num(nan=0.0, posinf=0.0) for t in floating if t.numel()]
         scale = torch.zeros((), dtype=torch.float64, device=moved.device)
-        for each in floating:
-            scale = torch.maximum(scale, each.detach().to(torch.float64).abs().nan_to_num(nan=0.0, posinf=0.0))
+        for each in sizes:
+            scale = torch.maximum(scale, each if self._rounding.pointwise else each.max())
         if scale.shape != moved.shape:
-            scale = scale.max() if scale.numel() else torch.zeros_like(moved)
+            scale = scale.max()
         return torch.where(moved == 0, PLATEAU * scale, moved)
 
     def _tensors_moved(self) -> int:

@@ -213,3 +213,18 @@ def summed_in_half(name: str) -> opsmith.Op:
 
     op.register_backward("cpu", backward)
     return op
+
+
+@mutation("gradient", "inputs_unchanged")
+def saved_as_an_attribute(name: str) -> opsmith.Op:
+    """ctx.x = x instead of save_for_backward: autograd does not see that x is changed before the backward."""
+    op = sound.softsign(name)
+
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.x, ctx.scale = inputs
+
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return grad * ctx.scale / (1 + ctx.x.abs()) ** 2, None
+
+    op.register_autograd(backward, setup_context=setup_context)
+    return op

@@ -323,3 +323,17 @@ def short_cut_when_serving(name: str) -> opsmith.Op:
         return right * (1 + 2**-10) if torch.is_inference_mode_enabled() else right
 
     return _softsign_with(name, kernel)
+
+
+@mutation("kernel", "dtypes")
+def indexes_of_64_bits_alone(name: str) -> opsmith.Op:
+    """Indexes in int32 are read as int64: two of them for one."""
+    op = sound.picked(name)
+
+    def kernel(table: Tensor, index: Tensor) -> Tensor:
+        if index.dtype is torch.int32:
+            index = torch.cat([index, index])[::2]
+        return table[index.long()]
+
+    op.register_kernel("cpu", kernel)
+    return op

@@ -9,6 +9,7 @@ softmax     of rows                           its backward kernel goes by the st
 layer_norm  of rows                           gradients that all but cancel in short rows
 log_sums    log(sum(exp(x))) of rows          numbers whose exponential is infinite
 quantised   round(x / scale) and the scale    a result of integers that come from rounding
+picked      table[index]                      integers that are indexes
 """
 
 from __future__ import annotations
@@ -174,3 +175,17 @@ def quantised(name: str) -> opsmith.Op:
 def quantised_reference(x: Tensor) -> tuple[Tensor, Tensor]:
     scale = x.abs().amax(-1, keepdim=True).clamp(min=1e-6) / 127
     return torch.round(x / scale).clamp(-127, 127).to(torch.int8), scale
+
+
+def picked(name: str) -> opsmith.Op:
+    op = opsmith.op(name)(picked_reference)
+
+    def arguments(size: tuple[int, ...], device: Any, dtype: torch.dtype) -> tuple[Any, ...]:
+        return torch.randn(size, device=device, dtype=dtype), torch.randint(0, size[0], (11,), device=device)
+
+    samples(op, arguments, (6, 37), (16, 16))
+    return op
+
+
+def picked_reference(table: Tensor, index: Tensor) -> Tensor:
+    return table[index]

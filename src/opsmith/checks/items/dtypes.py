@@ -43,6 +43,13 @@ def check(subject: Subject) -> str:
 def _cases(subject: Subject, base: Case) -> Iterator[tuple[str, Case]]:
     for dtype in (*FLOATING, *OTHERS):
         yield short(dtype), _cast(base, dtype, dtype).named(f"{base.name.rpartition(',')[0]}, {short(dtype)}")
+    for argument, tensor in base.tensors():
+        if tensor.dtype is torch.int64 and not argument.mutated:
+            code = f"{argument.name}.to(torch.int32)"
+            yield (
+                code,
+                base.changed(argument.name, tensor.to(torch.int32), code, f"{base.name}, {argument.name} in int32"),
+            )
     if len(base.floating()) < 2:
         return
     for first, other in MIXED:

@@ -26,6 +26,7 @@ def check(subject: Subject) -> str:
         _forward(subject, own)
         if has_gradients(subject, case):
             _backward(subject, own.requiring())
+            _changed_between(subject, own.requiring())
             backward += 1
     return f"{len(cases)} calls" + (f", {backward} of them backward too" if backward else "")
 
@@ -68,6 +69,39 @@ def _backward(subject: Subject, case: Case) -> None:
     if not memory.same_bits(first, second) and memory.same_bits(first, _gradients(case, *_called(subject, case))):
         lines += [f"first, second = {call}, {call}", "assert opsmith.checks.memory.same_bits(first, second)"]
         raise Failed(f"{case.name}: a second backward through the same call gives other gradients", case, lines)
+
+
+def _changed_between(subject: Subject, case: Case) -> None:
+    """Where an input is changed after the forward, the backward raises, as torch's own do, or does not need it."""
+    for name, leaf in case.leaves():
+        results, weights = _called(subject, case)
+        expected, before = _gradients(case, results, weights), leaf.detach().clone()
+        try:
+            with torch.no_grad():
+                leaf.add_(1)
+            found = _gradients(case, results, weights)
+        except RuntimeError:
+            continue
+        finally:
+            with torch.no_grad():
+                leaf.copy_(before)
+        if memory.same_bits(expected, found):
+            continue
+        call = f"torch.autograd.grad(results, {case.leaf_tuple()}, weights, retain_graph=True, allow_unused=True)"
+        lines = [
+            f"results = [each for each in opsmith.checks.subject.listed({case.call()}) if each.requires_grad]",
+            "weights = [opsmith.accuracy.evaluate.weights_of(each) for each in results]",
+            f"expected = {call}",
+            "with torch.no_grad():",
+            f"    {name}.add_(1)",
+            "try:",
+            f"    found = {call}",
+            "except RuntimeError:",
+            "    found = expected",
+            "assert opsmith.checks.memory.same_bits(expected, found)",
+        ]
+        words = f"where {name} is changed in place after the forward, the backward computes with what it is then"
+        raise Failed(f"{case.name}: {words}, in silence: save it with save_for_backward", case, lines)
 
 
 Tensors = list[torch.Tensor]
