@@ -37,16 +37,18 @@ def fresh() -> Callable[[str], str]:
 
 
 @pytest.fixture(scope="session")
-def slowness() -> float:
-    """How many times as long things take here and now as on the machine that bars in seconds are meant for, at least
-    once: a machine that is lent by the slice is at times half as fast."""
+def at_speed() -> None:
+    """For bars in seconds, which are meant for two cores that nobody else uses: skips, and says so, where the machine
+    is slower than that now. The bars stay what they are."""
 
     def imported() -> float:
         began = time.perf_counter()
         subprocess.run([sys.executable, "-c", "import torch"], check=True)
         return time.perf_counter() - began
 
-    return max(1.0, min(imported() for _ in range(3)) / IMPORT_SECONDS)
+    taken = min(imported() for _ in range(3))
+    if taken > IMPORT_SECONDS:
+        pytest.skip(f"this machine is slow just now: it imports torch in {taken:.2f} s, not in {IMPORT_SECONDS}")
 
 
 @pytest.fixture(autouse=True)

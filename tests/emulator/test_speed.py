@@ -71,16 +71,16 @@ def test_barrier_crossings_a_second() -> None:
 @pytest.mark.timing
 @pytest.mark.parametrize(
     ("checks", "most"),
-    [pytest.param(False, 150e-6, id="without checks"), pytest.param(True, 300e-6, id="with checks")],
+    [pytest.param(False, 100e-6, id="without checks"), pytest.param(True, 200e-6, id="with checks")],
 )
-def test_a_small_launch_takes_little_time(checks: bool, most: float, slowness: float) -> None:
+def test_a_small_launch_takes_little_time(checks: bool, most: float, at_speed: None) -> None:
     x = torch.randn(256)
     y = torch.empty_like(x)
     with opsmith.emulate(checks=checks):
-        taken = seconds(lambda: SOURCE.pointwise[1, 256](x, y, 2.0, 256), times=500, clock=time.process_time)
+        taken = seconds(lambda: SOURCE.pointwise[1, 256](x, y, 2.0, 256), times=500, clock=time.perf_counter)
     assert torch.equal(y, 2.0 * x + 1.0)
-    print(f"{taken * 1e6:.0f} us a launch, on a machine {slowness:.2f} times as slow as the usual one")
-    assert taken < most * slowness
+    print(f"{taken * 1e6:.0f} us a launch")
+    assert taken < most
 
 
 @pytest.mark.timing

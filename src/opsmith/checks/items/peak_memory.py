@@ -37,9 +37,9 @@ def check(subject: Subject) -> str:
 def _judge_forward(subject: Subject, case: Case, largest: int, mine: Allocated, theirs: Allocated) -> None:
     """What is allocated is written to, so that a call which moves no more bytes than its cost holds no more either. The
     cost is the least: where the reference runs, it is the reference's."""
-    like_reference = theirs.peak + 2 * largest
+    like_reference = theirs.peak + largest
     if subject.cost is None or not accelerated(subject) or reference_runs(subject.op, case.values):
-        return _judge(subject, case, mine, like_reference, "forward", "its reference and two tensors more")
+        return _judge(subject, case, mine, like_reference, "forward", "its reference and a tensor more")
     positional, keyword = subject.arranged(case.values)
     declared = subject.cost(*positional, **keyword).bytes
     copies = sum(tensor.nbytes for argument, tensor in case.tensors() if argument.mutated)
