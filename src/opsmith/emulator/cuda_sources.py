@@ -10,7 +10,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 
@@ -22,12 +22,13 @@ from ..kernels.cuda_source.plan import Plan
 from ..kernels.emulation import state
 from .launching import launch
 from .library import Library
-from .memory import piece
+from .memory import Piece, piece
 from .options import macros
 from .source_library import Source, compile_library
 
 if TYPE_CHECKING:
     from ..kernels.cuda_source.launch import Launch
+    from ..kernels.cuda_source.origin import Snapshot
     from ..kernels.cuda_source.source import CudaSource
 
 _CPU = -1  # what torch tells as the index of the CPU
@@ -35,57 +36,72 @@ _POINTER = struct.Struct("<Q")
 _UNKNOWN = re.compile(r"'(?:[\w:]*::)?(\w+)' (?:was not declared|has not been declared|is not a member)")
 
 _libraries: dict[tuple[str, str | None, bool], Library] = {}
-_plans: dict[tuple[Path, str], Plan] = {}
 _using_constants: dict[Path, threading.RLock] = {}
 _lock = threading.Lock()
+
+
+class _Kernel(NamedTuple):
+    """What every launch of a kernel needs, worked out for one state of its source's files."""
+
+    snapshot: Snapshot
+    library: Library
+    plan: Plan
+    entry: int
+    pointers: Sequence[int]  # where they stand in a launch's frame
 
 
 def run(chosen: Launch, args: Sequence[Any]) -> None:
     """A launch, checked against the kernel's signature as on a GPU."""
     source, name, settings = chosen.kernel.source, chosen.kernel.name, state.settings
-    library = _library(source, name, settings.checks)
-    if (words := library.refusal(name)) is not None:
-        raise refusal(name, _as_nvrtc(words, source, name), source._origin, source._current())
-    plan = _plan(source, library, name)
+    _, library, plan, entry, pointers = _kernel(source, name, settings.checks)
     for value in args:
         if isinstance(value, torch.Tensor) and value.device.type != "cpu":
             raise EmulationError(name, f"it was given a tensor on {value.device}, and runs on those of the CPU")
     frame = plan.pack(args, _CPU)
+    buffer, addresses = frame[0], frame[1]
+    pieces: list[Piece] = []
     if settings.checks:
         _refuse_hidden_addresses(plan, args)
-    buffer, addresses = frame[0], frame[1]
-    pointers = [(each, offset) for each, offset in zip(plan.parameters, plan.offsets, strict=True) if _points(each)]
+        pieces = [
+            piece(each.place.name or f"argument {number + 1}", value)
+            for number, (each, value) in enumerate(zip(plan.parameters, args, strict=True))
+            if isinstance(value, torch.Tensor)
+        ]
 
     def relocate(moved: Callable[[int], int]) -> None:
-        for _, offset in pointers:
+        for offset in pointers:
             (address,) = _POINTER.unpack_from(buffer, offset)
             _POINTER.pack_into(buffer, offset, moved(address))
 
-    pieces = [
-        piece(each.place.name or f"argument {number + 1}", value)
-        for number, (each, value) in enumerate(zip(plan.parameters, args, strict=True))
-        if isinstance(value, torch.Tensor)
-    ]
     geometry = chosen.grid, chosen.block, chosen.shared
     try:
-        with _constants_put(source, library):
-            launch(name, library, library.entry(name), geometry, addresses, pieces, relocate, settings)
+        if library.initial:
+            with _constants_put(source, library):
+                launch(name, library, entry, geometry, addresses, pieces, relocate, settings)
+        else:
+            launch(name, library, entry, geometry, addresses, pieces, relocate, settings)
     finally:
         plan.frames.append(frame)
 
 
-def _plan(source: CudaSource, library: Library, name: str) -> Plan:
-    """Worked out once for a library, which is compiled of one text."""
-    key = library.path, name
-    if key not in _plans:
-        text = source._current().found.kernels.get(name.partition("<")[0])
-        _plans[key] = Plan(name, library.types(name), text)
-    return _plans[key]
+def _kernel(source: CudaSource, name: str, checks: bool) -> _Kernel:
+    kernels: dict[tuple[str, bool], _Kernel] = source.__dict__.setdefault("_emulated_kernels", {})
+    snapshot = source._current()
+    known = kernels.get((name, checks))
+    if known is not None and known.snapshot is snapshot:
+        return known
+    library = _library(source, snapshot, name, checks)
+    if (words := library.refusal(name)) is not None:
+        raise refusal(name, _as_nvrtc(words, source, name), source._origin, snapshot)
+    plan = Plan(name, library.types(name), snapshot.found.kernels.get(name.partition("<")[0]))
+    pointers = [at for each, at in zip(plan.parameters, plan.offsets, strict=True) if isinstance(each, Pointer)]
+    kernels[name, checks] = made = _Kernel(snapshot, library, plan, library.entry(name), pointers)
+    return made
 
 
 def set_constant(source: CudaSource, name: str, value: Any) -> None:
     """Sets a __constant__ variable for the launches to come."""
-    library = _library(source, None, state.settings.checks)
+    library = _library(source, source._current(), None, state.settings.checks)
     if name not in library.constants:
         known = ", ".join(library.constants) or "none"
         raise ConstantError(source.label, name, f"is not in the source; its constants are: {known}")
@@ -102,9 +118,6 @@ def _constants(source: CudaSource) -> dict[str, bytes]:
 @contextlib.contextmanager
 def _constants_put(source: CudaSource, library: Library) -> Iterator[None]:
     """Inside, the library's constants are the source's: another source of the same text waits with its launches."""
-    if not library.initial:
-        yield
-        return
     with _lock:
         using = _using_constants.setdefault(library.path, threading.RLock())
     with using:
@@ -150,14 +163,9 @@ def _holds_address(kind: type[Any]) -> bool:
     return kind in (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_wchar_p) or issubclass(kind, ctypes._Pointer)
 
 
-def _points(parameter: object) -> bool:
-    return isinstance(parameter, Pointer)
-
-
-def _library(source: CudaSource, name: str | None, checks: bool) -> Library:
+def _library(source: CudaSource, snapshot: Snapshot, name: str | None, checks: bool) -> Library:
     """The library that has a kernel: all plain ones of the source together, an instance of a template for itself."""
-    snapshot = source._current()
-    unit = source._unit(name)
+    unit = snapshot.unit(name)
     key = snapshot.fingerprint + str(source._given[1:]), unit, checks
     with _lock:
         if key not in _libraries:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ..errors import EmulationError
 from ..kernels.emulation import Settings
@@ -14,7 +13,7 @@ from .faults import fault_of
 from .library import Library
 from .memory import GuardedMemory, Piece
 from .running import run
-from .structures import CONSTANT, IN_ORDER, NO_RESOURCES, TENSOR, Dim, Fault, Launch, Region
+from .structures import CONSTANT, IN_ORDER, NO_RESOURCES, TENSOR, Dim, Fault, Launch, Region, array
 
 Extent = tuple[int, int, int]
 
@@ -39,43 +38,43 @@ def launch(
     """
     limits.require(kernel, library, entry, geometry[1], geometry[2])
     guarded = GuardedMemory(pieces) if settings.checks else None
-    regions, told = _regions(pieces, guarded)
+    regions = [] if guarded is None else _regions(guarded)
     if guarded is not None:
         relocate(guarded.address)
     fault = Fault()
-    others = [*library.variables, *([Region(*readable, CONSTANT, 0)] if readable else [])]
-    given = _array(Region, [*regions, *others])
-    shared = _array(Region, library.shared)
-    marker = ctypes.cast(library.handle.opsmith_shared_marker, ctypes.c_void_p).value
+    regions += library.variables
+    if readable:
+        regions.append(Region(*readable, CONSTANT, 0))
+    given = array(Region, regions)
     grid, block, shared_bytes = geometry
     seed = IN_ORDER if settings.seed is None else settings.seed
     described = Launch(
         entry, arguments, Dim(*grid), Dim(*block), shared_bytes, settings.checks,
         len(os.sched_getaffinity(0)), seed, settings.seconds, ctypes.addressof(given),
-        len(regions) + len(others), ctypes.addressof(shared), len(library.shared), marker,
+        len(regions), ctypes.addressof(library.shared), library.shared_count, library.marker,
         ctypes.addressof(fault),
     )  # fmt: skip
     kind = run(described)
     if kind == NO_RESOURCES:
         raise EmulationError(kernel, fault.words.decode())
     if kind:
-        raise fault_of(kernel, library, fault, told, settings.seconds)
+        raise fault_of(kernel, library, fault, _told(pieces, guarded), settings.seconds)
     if guarded is not None:
         guarded.write_back()
 
 
-def _regions(pieces: Sequence[Piece], guarded: GuardedMemory | None) -> tuple[list[Region], list[str]]:
-    """Disjoint pieces of memory, and what messages call each."""
-    regions: list[Region] = []
-    told: list[str] = []
-    if guarded is None:
-        return regions, told
-    for number, span in enumerate(guarded.spans):
-        regions.append(Region(span.address, span.address + span.end - span.begin, TENSOR, number))
+def _regions(guarded: GuardedMemory) -> list[Region]:
+    """Disjoint pieces of memory: the copies of the tensors."""
+    return [
+        Region(span.address, span.address + span.end - span.begin, TENSOR, number)
+        for number, span in enumerate(guarded.spans)
+    ]
+
+
+def _told(pieces: Sequence[Piece], guarded: GuardedMemory | None) -> list[str]:
+    """What messages call each of these regions."""
+    told = []
+    for span in guarded.spans if guarded is not None else ():
         inside = [str(each) for each in pieces if each.begin < each.end and span.begin <= each.begin < span.end]
         told.append(" and ".join(dict.fromkeys(inside)))
-    return regions, told
-
-
-def _array(kind: type[Any], items: Sequence[Any]) -> Any:
-    return (kind * max(len(items), 1))(*items)
+    return told

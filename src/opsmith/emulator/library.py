@@ -15,7 +15,7 @@ from ..toolchain import compile_shared_library, load_library
 from ..toolchain.demangle import demangled
 from . import elf, entries, shared_memory
 from .assembly import NATIVE
-from .structures import CONSTANT, DEVICE, IGNORED, SHARED, Region
+from .structures import CONSTANT, DEVICE, IGNORED, SHARED, Region, array
 
 _LINKED_IN = ("completed.0", "__dso_handle")  # what the compiler's own start-up code brings
 
@@ -60,8 +60,8 @@ class Library:
         runtime()  # the library finds it in the process, by its name
         self.handle = load_library(self.path)
         sections, symbols = elf.read(self.path)
-        marker = ctypes.cast(self.handle.opsmith_shared_marker, ctypes.c_void_p).value or 0
-        self.base = marker - next(each.value for each in symbols if each.name == "opsmith_shared_marker")
+        self.marker = ctypes.cast(self.handle.opsmith_shared_marker, ctypes.c_void_p).value or 0
+        self.base = self.marker - next(each.value for each in symbols if each.name == "opsmith_shared_marker")
         self.names: list[str] = []
         # One that stands inside an #if is not there.
         self._constants = {
@@ -71,7 +71,8 @@ class Library:
         }
         self.constants = tuple(self._constants)
         self.functions = {self.base + each.value: each.name for each in symbols if each.kind == elf.FUNCTION}
-        self.shared = self._shared(symbols)
+        shared = self._shared(symbols)
+        self.shared, self.shared_count = array(Region, shared), len(shared)
         self._uses = shared_memory.read(self.path, sections)
         self._sizes = {each.name: each.size for each in symbols if each.kind == elf.THREAD_LOCAL}
         self._static_shared: dict[int, dict[str, int]] = {}

@@ -9,6 +9,8 @@ allocations begin at multiples of 256 bytes.
 from __future__ import annotations
 
 import ctypes
+import functools
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -36,8 +38,13 @@ class Piece(NamedTuple):
 
 
 def piece(name: str, tensor: torch.Tensor) -> Piece:
-    told = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+    told = f"{_name(tensor.dtype)} {list(tensor.shape)}"
     return Piece(name, told, *extent(tensor), tensor.untyped_storage().data_ptr())
+
+
+@functools.cache
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 @dataclass
@@ -47,17 +54,7 @@ class Span:
     begin: int
     end: int
     storage: int
-    copy: torch.Tensor | None = None
     address: int = 0  # of the copy of `begin`
-
-    def make(self) -> None:
-        size = self.end - self.begin
-        buffer = torch.empty(size + 2 * MARGIN + ALIGNMENT, dtype=torch.uint8)
-        start = buffer.data_ptr() + MARGIN
-        start += (self.begin - self.storage - start) % ALIGNMENT
-        offset = start - buffer.data_ptr()
-        self.copy, self.address = buffer[offset : offset + size], start
-        ctypes.memmove(start, self.begin, size)
 
     def write_back(self) -> None:
         """What the kernel has changed. A tensor that it only read may lie in memory that cannot be written."""
@@ -71,15 +68,21 @@ class GuardedMemory:
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
         given = [Span(each.begin, each.end, each.storage) for each in pieces if each.begin < each.end]
-        spans = sorted(given, key=lambda span: span.begin)
+        given.sort(key=_begin)
         self.spans: list[Span] = []
-        for span in spans:
+        for span in given:
             if self.spans and span.begin < self.spans[-1].end:  # also of other storages: two tensors of one array
                 self.spans[-1].end = max(self.spans[-1].end, span.end)
             else:
                 self.spans.append(span)
-        for span in self.spans:
-            span.make()
+        sizes = [MARGIN + ALIGNMENT + span.end - span.begin for span in self.spans]
+        self._memory = torch.empty(sum(sizes) + MARGIN, dtype=torch.uint8)
+        start = self._memory.data_ptr()
+        for span, size in zip(self.spans, sizes, strict=True):
+            address = start + MARGIN
+            span.address = address + (span.begin - span.storage - address) % ALIGNMENT
+            ctypes.memmove(span.address, span.begin, span.end - span.begin)
+            start += size
 
     def address(self, original: int) -> int:
         """Where the copy of a byte is; that of the byte after the last one is after the copy's last one."""
@@ -93,9 +96,15 @@ class GuardedMemory:
             span.write_back()
 
 
+_begin = operator.attrgetter("begin")
+
+
 def extent(tensor: torch.Tensor) -> tuple[int, int]:
     """The addresses of a tensor's first byte and of the one after its last."""
+    begin = tensor.data_ptr()
+    if tensor.is_contiguous():
+        return begin, begin + tensor.nbytes
     if not tensor.numel():
-        return tensor.data_ptr(), tensor.data_ptr()
+        return begin, begin
     reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr(), tensor.data_ptr() + (reach + 1) * tensor.element_size()
+    return begin, begin + (reach + 1) * tensor.element_size()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 TENSOR, CONSTANT, DEVICE, SHARED, IGNORED = range(5)
 IN_ORDER = 2**64 - 1
@@ -105,3 +106,8 @@ class Launch(ctypes.Structure):
         ("shared_base", ctypes.c_void_p),
         ("fault", ctypes.c_void_p),
     ]
+
+
+def array(kind: type[Any], items: Sequence[Any]) -> Any:
+    """The structures one after the other in memory, which is not empty where there are none."""
+    return (kind * max(len(items), 1))(*items)

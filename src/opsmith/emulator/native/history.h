@@ -3,8 +3,10 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <stdexcept>
 #include <utility>
 
@@ -30,17 +32,23 @@ struct Word {
   Access write, other_write, read, other_read;
 };
 
-// Memory for words that are all empty; what is never touched takes none.
+// Memory for words that are all empty; what is never touched takes none. Of a small launch it is that of the one before,
+// emptied: to map and to unmap takes longer than such a launch does.
 class Words {
  public:
   Words() = default;
   explicit Words(size_t count) : bytes_(count * sizeof(Word)) {
     if (count == 0) return;
-    const int at_once = bytes_ <= kSmall ? MAP_POPULATE : 0;  // page by page takes longer
-    void* const memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | at_once, -1, 0);
-    if (memory == MAP_FAILED) throw std::runtime_error("the system gives no memory to note accesses in");
-    words_ = static_cast<Word*>(memory);
+    if (bytes_ > kSmall) {
+      words_ = mapped(bytes_, 0);
+      return;
+    }
+    words_ = spare().exchange(nullptr);
+    if (words_ == nullptr) {
+      words_ = mapped(kSmall, MAP_POPULATE);  // page by page takes longer
+    } else {
+      std::memset(static_cast<void*>(words_), 0, bytes_);
+    }
   }
   Words(Words&& other) noexcept { *this = std::move(other); }
   Words& operator=(Words&& other) noexcept {
@@ -49,13 +57,32 @@ class Words {
     return *this;
   }
   ~Words() {
-    if (words_ != nullptr) munmap(words_, bytes_);
+    if (words_ == nullptr) return;
+    if (bytes_ > kSmall) {
+      munmap(words_, bytes_);
+    } else if (Word* const another = spare().exchange(words_)) {
+      munmap(another, kSmall);
+    }
   }
 
   Word* get() const { return words_; }
 
  private:
   static constexpr size_t kSmall = 128 * 1024;
+
+  static Word* mapped(size_t bytes, int also) {
+    void* const memory =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | also, -1, 0);
+    if (memory == MAP_FAILED) throw std::runtime_error("the system gives no memory to note accesses in");
+    return static_cast<Word*>(memory);
+  }
+
+  // Memory of a small launch that has ended, for the next one.
+  static std::atomic<Word*>& spare() {
+    static std::atomic<Word*> kept{nullptr};
+    return kept;
+  }
+
   size_t bytes_ = 0;
   Word* words_ = nullptr;
 };

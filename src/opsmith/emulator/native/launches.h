@@ -20,6 +20,7 @@ class Run final : private Work {
     cpu_set_t cores;
     CPU_ZERO(&cores);
     sched_getaffinity(0, sizeof(cores), &cores);
+    core_count_ = CPU_COUNT(&cores);
     try {
       while (threads_.size() < wanted) threads_.push_back(Pool::instance().take(cores));
     } catch (const std::exception&) {
@@ -32,6 +33,7 @@ class Run final : private Work {
   // Waits for the end, no longer than some seconds. Tells whether it has come.
   bool await(double seconds) {
     const Clock::time_point until = after(seconds);
+    spin_until([&] { return has_ended_.load(std::memory_order_relaxed); }, core_count_);
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
       const Clock::time_point now = Clock::now();
@@ -101,12 +103,16 @@ class Run final : private Work {
   void end(PoolThread* thread) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     threads_.erase(std::find(threads_.begin(), threads_.end(), thread));
-    if (threads_.empty()) changed_.notify_all();
+    if (!threads_.empty()) return;
+    has_ended_.store(true, std::memory_order_relaxed);
+    changed_.notify_all();
   }
 
   const Signals signals_;
   Grid grid_;
   const Clock::time_point deadline_;
+  int core_count_ = 1;
+  std::atomic<bool> has_ended_{false};
   std::mutex mutex_;
   std::vector<PoolThread*> threads_;  // that have not ended
   std::condition_variable changed_;

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <atomic>
 #include <cfenv>
 #include <chrono>
 #include <condition_variable>
@@ -16,6 +17,27 @@ namespace opsmith::emulator {
 
 class Pool;
 class PoolThread;
+
+// Waits for what another thread is about to do, without sleeping: on a virtual machine a sleeper's wake takes longer than
+// a small block. Tells whether it has come; the wait is as short as what it may save. `cores` is how many both have.
+template <typename Condition>
+bool spin_until(const Condition& has_come, int cores) {
+  static constexpr auto kLongest = std::chrono::microseconds(50);
+  if (has_come()) return true;
+  if (cores < 2) return false;  // the other one needs this core
+  const auto until = std::chrono::steady_clock::now() + kLongest;
+  do {
+    for (int i = 0; i < 16; ++i) {
+      if (has_come()) return true;
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#elif defined(__aarch64__)
+      asm volatile("yield");
+#endif
+    }
+  } while (std::chrono::steady_clock::now() < until);
+  return has_come();
+}
 
 // What threads of the pool are given to do, by a launch.
 class Work {
@@ -44,9 +66,10 @@ class PoolThread {
 
   Pool& pool_;
   pthread_t handle_{};
-  cpu_set_t cores_{};
+  cpu_set_t cores_{};  // the launching thread's to use
+  std::atomic<int> core_count_{1};
   std::condition_variable given_;
-  Work* work_ = nullptr;
+  std::atomic<Work*> work_{nullptr};
   Workplace place_;
 };
 
@@ -115,6 +138,7 @@ class Pool {
 
 inline void PoolThread::start(const cpu_set_t& cores) {
   cores_ = cores;
+  core_count_ = CPU_COUNT(&cores);
   sigset_t blocked = Signals::blocked(), before;
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
@@ -130,6 +154,7 @@ inline void PoolThread::give(Work* work, const cpu_set_t& cores) {
   if (!CPU_EQUAL(&cores, &cores_)) {
     pthread_setaffinity_np(handle_, sizeof(cores), &cores);
     cores_ = cores;
+    core_count_ = CPU_COUNT(&cores);
   }
   {
     const std::lock_guard<std::mutex> lock(pool_.mutex);
@@ -164,6 +189,7 @@ inline void* PoolThread::live(void* given) {
 
 // Null when none has come for a while.
 inline Work* PoolThread::next_work() {
+  spin_until([&] { return work_.load(std::memory_order_relaxed) != nullptr; }, core_count_);
   std::unique_lock<std::mutex> lock(pool_.mutex);
   while (!given_.wait_for(lock, Pool::kIdle, [&] { return work_ != nullptr; })) {
     if (pool_.let_go(this)) return nullptr;

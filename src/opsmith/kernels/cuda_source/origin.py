@@ -146,6 +146,12 @@ class Snapshot:
             digest.update(b"\0%d\0" % len(header.contents) + header.contents)
         return digest.hexdigest()
 
+    def unit(self, name: str | None) -> str | None:
+        """What a kernel is compiled with: None for the plain ones, all together; itself for an instance of a template
+        and for what only the compiler knows to be a kernel."""
+        text = self.found.kernels.get(name) if name is not None else None
+        return None if name is None or (text is not None and text.template is None) else name
+
     def changed(self) -> bool:
         """Whether any of its files is no longer what was read."""
         for file in self.watched:  # noqa: SIM110  (every launch asks, and any() takes twice the time)

@@ -224,12 +224,6 @@ class CudaSource:
             assert self._snapshot is not None
             return self._snapshot
 
-    def _unit(self, name: str | None) -> str | None:
-        """What a kernel is compiled with: None for the plain ones, all together; itself for an instance of a template
-        and for what only the compiler knows to be a kernel."""
-        text = self._current().found.kernels.get(name) if name is not None else None
-        return None if name is None or (text is not None and text.template is None) else name
-
     def _arch_of(self, index: int) -> str:
         return self._settings.arch or driver().architecture(index)
 
@@ -242,7 +236,7 @@ class CudaSource:
             )
         arch = arch or self._settings.arch or driver().architecture(driver().torch.current_device())
         with self._lock:
-            built = self._module(self._unit(name), arch).build
+            built = self._module(self._current().unit(name), arch).build
         if name is not None:
             built.require(name)
         return built
@@ -259,7 +253,7 @@ class CudaSource:
         """A kernel on a device, and what tells whether its source has changed since; None where it cannot."""
         with self._lock:
             snapshot = self._current()
-            function = self._module(self._unit(name), self._arch_of(index)).function(name, index, self._constants)
+            function = self._module(self._current().unit(name), self._arch_of(index)).function(name, index, self._constants)
         return function, snapshot.changed if snapshot.watched else None
 
     # --- identity ---------------------------------------------------------------------------------------------
