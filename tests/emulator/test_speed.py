@@ -73,7 +73,7 @@ def test_barrier_crossings_a_second() -> None:
     ("checks", "most"),
     [pytest.param(False, 100e-6, id="without checks"), pytest.param(True, 200e-6, id="with checks")],
 )
-def test_a_small_launch_takes_little_time(checks: bool, most: float, at_speed: None) -> None:
+def test_a_small_launch_takes_little_time(checks: bool, most: float) -> None:
     x = torch.randn(256)
     y = torch.empty_like(x)
     with opsmith.emulate(checks=checks):

@@ -22,7 +22,7 @@ class PoolThread;
 // a small block. Tells whether it has come; the wait is as short as what it may save. `cores` is how many both have.
 template <typename Condition>
 bool spin_until(const Condition& has_come, int cores) {
-  static constexpr auto kLongest = std::chrono::microseconds(50);
+  static constexpr auto kLongest = std::chrono::microseconds(100);
   if (has_come()) return true;
   if (cores < 2) return false;  // the other one needs this core
   const auto until = std::chrono::steady_clock::now() + kLongest;

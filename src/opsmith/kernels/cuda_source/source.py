@@ -253,7 +253,7 @@ class CudaSource:
         """A kernel on a device, and what tells whether its source has changed since; None where it cannot."""
         with self._lock:
             snapshot = self._current()
-            function = self._module(self._current().unit(name), self._arch_of(index)).function(name, index, self._constants)
+            function = self._module(snapshot.unit(name), self._arch_of(index)).function(name, index, self._constants)
         return function, snapshot.changed if snapshot.watched else None
 
     # --- identity ---------------------------------------------------------------------------------------------
