@@ -125,6 +125,8 @@ class Op:
         with _registry_lock:
             self._detours = int(self.default.inplace) + _everywhere
             registry[name] = self
+        if _everywhere:  # a module that is imported inside of `emulate` declares an op
+            self.make_emulated()
 
     def _make_plain(self) -> Plain:
         return Plain(self.reference, self.signature, self.name)

@@ -55,3 +55,16 @@ def test_second_gradients_are_emulated_too() -> None:
     x = torch.randn(40, dtype=torch.float64, requires_grad=True)
     with opsmith.emulate():
         assert torch.autograd.gradgradcheck(opsmith.ops.mish, (x,))
+
+
+def test_an_op_declared_inside_is_emulated_too() -> None:
+    with opsmith.emulate():
+
+        @opsmith.pointwise("emulated::declared_inside")
+        def declared_inside(x: torch.Tensor) -> torch.Tensor:
+            return x * torch.sigmoid(x)
+
+        assert declared_inside.variant_in_use() is declared_inside.emulated[DEFAULT]
+        x = torch.randn(40)
+        torch.testing.assert_close(declared_inside(x), torch.nn.functional.silu(x))
+    assert declared_inside.variant_in_use() is declared_inside.default
