@@ -10,6 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+
+# Processes that share the cores: threads of one that wait for each other are not to keep the other's from running. It
+# is read when torch is imported, here and in the processes that pytest-xdist starts.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 import torch
 
 from opsmith import runtime

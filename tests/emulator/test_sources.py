@@ -236,3 +236,14 @@ def test_what_nothing_ever_writes_is_uninitialised_too() -> None:
     )
     with opsmith.emulate(), pytest.raises(opsmith.KernelFault, match="uninitialised shared memory"):
         source.unset[1, 4](torch.zeros(4))
+
+
+def test_a_cache_that_is_cleared_meanwhile_is_filled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPSMITH_CACHE_DIR", str(tmp_path / "cache"))
+    for number in range(2):
+        text = f"__global__ void put(int* x) {{ *x = {number} + 5; }}"
+        x = torch.zeros(1, dtype=torch.int32)
+        with opsmith.emulate():
+            opsmith.cuda_source(text).put[1, 1](x)
+        assert x.item() == number + 5
+        opsmith.toolchain.clear()

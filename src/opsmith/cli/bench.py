@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ._bench_table import shown
+from ._options import OPS, From, OnDevice
 from ._screen import FAILED, RefusedError, errors, output, tell
 
 if TYPE_CHECKING:
@@ -19,23 +19,16 @@ if TYPE_CHECKING:
     from ..samples import Sample
 
 
-class Device(str, enum.Enum):
-    cpu = "cpu"
-    cuda = "cuda"
-
-
 def command(
     names: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[NAME|MODULE|FILE.py]...",
-            help="Ops by name or by what declares them; without, every shipped op.",
+            help=OPS,
             show_default=False,
         ),
     ] = None,
-    device: Annotated[
-        Device | None, typer.Option(help="Where to run; without, the GPU where there is one.", show_default=False)
-    ] = None,
+    device: OnDevice = None,
     dtype: Annotated[str | None, typer.Option(help="float32,bfloat16,...", show_default=False)] = None,
     shapes: Annotated[
         list[str] | None,
@@ -53,10 +46,7 @@ def command(
         bool, typer.Option("--profile", help="Tell which kernels each call runs, and how long each takes.")
     ] = False,
     cold: Annotated[bool, typer.Option("--cold", help="Time first calls, in new processes with empty caches.")] = False,
-    sources: Annotated[
-        list[str] | None,
-        typer.Option("--from", metavar="MODULE|FILE.py", help="What declares the named ops.", show_default=False),
-    ] = None,
+    sources: From = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the rows there.", show_default=False)] = None,
     compare: Annotated[
         Path | None,

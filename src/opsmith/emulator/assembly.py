@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import CompileError
-from ..toolchain import find_cxx
+from ..toolchain import cache_key, find_cxx, obtain
 from ..toolchain.invoke import invoke
 from . import shared_memory
 from .refused import refusal, refuse_assembly
@@ -18,6 +19,8 @@ INCLUDE = Path(__file__).parent / "include"
 OPSMITH_INCLUDE = Path(__file__).parents[1] / "include"
 SETTLED = {INCLUDE: "/opsmith/emulator/include", OPSMITH_INCLUDE: "/opsmith/include"}
 """What the lines of opsmith's own headers are filed under: another installation may have built a cached library."""
+_CUDA = "opsmith_cuda.h"
+_PRELUDE = f"{_CUDA} for the emulator"
 RED_ZONE = 256
 """Bytes behind each static __shared__ variable that are nobody's."""
 
@@ -66,9 +69,15 @@ def own_headers() -> dict[str, str | bytes]:
     return {f"emulator/{path.relative_to(INCLUDE.parent)}": path.read_bytes() for path in sorted(paths)}
 
 
+def own_flags(checks: bool) -> list[str]:
+    """Those that everything emulated is compiled with."""
+    return [*FLAGS, *(CHECKED if checks else UNCHECKED)]
+
+
 def assemble(
     source: Path,
     output: Path,
+    checks: bool,
     flags: Sequence[str],
     directories: Sequence[Path],
     *,
@@ -77,17 +86,17 @@ def assemble(
     own_directories: Sequence[Path],
     system_directories: Sequence[Path] = (),
 ) -> None:
-    """Compiles a text that `translated` has gone over. `own_directories` hold the author's files.
+    """Compiles a text that `translated` has gone over, with these flags besides our own. `own_directories` hold the
+    author's files.
 
     Raises CompileError with the author's lines, and UnsupportedFeatureError."""
     command = [
-        *flags,
+        *own_flags(checks), *flags,
         # First, for an author may name the directory of CUDA's own headers too.
-        "-include", str(INCLUDE / "opsmith_cuda.h"), f"-I{INCLUDE}",
+        "-include", str(INCLUDE / _CUDA if flags else _prelude(checks)), f"-I{INCLUDE}",
         *(f"-I{directory}" for directory in directories),
         *(part for directory in system_directories for part in ("-isystem", str(directory))),
-        *(f"-fdebug-prefix-map={place}={name}" for place, name in SETTLED.items()),
-        "-x", "c++", "-S", str(source), "-o", str(output),
+        *_prefix_maps(), "-x", "c++", "-S", str(source), "-o", str(output),
     ]  # fmt: skip
     try:
         invoke(
@@ -101,6 +110,44 @@ def assemble(
     assembly = output.read_text()
     refuse_assembly(assembly, label, own_directories)
     output.write_text(shared_memory.noted(_with_red_zones(assembly)))
+
+
+def _prelude(checks: bool) -> Path:
+    header = _kept_prelude(checks)
+    if not header.exists():  # the cache was cleared
+        _kept_prelude.cache_clear()
+        header = _kept_prelude(checks)
+    return header
+
+
+@functools.cache
+def _kept_prelude(checks: bool) -> Path:
+    """What every source begins with, as the compiler keeps it once it has read it: to read takes half of the time of a
+    small kernel. It is for our own flags alone: an author's macro may change what is read."""
+    header, compiler = INCLUDE / _CUDA, find_cxx()
+    if compiler.kind != "gcc":
+        return header
+    flags = [*own_flags(checks), f"-I{INCLUDE}", *_prefix_maps()]
+    key = cache_key(
+        kind="emulated-prelude", sources=own_headers(), flags=flags, arch="host", abi=f"{compiler} {INCLUDE}"
+    )
+    kept = f"{header.name}.gch"
+
+    def build(workdir: Path) -> dict[str, object]:
+        (workdir / header.name).write_text(f'#include "{header}"\n')
+        return invoke(
+            compiler, [*flags, "-x", "c++-header", str(workdir / header.name), "-o", kept], workdir=workdir,
+            output=workdir / kept, label=_PRELUDE, is_text=True,
+        )  # fmt: skip
+
+    try:
+        return obtain(key, build, label=_PRELUDE, filenames=[header.name, kept]).path(header.name)
+    except CompileError:
+        return header  # a compiler that keeps none
+
+
+def _prefix_maps() -> list[str]:
+    return [f"-fdebug-prefix-map={place}={name}" for place, name in SETTLED.items()]
 
 
 def _with_red_zones(assembly: str) -> str:

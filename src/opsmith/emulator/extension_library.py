@@ -20,7 +20,7 @@ from ..toolchain.objects import CUDA_SUFFIX, library_flags, link_flags, register
 from ..toolchain.parallel import run_together
 from ..toolchain.settings import max_jobs
 from . import entries
-from .assembly import CHECKED, FLAGS, INCLUDE, UNCHECKED, WRAPPED, assemble, own_headers
+from .assembly import INCLUDE, WRAPPED, assemble, own_flags, own_headers
 from .library import Library, digest, runtime_path
 from .mirror import Mirror, inside, mirrored
 from .options import macros
@@ -91,14 +91,13 @@ class _Unit:
     """One source on its way to an object. The first .cu file's has what every library of kernels has (entries.py)."""
 
     def __init__(self, recipe: Recipe, settings: AbiSettings, source: Path, checks: bool, is_first: bool) -> None:
-        self.settings, self.source = settings, source
+        self.settings, self.source, self.checks = settings, source, checks
         self.cuda = source.suffix == CUDA_SUFFIX
         self.label = f"{recipe.label} ({source.name})"
         given = recipe.cuda_cflags if self.cuda else recipe.cflags
         flags, self.include_dirs = without_include_flags(without_libraries(given), ())
         if self.cuda:
-            own = [*FLAGS, *(CHECKED if checks else UNCHECKED), "-D__CUDACC__=1"]
-            self.flags = [*own, *_DEFINES, *settings.cflags, *macros(flags)]
+            self.flags = ["-D__CUDACC__=1", *_DEFINES, *settings.cflags, *macros(flags)]
         else:
             self.flags = [*_CXX_FLAGS, *_DEFINES, *settings.cflags, *flags]
         self.system_dirs = recipe.system_dirs
@@ -107,7 +106,7 @@ class _Unit:
         self.key = cache_key(
             kind="emulated-object",
             sources={**self.mirror.contents, **own_headers()},
-            flags=[self.object, *self.flags],
+            flags=[self.object, *(own_flags(checks) if self.cuda else ()), *self.flags],
             arch=host_arch(flags),
             abi=f"{settings.level} emulator {digest()}",
         )
@@ -146,7 +145,7 @@ class _Unit:
     def _assemble(self, source: Path, workdir: Path, directories: Sequence[Path], system: Sequence[Path]) -> None:
         try:
             assemble(
-                source, workdir / "unit.s", self.flags, directories, workdir=workdir, label=self.label,
+                source, workdir / "unit.s", self.checks, self.flags, directories, workdir=workdir, label=self.label,
                 own_directories=self._own(), system_directories=system,
             )  # fmt: skip
         except UnsupportedFeatureError as error:

@@ -11,7 +11,7 @@ from ..kernels.cuda_source.text import KernelText
 from ..toolchain import cache_key, find_cxx, obtain
 from ..toolchain.invoke import invoke
 from . import entries
-from .assembly import CHECKED, FLAGS, OPSMITH_INCLUDE, UNCHECKED, WRAPPED, assemble, own_headers
+from .assembly import OPSMITH_INCLUDE, WRAPPED, assemble, own_flags, own_headers
 from .library import Library, digest, runtime_path
 from .mirror import Mirror, add_headers, inside
 from .translate import translated
@@ -51,13 +51,12 @@ def compile_library(
         return f'#line 1 "<pre-included>"\n{before}#line {source.line} "{source.file}"\n{body}\n{entered}'
 
     searched = [*([source.directory] if source.directory else []), *source.include_dirs]
-    flags = [*FLAGS, *(CHECKED if checks else UNCHECKED), *source.macros]
     mirror = Mirror(source.file)
     add_headers(mirror, before + source.text, source.directory, source.include_dirs, [OPSMITH_INCLUDE])
     key = cache_key(
         kind="emulated",
         sources={"text": text(), **mirror.contents, **own_headers()},
-        flags=flags,
+        flags=[*own_flags(checks), *source.macros],
         arch="host",
         abi=f"emulator {digest()}",
     )
@@ -73,8 +72,8 @@ def compile_library(
             (workdir / "kernels.cpp").write_text(text(refused))
             try:
                 assemble(
-                    workdir / "kernels.cpp", workdir / "kernels.s", flags, directories, workdir=workdir,
-                    label=source.label, own_directories=[Path(source.file).parent, *searched],
+                    workdir / "kernels.cpp", workdir / "kernels.s", checks, source.macros, directories,
+                    workdir=workdir, label=source.label, own_directories=[Path(source.file).parent, *searched],
                 )  # fmt: skip
                 break
             except UnsupportedFeatureError as error:

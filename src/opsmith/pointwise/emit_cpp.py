@@ -65,8 +65,8 @@ def flags() -> tuple[str, ...]:
 
 
 def abi() -> Abi:
-    """What a kernel links against: torch's libraries, where it calls the Sleef in them."""
-    return "stable" if has_sleef() else "plain"
+    """What a kernel links against: torch, where it calls the Sleef in it."""
+    return "sleef" if has_sleef() else "plain"
 
 
 def entry_name(program: Program) -> str:

@@ -1,4 +1,4 @@
-"""What a library links against: torch's stable ABI, the C++ ABI of one torch, or no torch at all."""
+"""What a library links against: torch's stable ABI, the C++ ABI of one torch, its Sleef, or no torch at all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Abi = Literal["stable", "torch", "plain"]
+Abi = Literal["stable", "torch", "sleef", "plain"]
 
 # The first torch whose stable ABI we use, 2.11: the library then loads into this torch and every later one.
 STABLE_ABI = "0x020b000000000000"
@@ -21,26 +21,28 @@ class AbiSettings:
     include_dirs: tuple[Path, ...] = ()
     library_dirs: tuple[Path, ...] = ()
     libraries: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    """Libraries that are in the process by these names, and that the linker need not read (stand_in.py)."""
 
 
 def abi_settings(abi: Abi) -> AbiSettings:
     """Flags and directories for ``abi``, and its name in the cache key."""
     if abi == "plain":
         return AbiSettings("plain")
+    if abi == "sleef":
+        return AbiSettings("sleef", names=("libtorch_cpu.so",))
     import torch
 
     package = Path(torch.__file__).parent
-    paths = {
-        "include_dirs": (package / "include", package / "include/torch/csrc/api/include"),
-        "library_dirs": (package / "lib",),
-    }
+    include_dirs = (package / "include", package / "include/torch/csrc/api/include")
     # No run path leads to torch's libraries: they are in the process already, and the linker knows them by name.
-    libraries = ("torch", "torch_cpu", "c10")
+    library_dirs, libraries = (package / "lib",), ("torch", "torch_cpu", "c10")
     if abi == "stable":
         level = f"torch-stable-{STABLE_ABI}"
-        return AbiSettings(level, (f"-DTORCH_TARGET_VERSION={STABLE_ABI}",), libraries=libraries, **paths)
+        cflags = (f"-DTORCH_TARGET_VERSION={STABLE_ABI}",)
+        return AbiSettings(level, cflags, include_dirs, library_dirs, libraries)
     if abi == "torch":
         cxx11 = int(torch._C._GLIBCXX_USE_CXX11_ABI)
         level = f"torch-{torch.__version__}-cxx11abi{cxx11}"
-        return AbiSettings(level, (f"-D_GLIBCXX_USE_CXX11_ABI={cxx11}",), libraries=libraries, **paths)
-    raise ValueError(f"abi is 'stable', 'torch' or 'plain', not {abi!r}")
+        return AbiSettings(level, (f"-D_GLIBCXX_USE_CXX11_ABI={cxx11}",), include_dirs, library_dirs, libraries)
+    raise ValueError(f"abi is 'stable', 'torch', 'sleef' or 'plain', not {abi!r}")

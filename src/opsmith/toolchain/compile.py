@@ -16,6 +16,7 @@ from .cache import cache_key, find, obtain
 from .find import Compiler, find_cxx, find_nvcc, require_cuda_major, torch_cuda_version
 from .headers import included_files
 from .invoke import invoke
+from .stand_in import stand_in
 
 CXX_STANDARD = "c++20"  # torch 2.13's own choice for extensions
 # Some compilers link a C++ runtime of their own into each library. Its symbols stay inside: mixed with those of the
@@ -118,6 +119,7 @@ def _plan(
             library,
             *(f"-L{directory}" for directory in settings.library_dirs),
             "-Wl,--no-as-needed",
+            *(str(stand_in(name)) for name in settings.names),
             *(f"-l{library}" for library in (*settings.libraries, *libraries)),
             *extra_ldflags,
         ]

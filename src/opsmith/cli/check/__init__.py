@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import signal
 import time
 from contextlib import closing
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .._options import OPS, Device, From, OnDevice
 from .._screen import FAILED, RefusedError
 
 if TYPE_CHECKING:
@@ -21,23 +21,16 @@ INTERRUPTED = 130
 """The exit status that shells give to what Ctrl-C has ended."""
 
 
-class Device(str, enum.Enum):
-    cpu = "cpu"
-    cuda = "cuda"
-
-
 def command(
     names: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[NAME|MODULE|FILE.py|torch.ops.NS.NAME]...",
-            help="Ops by name or by what declares them; without, every shipped op.",
+            help=OPS,
             show_default=False,
         ),
     ] = None,
-    device: Annotated[
-        Device | None, typer.Option(help="Where to run; without, the GPU where there is one.", show_default=False)
-    ] = None,
+    device: OnDevice = None,
     emulate: Annotated[bool, typer.Option("--emulate", help="Run the CUDA kernels on the CPU.")] = False,
     full: Annotated[
         bool, typer.Option("--full/--quick", help="Every item thoroughly, or some seconds an op.", show_default=False)
@@ -46,10 +39,7 @@ def command(
     items: Annotated[
         list[str] | None, typer.Option("--item", metavar="NAME", help="Run this item alone.", show_default=False)
     ] = None,
-    sources: Annotated[
-        list[str] | None,
-        typer.Option("--from", metavar="MODULE|FILE.py", help="What declares the named ops.", show_default=False),
-    ] = None,
+    sources: From = None,
     reference: Annotated[
         str | None,
         typer.Option(

@@ -35,6 +35,7 @@ TRACING = (
 )
 """Items that import torch's tracer, which takes two seconds: one process does so, while the other does the rest."""
 _POLL_SECONDS = 0.2
+_GPU = "/dev/nvidiactl"  # where it is not, there is none: torch would take seconds to say so
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class _Crew:
         """The numbers of the tasks that nobody was asked for."""
 
     def run(self) -> Iterator[Event]:
-        self._processes.append(Process(self._job))
+        self._processes += [Process(self._job) for _ in range(self._first())]
         while not self._reports or self._left or self._busy():
             yield from self._listened()
             for process in list(self._processes):
@@ -132,9 +133,16 @@ class _Crew:
         others = [task for task in tasks if task not in tracing]
         return next(iter([*tracing, *others] if process is self._processes[0] else others), None)
 
+    def _first(self) -> int:
+        """How many are started before it is known what there is to do: the whole checklist is enough for two, unless
+        it may be the one GPU's."""
+        whole = self._job.items is None and self._most is None
+        on_cpu = self._job.device == "cpu" or self._job.emulate or not os.path.exists(_GPU)
+        return min(2, len(os.sched_getaffinity(0))) if whole and on_cpu else 1
+
     def _at_once(self) -> int:
         if not self._reports:
-            return 1
+            return len(self._processes)
         if self._most is not None:
             return self._most
         return 1 if self._reports[0].device == "cuda" else min(2, len(os.sched_getaffinity(0)))
