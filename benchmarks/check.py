@@ -40,7 +40,7 @@ def jobs(options: argparse.Namespace) -> Iterator[Job]:
 def row(job: Job) -> dict[str, Any]:
     """What a job has found, in a few lines: counts over all seeds, why items were skipped, and each failure."""
     reports: list[Report] = []
-    for event in supervised(job, timeout=1800, workers=1):
+    for event in supervised(job, timeout=1800, workers=2 if job.level == "full" and job.device != "cuda" else 1):
         if isinstance(event, Planned):
             reports = event.reports
     found = {
