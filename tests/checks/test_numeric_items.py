@@ -232,8 +232,26 @@ def test_a_huge_gradient_is_looked_at_too(fresh: Callable[[str], str]) -> None:
 def test_where_memory_is_short_it_says_how_much(fresh: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
     subject = halved(fresh, lambda x: x * 0.5)
     monkeypatch.setattr(huge, "free_bytes", lambda device: 5 << 30)
-    with pytest.raises(Skipped, match=r"take 10\.4 GiB, 5\.0 are free"):
+    with pytest.raises(Skipped, match=r"take 8\.8 GiB, 5\.0 are free"):
         huge.check(subject)
+
+
+def test_what_a_kernel_needs_besides_is_known_from_a_small_call(
+    fresh: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = halved(fresh, lambda x: (x.double() * 0.5).to(x.dtype))
+    monkeypatch.setattr(huge, "free_bytes", lambda device: 20 << 30)
+    with pytest.raises(Skipped, match=r"take (\d+\.\d) GiB, 20\.0 are free") as skipped:
+        huge.check(subject)
+    assert float(str(skipped.value).split("take ")[1].split()[0]) > 35  # two copies in float64, beside 8 GiB
+
+
+def test_gradients_may_be_too_much_where_results_are_not(
+    fresh: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = halved(fresh, lambda x: x * 0.5)
+    monkeypatch.setattr(huge, "free_bytes", lambda device: 11 * FEW // 2)  # x and the result take 4 * FEW
+    assert "gradients would take" in huge.look(subject, planned(subject), FEW)
 
 
 def test_where_parts_know_of_each_other_it_says_so(fresh: Callable[[str], str]) -> None:

@@ -8,6 +8,7 @@ import torch
 
 from ...accuracy.rounding import rounding_of
 from ...accuracy.truth import Rounding, Truth
+from ..allocation import measured
 from ..cases import Case
 from ..outcome import Failed, Skipped
 from ..patterns import lengthened
@@ -23,8 +24,10 @@ ELEMENTS = 2**31 + 2**20
 PERIOD = 2**20 - 3
 """Parts after which the numbers come again: a prime, so that no two places 2^k apart hold the same."""
 WINDOW, WINDOWS = 4096, 24
-ROOM = 1.3
-"""Times what the tensors themselves take."""
+MEASURED = 2**18
+"""Elements of the call by which it is known how much memory a huge one takes."""
+ROOM = 1.1
+"""Times what that makes."""
 
 
 def check(subject: Subject) -> str:
@@ -39,21 +42,30 @@ def check(subject: Subject) -> str:
 def look(subject: Subject, found: Plan, elements: int) -> str:
     parts = found.parts_for(elements)
     block = found.case(min(PERIOD, parts))
-    taken, returned = found.elements
-    needed = parts * found.dtype.itemsize * (taken + (0 if subject.inplace else returned))
     gradients = subject.differentiates(found.case(2)) and not subject.inplace
-    more = parts * found.dtype.itemsize * taken if gradients else 0
+    needed, more = _needed(subject, found, parts, gradients)
     free = free_bytes(subject.device)
     words = f"{parts} parts of {found.largest} elements" if found.largest > 1 else f"{parts} elements"
     if needed * ROOM > free:
         raise Skipped(f"{words} take {gibibytes(needed * ROOM)} GiB, {gibibytes(free)} are free")
-    if (needed + more) * ROOM > free:
-        gradients, words = False, f"{words}; gradients would take {gibibytes((needed + more) * ROOM)} GiB, no more free"
+    if gradients and more * ROOM > free:
+        gradients, words = False, f"{words}; gradients would take {gibibytes(more * ROOM)} GiB, no more free"
     try:
         _run(subject, found, block, parts, gradients)
     except torch.OutOfMemoryError as error:
         raise Skipped(f"{words} do not fit: {str(error).splitlines()[0]}") from None
     return words
+
+
+def _needed(subject: Subject, found: Plan, parts: int, gradients: bool) -> tuple[float, float]:
+    """Bytes, without gradients and with them: what a smaller call allocates, and the inputs. Kernels that take no
+    strides copy a gradient of ones that all lie in one place."""
+    small = max(1, min(MEASURED // found.largest, parts))
+    values = found.case(small).values
+    taken, returned = (count * found.dtype.itemsize for count in found.elements)
+    forward = measured(subject, subject.raw, values, gradients=False).peak / small
+    both = measured(subject, subject.raw, values, gradients=True).peak / small + returned if gradients else forward
+    return parts * (taken + forward), parts * (taken + both)
 
 
 def _run(subject: Subject, found: Plan, block: Case, parts: int, gradients: bool) -> None:
