@@ -12,7 +12,7 @@ import torch
 
 from .expression import Node, Program
 from .layout import Variant
-from .text import SCALAR_TYPES, computed_in, source_place, statements
+from .text import HALF, SCALAR_TYPES, computed_in, source_place, statements
 from .tuning import COMBINE_THREADS, THREADS, TILE_PACKS, fast_math, least_blocks, present, unroll
 from .tuning import column_chunks as column_chunks
 from .tuning import combine_geometry as combine_geometry
@@ -265,6 +265,9 @@ class _Text:
             elif operand.mode == "scalar":
                 members.append(f"{VALUE_TYPES[operand.dtype]} {operand.name};  // its one element")
                 found = f"load_once({found})"
+            elif operand.dtype in HALF:
+                members.append(f"PartialSums<{operand.type}, {operand.sum_type}> {operand.name};")
+                found = f"{{pointer<void>(words, {operand.place}), {self._is_whole(operand.dtype)}}}"
             else:
                 members.append(f"{operand.sum_type}* {operand.name};  // partial sums")
                 found = f"pointer<{operand.sum_type}>(words, {operand.place})"
@@ -283,6 +286,17 @@ class _Text:
             *(f"            {found}," for found in words),
             "        } {}",
         ]
+
+    def _is_whole(self, dtype: torch.dtype) -> str:
+        """Whether the results of a dtype have one sum for each of their elements, so that nothing is to be combined:
+        the launchers (launch.py, native/reduce.h) ask the same."""
+        roles = {operand.role for operand in self.summed if operand.dtype is dtype}
+        conditions = ["walk.chunks == 1"]
+        if roles & {"inner", "none"}:
+            conditions.append("walk.kept_count == 1")
+        if self.variant.path == "column" and roles & {"outer", "none"}:
+            conditions.append("walk.columns <= tile * vector")
+        return " && ".join(conditions)
 
     def _locate(self) -> list[str]:
         """Place: the offset of each strided operand, and the index that the linear ones share."""

@@ -260,11 +260,13 @@ def _pass(
         "all": (chunks, kept_count * columns), "inner": (chunks * kept_count, columns),
         "outer": (chunks * tiles, kept_count), "none": (chunks * tiles * kept_count, 1),
     }  # fmt: skip
+    sums = {position: shapes[role] for position, role in roles.items() if role is not None}
+    whole = _whole(device, sums, results)
     partials: list[tuple[int, torch.Tensor, int, int]] = []
     addresses = [operand.address for operand in operands]
     for position, (operand, mode) in enumerate(zip(written, modes[len(operands) :], strict=True)):
-        if mode.startswith("reduced:"):
-            rows, width = shapes[mode.removeprefix("reduced:")]
+        if position in sums and results[position].dtype not in whole:
+            rows, width = sums[position]
             dtype = torch.float64 if results[position].dtype is torch.float64 else torch.float32
             partial = torch.empty(rows * width, dtype=dtype, device=results[position].device)
             partials.append((position, partial, rows, width))
@@ -286,6 +288,14 @@ def _pass(
         by_dtype.setdefault(result.dtype, []).append((partial.data_ptr(), result.data_ptr(), rows, width))
     for dtype, jobs in by_dtype.items():
         device.combine(dtype, jobs, index)
+
+
+def _whole(device: Device, sums: dict[int, tuple[int, int]], results: list[torch.Tensor]) -> set[torch.dtype]:
+    """The dtypes whose sums have one row each: the pass writes the results themselves. On a CPU it writes accumulators
+    alone, which those of a half type are not."""
+    several = {results[position].dtype for position, (rows, _) in sums.items() if rows != 1}
+    unfit = set() if device.vectorises else {torch.float16, torch.bfloat16}
+    return {results[position].dtype for position in sums} - several - unfit
 
 
 def _product(sizes: Any) -> int:

@@ -63,10 +63,10 @@ struct Kernel {
     float b;  // its one element
     float c;  // its one element
     Strided<bfloat16, Index, 0, 1> grad_x;
-    float* grad_a;  // partial sums
-    float* grad_b;  // partial sums
-    float* grad_c;  // partial sums
-    float* grad_d;  // partial sums
+    PartialSums<bfloat16, float> grad_a;
+    PartialSums<bfloat16, float> grad_b;
+    PartialSums<bfloat16, float> grad_c;
+    PartialSums<bfloat16, float> grad_d;
   } tensors;
 
   OPSMITH_DEVICE explicit Kernel(const Words<18>& words)
@@ -79,10 +79,10 @@ struct Kernel {
             load_once(pointer<const bfloat16>(words, 3)),
             load_once(pointer<const bfloat16>(words, 4)),
             {words, 5, 17},
-            pointer<float>(words, 6),
-            pointer<float>(words, 7),
-            pointer<float>(words, 8),
-            pointer<float>(words, 9),
+            {pointer<void>(words, 6), walk.chunks == 1},
+            {pointer<void>(words, 7), walk.chunks == 1},
+            {pointer<void>(words, 8), walk.chunks == 1},
+            {pointer<void>(words, 9), walk.chunks == 1},
         } {}
 
   struct Place { Index grad_output; Index x; Index grad_x; };

@@ -44,7 +44,7 @@ struct Kernel {
     ColumnStrided<const bfloat16, Index, 0, 1> x;
     ColumnStrided<const bfloat16, Index, 0, 1> bias;
     ColumnStrided<bfloat16, Index, 0, 1> grad_x;
-    float* grad_bias;  // partial sums
+    PartialSums<bfloat16, float> grad_bias;
   } tensors;
 
   OPSMITH_DEVICE explicit Kernel(const Words<20>& words)
@@ -55,7 +55,7 @@ struct Kernel {
             {words, 1, 14},
             {words, 2, 16},
             {words, 3, 18},
-            pointer<float>(words, 4),
+            {pointer<void>(words, 4), walk.chunks == 1},
         } {}
 
   struct Place { Index grad_output; Index x; Index bias; Index grad_x; };

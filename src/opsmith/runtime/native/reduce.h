@@ -168,9 +168,12 @@ class Reduction {
 
   at::ScalarType dtype_of(const Partial& partial) const { return call_.prepared.results[partial.result].dtype; }
 
-  // Whether every partial sum of this dtype is a sum already: one row each, in the result's own dtype.
+  // Whether every partial sum of this dtype is a sum already: one row each, and in the result's own dtype. Kernels for a
+  // GPU round to it themselves (emit_cuda.py asks the same).
   bool is_whole(at::ScalarType dtype) const {
-    if (dtype != at::kFloat && dtype != at::kDouble) return false;
+    const bool is_accumulator = dtype == at::kFloat || dtype == at::kDouble;
+    const bool is_half = dtype == at::kHalf || dtype == at::kBFloat16;
+    if (!is_accumulator && !(is_half && call_.device != 0)) return false;
     for (int i = 0; i < sums_; ++i) {
       if (dtype_of(partials_[i]) == dtype && partials_[i].rows != 1) return false;
     }

@@ -119,6 +119,28 @@ OPSMITH_DEVICE A block_sum(A value) {
   return value;
 }
 
+// Where the sums of a result go: accumulators, to be combined. The sums themselves where each element of the result has
+// one; such a result may be of a half type.
+template <class T, class A>
+struct PartialSums {
+  void* memory;
+  bool whole;
+};
+
+template <class T, class A, class Index>
+OPSMITH_DEVICE void put(const PartialSums<T, A>& partial, Index index, A sum) {
+  if (partial.whole) {
+    static_cast<T*>(partial.memory)[index] = narrow<T>(sum);
+  } else {
+    static_cast<A*>(partial.memory)[index] = sum;
+  }
+}
+
+template <class A, class Index>
+OPSMITH_DEVICE void put(A* partial, Index index, A sum) {
+  partial[index] = sum;
+}
+
 // --- segment: sums along the innermost dimension --------------------------------------------------------------------
 
 template <class I, int Kept, int Reduced>
@@ -155,10 +177,10 @@ struct SegmentSum {
   Index item;
   Index items;
 
-  template <class A>
-  OPSMITH_DEVICE void operator()(A value, A* partial) const {
+  template <class A, class Partial>
+  OPSMITH_DEVICE void operator()(A value, const Partial& partial) const {
     value = group <= 32 ? warp_sum(value, group) : block_sum<Threads>(value);
-    if (threadIdx.x % group == 0 && item < items) partial[item] = value;
+    if (threadIdx.x % group == 0 && item < items) put(partial, item, value);
   }
 };
 
@@ -242,8 +264,8 @@ struct ColumnSum {
   Index row_of_partials;  // chunk * kept_count + kept
 
   // One sum a column.
-  template <class A, int V>
-  OPSMITH_DEVICE void operator()(const A (&values)[V], A* partial) const {
+  template <class A, int V, class Partial>
+  OPSMITH_DEVICE void operator()(const A (&values)[V], const Partial& partial) const {
     __shared__ A by_row[Threads * V];
     const int tile = width * V;
     if (int(threadIdx.x) < width * height) {
@@ -255,17 +277,17 @@ struct ColumnSum {
       if (first + column < columns) {
         A sum = by_row[column];
         for (int row = 1; row < height; ++row) sum += by_row[row * tile + column];
-        partial[row_of_partials * columns + first + column] = sum;
+        put(partial, row_of_partials * columns + first + column, sum);
       }
     }
     __syncthreads();  // by_row may be written again
   }
 
   // One sum a block.
-  template <class A>
-  OPSMITH_DEVICE void operator()(A value, A* partial) const {
+  template <class A, class Partial>
+  OPSMITH_DEVICE void operator()(A value, const Partial& partial) const {
     value = block_sum<Threads>(value);
-    if (threadIdx.x == 0) partial[blockIdx.x] = value;
+    if (threadIdx.x == 0) put(partial, blockIdx.x, value);
   }
 };
 
