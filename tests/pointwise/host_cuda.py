@@ -119,12 +119,13 @@ def run(
         "outer": (chunks * tiles, kept_count),
         "none": (chunks * tiles * kept_count, 1),
     }
+    summed = {i: shapes[role] for i, role in roles.items() if role is not None and i not in absent}
+    several = {results[i].dtype for i, (rows, _) in summed.items() if rows > 1}
     partials = {}
-    for i, role in roles.items():
-        assert role is not None
-        if i not in absent:
+    for i, shape_of_sums in summed.items():
+        if results[i].dtype in several:  # the pass writes the others itself
             dtype = torch.float64 if results[i].dtype is torch.float64 else torch.float32
-            partials[i] = torch.full(shapes[role], math.nan, dtype=dtype)
+            partials[i] = torch.full(shape_of_sums, math.nan, dtype=dtype)
     pointers = [tensor.data_ptr() for tensor in reads]
     for i, result in enumerate(results):
         pointers.append(0 if i in absent else partials.get(i, result).data_ptr())
