@@ -29,7 +29,7 @@ printing = threading.Lock()
 def jobs(options: argparse.Namespace) -> Iterator[Job]:
     names = options.ops or list(ops.__all__)
     levels = {"full": range(options.full_seeds), "quick": range(options.full_seeds, options.seeds)}
-    for level, seeds in levels.items():
+    for level, seeds in ((level, levels[level]) for level in options.levels):
         for emulate in (False, True) if options.device == "cpu" else (False,):
             for name in names:
                 device = None if emulate else options.device
@@ -74,6 +74,18 @@ def row(job: Job) -> dict[str, Any]:
     return found
 
 
+def _recorded(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The rows that stay where only some are made anew."""
+    if not options.json.exists() or (options.ops is None and options.levels == ["full", "quick"]):
+        return []
+    rows: list[dict[str, Any]] = json.loads(options.json.read_text())["rows"]
+    return rows
+
+
+def _place(row: dict[str, Any]) -> tuple[str, str, str]:
+    return row["op"], row["place"], row["level"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cpu: and emulated")
@@ -81,7 +93,8 @@ def main() -> None:
     parser.add_argument("--full-seeds", type=int, default=1, help="how many of them at level full")
     parser.add_argument("--at-once", type=int, default=min(2, os.cpu_count() or 1), help="ops, each in its process")
     parser.add_argument("--ops", nargs="*", help="names; all where none is given")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--levels", nargs="*", default=["full", "quick"])
+    parser.add_argument("--json", type=Path, help="of some ops or levels, their rows take the place of those there")
     options = parser.parse_args()
     waiting = list(jobs(options))
     # The whole list has calls of gigabytes: one at a time.
@@ -93,7 +106,9 @@ def main() -> None:
         del each["about"]
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps({"benchmark": "check", "about": about, "rows": rows}, indent=1) + "\n")
+        everything = {_place(each): each for each in (*_recorded(options), *rows)}
+        written = {"benchmark": "check", "about": about, "rows": list(everything.values())}
+        options.json.write_text(json.dumps(written, indent=1) + "\n")
     failed = sum(each["failed"] for each in rows)
     runs = sum(each["seeds"] for each in rows)
     console.print(f"{runs} runs of the checklist: {sum(each['passed'] for each in rows)} items passed, {failed} failed")
