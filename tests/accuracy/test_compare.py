@@ -11,7 +11,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith import Op, Sample
-from opsmith.checks import compare_samples
+from opsmith.checks import compare, compare_samples
 
 Fresh = Callable[[str], str]
 
@@ -116,3 +116,14 @@ def test_a_gradient_summed_in_another_order_passes_and_one_with_a_term_missing_d
     assert all(compare_samples(declared_with(lambda terms: terms.reshape(20, 15).sum(0).sum()), dtype=dtype))
     found = compare_samples(declared_with(lambda terms: terms[:-1].sum()), dtype=dtype)
     assert [bool(each) for each in found] == [True, True, False]
+
+
+@pytest.mark.parametrize("seed", [8, 10])
+def test_a_sum_of_few_terms_that_cancel_passes(seed: int) -> None:
+    """The steps by which its terms move may cancel as well: of 4097 such sums, those of one set of coins in some."""
+    numbers = torch.Generator().manual_seed
+    low, high = {8: ((-3.23, 3.74), (-3.43, 3.35)), 10: ((-3.75, 4.03), (-3.54, 3.1))}[seed]
+    a = torch.empty((4097, 1), dtype=torch.float64).uniform_(*low, generator=numbers(16 * seed)).float()
+    b = torch.empty((1, 3), dtype=torch.float64).uniform_(*high, generator=numbers(16 * seed + 1)).float()
+    compared = compare(opsmith.ops.elementwise_mult, Sample((a, b)))
+    assert [f"{each.what}: {each.message}" for each in compared if not each] == []

@@ -22,8 +22,8 @@ DRAWS, MORE_DRAWS = 4, 16
 """At how many places: at first, and before an op is said to be wrong."""
 NEARBY = 0.05
 """How far away the farthest of them is."""
-MOVES = 4
-"""At least; and one for each tensor of the call."""
+MOVES, COINS = 4, 8
+"""At least so many, and one for each tensor of the call; before an op is said to be wrong, by so many sets of coins."""
 PLATEAU = 4 * torch.finfo(torch.float64).eps
 FINE = 1e4
 """Units in the last place that a reference in a dtype may be off where terms cancel; one that computes in a coarser
@@ -83,7 +83,8 @@ class Truth:
         self.own = self._run_in_own(args)
         self.exact = self._evaluated(args, torch.float64)
         self._others: list[list[Named]] = []
-        self.moved = self._moved(args)
+        self.moved = self._moved(coins=1)
+        self._coins = 1
         self._errors = self._measured()
         self._nearby: list[torch.Tensor | None] | None = None
         self._count = sum(t.numel() for t in flatten(arguments, args) if t is not None)
@@ -125,20 +126,35 @@ class Truth:
             return self._evaluated(args, torch.float32)
         return self._evaluated(args, None, change=_lifted if self._half else None)
 
-    def _moved(self, args: Sequence[Any]) -> list[torch.Tensor | None]:
+    def _moved(self, coins: int) -> list[torch.Tensor | None]:
         """How far each element goes when every input, and every gradient of a result, goes one step of its dtype up or
         down. Found in float64 by steps of float32's size, and scaled.
 
         Results of half types are computed in float32, and move by its steps; but a gradient may be computed from
         results as they are stored, and moves by the half type's."""
         order = 1 << (self._tensors_moved() - 1).bit_length()
-        for move in range(max(MOVES, order)):
+        for move in range(len(self._others), max(MOVES, coins * order)):
             change = _shaken(move // order, move % order, STEP)
-            self._others.append(self._evaluated(args, torch.float64, change=change))
+            self._others.append(self._evaluated(self._args, torch.float64, change=change))
         moved = self._away(self._others)
         if self._rounding.pointwise:
             return [self._with_plateaus(each) for each in moved]
         return [self._with_plateaus(self._with_largest(*pair)) for pair in zip(moved, self.exact, strict=True)]
+
+    def _move_more(self) -> None:
+        """By more coins: what the few terms of a sum move it by may cancel by luck. Errors are then of larger units."""
+        if self._coins == COINS:
+            return
+        self._coins, before = COINS, self.moved
+        self.moved = [
+            None if one is None or other is None else torch.maximum(one, other)
+            for one, other in zip(before, self._moved(COINS), strict=True)
+        ]
+        for index, ((_, exact), errors) in enumerate(zip(self.exact, self._errors, strict=True)):
+            former, moved = before[index], self.moved[index]
+            if errors is not None and exact is not None and former is not None and moved is not None:
+                steps = budget.ulp(exact, self.dtype)
+                self._errors[index] = errors * (steps + former) / (steps + moved)
 
     def _away(self, others: Sequence[Sequence[Named]]) -> list[torch.Tensor | None]:
         """How far each element is from the truth in others, twice the root of the mean of squares; as if they had moved
@@ -284,6 +300,12 @@ class Truth:
     def _judged_closely(self, name: str, mine: torch.Tensor, expected: budget.Expected, place: int) -> budget.Judgement:
         """What takes a while is looked at where it may change the judgement."""
         found = budget.judge(mine, expected)
+        if not found.ok:
+            self._move_more()
+            moved = self.moved[place]
+            assert moved is not None
+            expected = replace(expected, moved=moved, errors=self._errors[place])
+            found = budget.judge(mine, expected)
         if not found.ok and not self._rounding.pointwise and not self._transforms:
             within = self._moved_within[place]
             if within is not None:
