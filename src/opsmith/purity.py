@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -57,12 +58,30 @@ class RandomState:
         if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
             indices = {tensor.device.index for tensor in tensors if tensor is not None and tensor.is_cuda}
             self._generators += [torch.cuda.default_generators[index] for index in sorted(indices)]
-        self._states = [generator.get_state() for generator in self._generators]
+        self._states = [_state(generator) for generator in self._generators]
 
     def has_changed(self) -> bool:
-        now = (generator.get_state() for generator in self._generators)
+        now = (_state(generator) for generator in self._generators)
         return any(not torch.equal(state, then) for state, then in zip(now, self._states, strict=True))
 
     def restore(self) -> None:
         for generator, state in zip(self._generators, self._states, strict=True):
             generator.set_state(state)
+
+
+_reading = threading.Lock()
+
+
+def _state(generator: torch.Generator) -> torch.Tensor:
+    """One thread at a time. torch makes the tensor while it holds the generator's mutex; if tensors are collected then,
+    it gives up the interpreter's lock, and another thread that holds that one waits for the mutex for ever."""
+    with _reading:
+        return generator.get_state()
+
+
+def _after_fork() -> None:
+    global _reading
+    _reading = threading.Lock()  # whoever held it is not in the child
+
+
+os.register_at_fork(after_in_child=_after_fork)
