@@ -84,7 +84,7 @@ class Truth:
         self.exact = self._evaluated(args, torch.float64)
         self._others: list[list[Named]] = []
         self.moved = self._moved(coins=1)
-        self._coins = 1
+        self._coins, self._beside = 1, list(self._others)
         self._errors = self._measured()
         self._nearby: list[torch.Tensor | None] | None = None
         self._count = sum(t.numel() for t in flatten(arguments, args) if t is not None)
@@ -344,7 +344,7 @@ class Truth:
     def _equal(self, what: str, place: int, mine: torch.Tensor) -> Comparison:
         """Numbers that are not rounded are the reference's; or, where it rounds or compares something on the way, what
         it gives beside that."""
-        candidates = [self.own[place][1], self.exact[place][1], *(other[place][1] for other in self._others)]
+        candidates = [self.own[place][1], self.exact[place][1], *(other[place][1] for other in self._beside)]
         if self._half and (self._rounding.result or len(self._dtypes) > 1):  # then torch itself is what runs
             candidates.append(self._eager[place])
         right = torch.zeros(mine.shape, dtype=torch.bool, device=mine.device)

@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 def command(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[NAME|MODULE|FILE.py]...",
-            help=OPS,
-            show_default=False,
-        ),
+        typer.Argument(metavar="[NAME|MODULE|FILE.py]...", help=OPS, show_default=False),
     ] = None,
     device: OnDevice = None,
     dtype: Annotated[str | None, typer.Option(help="float32,bfloat16,...", show_default=False)] = None,

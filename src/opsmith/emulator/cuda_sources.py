@@ -38,6 +38,7 @@ _UNKNOWN = re.compile(r"'(?:[\w:]*::)?(\w+)' (?:was not declared|has not been de
 _libraries: dict[tuple[str, str | None, bool], Library] = {}
 _using_constants: dict[Path, threading.RLock] = {}
 _lock = threading.Lock()
+_NO_CONSTANTS = contextlib.nullcontext()
 
 
 class _Kernel(NamedTuple):
@@ -75,10 +76,7 @@ def run(chosen: Launch, args: Sequence[Any]) -> None:
 
     geometry = chosen.grid, chosen.block, chosen.shared
     try:
-        if library.initial:
-            with _constants_put(source, library):
-                launch(name, library, entry, geometry, addresses, pieces, relocate, settings)
-        else:
+        with _constants_put(source, library) if library.initial else _NO_CONSTANTS:
             launch(name, library, entry, geometry, addresses, pieces, relocate, settings)
     finally:
         plan.frames.append(frame)

@@ -24,11 +24,7 @@ INTERRUPTED = 130
 def command(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[NAME|MODULE|FILE.py|torch.ops.NS.NAME]...",
-            help=OPS,
-            show_default=False,
-        ),
+        typer.Argument(metavar="[NAME|MODULE|FILE.py|torch.ops.NS.NAME]...", help=OPS, show_default=False),
     ] = None,
     device: OnDevice = None,
     emulate: Annotated[bool, typer.Option("--emulate", help="Run the CUDA kernels on the CPU.")] = False,
