@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from opsmith.checks.report import Report
 from opsmith.cli.check.job import Job
 from opsmith.cli.check.supervisor import Planned, supervised
 
+LEVELS = ["full", "quick"]
+PLACES = {"cpu": ("cpu", "emulated"), "cuda": ("cuda",)}
 console = Console(highlight=False)
 printing = threading.Lock()
 
@@ -30,7 +32,7 @@ def jobs(options: argparse.Namespace) -> Iterator[Job]:
     names = options.ops or list(ops.__all__)
     levels = {"full": range(options.full_seeds), "quick": range(options.full_seeds, options.seeds)}
     for level, seeds in ((level, levels[level]) for level in options.levels):
-        for emulate in (False, True) if options.device == "cpu" else (False,):
+        for emulate in [place == "emulated" for place in options.places or PLACES[options.device]]:
             for name in names:
                 device = None if emulate else options.device
                 if seeds:
@@ -74,16 +76,32 @@ def row(job: Job) -> dict[str, Any]:
     return found
 
 
-def _recorded(options: argparse.Namespace) -> list[dict[str, Any]]:
+def recorded(options: argparse.Namespace) -> list[dict[str, Any]]:
     """The rows that stay where only some are made anew."""
-    if not options.json.exists() or (options.ops is None and options.levels == ["full", "quick"]):
+    if not options.json or not options.json.exists() or not (options.ops or options.places or options.levels != LEVELS):
         return []
     rows: list[dict[str, Any]] = json.loads(options.json.read_text())["rows"]
     return rows
 
 
+def rows_of(waiting: list[Job], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """As they come. On a CPU the whole list has calls of gigabytes: one at a time."""
+    alone = [job for job in waiting if job.level == "full" and options.device == "cpu"]
+    yield from map(row, alone)
+    with ThreadPoolExecutor(options.at_once) as pool:
+        for future in as_completed(pool.submit(row, job) for job in waiting[len(alone) :]):
+            yield future.result()
+
+
+def write(path: Path, rows: list[dict[str, Any]], about: dict[str, Any]) -> None:
+    ordered = {_place(each): each for each in rows}
+    written = {"benchmark": "check", "about": about, "rows": [ordered[place] for place in sorted(ordered)]}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(written, indent=1) + "\n")
+
+
 def _place(row: dict[str, Any]) -> tuple[str, str, str]:
-    return row["op"], row["place"], row["level"]
+    return row["level"], row["place"], row["op"]
 
 
 def main() -> None:
@@ -93,22 +111,18 @@ def main() -> None:
     parser.add_argument("--full-seeds", type=int, default=1, help="how many of them at level full")
     parser.add_argument("--at-once", type=int, default=min(2, os.cpu_count() or 1), help="ops, each in its process")
     parser.add_argument("--ops", nargs="*", help="names; all where none is given")
-    parser.add_argument("--levels", nargs="*", default=["full", "quick"])
-    parser.add_argument("--json", type=Path, help="of some ops or levels, their rows take the place of those there")
+    parser.add_argument("--levels", nargs="*", default=LEVELS)
+    parser.add_argument("--places", nargs="*", help="cpu, emulated, cuda; all of the device where none is given")
+    parser.add_argument(
+        "--json", type=Path, help="of some ops, levels or places, their rows take the place of those there"
+    )
     options = parser.parse_args()
-    waiting = list(jobs(options))
-    # The whole list has calls of gigabytes: one at a time.
-    rows = [row(job) for job in waiting if job.level == "full" and options.device == "cpu"]
-    with ThreadPoolExecutor(options.at_once) as pool:
-        rows += pool.map(row, waiting[len(rows) :])
-    about = {**rows[0]["about"], "cores": os.cpu_count()}
-    for each in rows:
-        del each["about"]
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        everything = {_place(each): each for each in (*_recorded(options), *rows)}
-        written = {"benchmark": "check", "about": about, "rows": list(everything.values())}
-        options.json.write_text(json.dumps(written, indent=1) + "\n")
+    kept, rows = recorded(options), []
+    for each in rows_of(list(jobs(options)), options):
+        about = {**each.pop("about"), "cores": os.cpu_count()}
+        rows.append(each)
+        if options.json:  # as it goes: a lent machine may be taken back
+            write(options.json, [*kept, *rows], about)
     failed = sum(each["failed"] for each in rows)
     runs = sum(each["seeds"] for each in rows)
     console.print(f"{runs} runs of the checklist: {sum(each['passed'] for each in rows)} items passed, {failed} failed")

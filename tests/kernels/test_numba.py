@@ -411,7 +411,7 @@ def test_on_a_gpu_results_and_gradients_are_the_references(op: Op, dtype: torch.
         first = compare_samples(op, "cuda", dtype)
     compared = first + compare_samples(op, "cuda", dtype)
     assert [f"{each.what}: {each.message}" for each in compared if not each] == []
-    assert ran.count("forward") == ran.count("backward") == 12
+    assert ran.count("forward") == ran.count("backward") >= 12
 
 
 @pytest.mark.gpu

@@ -11,6 +11,7 @@ import torch
 
 from opsmith.errors import CudaHeadersNotFoundError, NvrtcNotFoundError
 from opsmith.pointwise import emit_cuda, tuning
+from opsmith.pointwise.exactness import fast_math
 from opsmith.pointwise.expression import Program
 from opsmith.pointwise.layout import Variant
 from opsmith.toolchain import compile_cubin, find_nvrtc
@@ -239,14 +240,14 @@ def test_what_jumps_is_never_computed_from_what_is_approximate() -> None:
         return programs.unary(lambda builder, x: builder.apply("floor", builder.apply(name, x, x)), dtype)
 
     half = torch.bfloat16
-    assert tuning.fast_math(programs.unary(lambda builder, x: x / 3, half))
-    assert tuning.fast_math(rounded(half, "mul"))
-    assert not tuning.fast_math(rounded(half, "div"))
-    assert not tuning.fast_math(programs.unary(lambda builder, x: (builder.apply("exp", x) > 1).where(x, 0), half))
-    assert tuning.fast_math(programs.unary(lambda builder, x: (x > 1).where(x, builder.apply("exp", x)), half))
-    assert not tuning.fast_math(programs.unary(lambda builder, x: x / 3, torch.float32))
-    assert not tuning.fast_math(programs.product(half, torch.float32))
-    assert not tuning.fast_math(programs.product(torch.int32))
+    assert fast_math(programs.unary(lambda builder, x: x / 3, half))
+    assert fast_math(rounded(half, "mul"))
+    assert not fast_math(rounded(half, "div"))
+    assert not fast_math(programs.unary(lambda builder, x: (builder.apply("exp", x) > 1).where(x, 0), half))
+    assert fast_math(programs.unary(lambda builder, x: (x > 1).where(x, builder.apply("exp", x)), half))
+    assert not fast_math(programs.unary(lambda builder, x: x / 3, torch.float32))
+    assert not fast_math(programs.product(half, torch.float32))
+    assert not fast_math(programs.product(torch.int32))
 
 
 def test_multiplications_and_additions_are_not_fused() -> None:

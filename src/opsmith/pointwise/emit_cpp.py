@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 
 from ..toolchain.abi import Abi
+from .exactness import fast_math
 from .expression import Input, Node, Program, Result
 from .layout import Variant
 from .text import SCALAR_TYPES, computed_in, source_place, statements
@@ -157,7 +158,7 @@ class _Kernel:
         sums = self._sums()
         parts = [
             self._title(),
-            _preamble(_lanes(self._vector_dtypes())),
+            _preamble(_lanes(self._vector_dtypes()), fast=fast_math(self.program)),
             ["", "namespace opsmith {", "namespace {", "", f"struct {self.struct} {{"],
             self._constants(len(sums)),
             self._members(),
@@ -316,9 +317,10 @@ def _lanes(dtypes: list[torch.dtype]) -> int:
     return _VECTOR_BYTES.get(capability(), 16) // max(4, *(dtype.itemsize for dtype in dtypes))
 
 
-def _preamble(lanes: int) -> list[str]:
+def _preamble(lanes: int, fast: bool = False) -> list[str]:
     return [
         f"#define OPSMITH_LANES {lanes}",
+        *(["#define OPSMITH_FAST_MATH 1"] if fast else []),
         *(["#define OPSMITH_SLEEF 1"] if has_sleef() else []),
         "#include <opsmith/pointwise/cpu.h>",
     ]

@@ -10,10 +10,11 @@ import re
 
 import torch
 
+from .exactness import fast_math
 from .expression import Node, Program
 from .layout import Variant
 from .text import HALF, SCALAR_TYPES, computed_in, source_place, statements
-from .tuning import COMBINE_THREADS, THREADS, TILE_PACKS, fast_math, least_blocks, present, unroll
+from .tuning import COMBINE_THREADS, THREADS, TILE_PACKS, least_blocks, present, unroll
 from .tuning import column_chunks as column_chunks
 from .tuning import combine_geometry as combine_geometry
 from .tuning import geometry as geometry

@@ -1,4 +1,4 @@
-"""How generated CUDA kernels use the GPU: packs, threads, grids, and how exact their functions are.
+"""How generated CUDA kernels use the GPU: packs, threads, grids.
 
 Everything to measure and turn on a new GPU is here. native/tuning.h is the launcher's part of this file in C++.
 """
@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import torch
 
-from .expression import Input, Node, Program, walk
+from .exactness import fast_math
+from .expression import Input, Program, walk
 from .layout import Variant
-from .text import HALF
 
 THREADS = {"stream": 128, "segment": 128, "column": 256}
 """Of a block, by path. 128 gave mish and gelu in bfloat16 their last 5 %; columns of 64 want 256 (92 against 87 %)."""
@@ -38,14 +38,6 @@ TILE_PACKS = 32
 """The most packs side by side in a block of the column path: 512 bytes of a row."""
 LEAST_PACKS = 4
 """A thread of a reduction has at least so many packs, or is not worth its block."""
-
-# Functions that have a fast form or, as division, a fast option. Their last bits differ from torch's.
-_APPROXIMATED = {
-    "div", "reciprocal", "sqrt", "rsqrt", "exp", "tanh", "sigmoid", "softplus", "tanh_softplus", "normal_cdf",
-    "normal_pdf", "sinc", "floor_divide", "trunc_divide",
-}  # fmt: skip
-# Functions that make of a difference in the last bit a whole one, besides all whose value is no floating number.
-_ABRUPT = {"floor", "ceil", "trunc", "round", "sign", "floor_divide", "trunc_divide", "remainder", "fmod"}
 
 # Instructions of a function in float, roughly; what is not here takes one or two.
 _COSTS = {
@@ -177,25 +169,6 @@ def combine_geometry(rows: int, columns: int, jobs: int = 1) -> tuple[Dim3, Dim3
 
 def _divide_up(a: int, b: int) -> int:
     return (a + b - 1) // b
-
-
-def fast_math(program: Program) -> bool:
-    """Whether the last bits of a float are beyond notice: every floating tensor is of a half type, and nothing that
-    jumps (a comparison, a rounding) is computed from what has a fast form."""
-    tensors = [read.dtype for read in program.reads] + [result.dtype for result in program.results]
-    floating = [dtype for dtype in tensors if dtype.is_floating_point]
-    if not floating or any(dtype not in HALF for dtype in floating):
-        return False
-    approximate: set[Node] = set()
-    for node in program.nodes():
-        if node.function is None:
-            continue
-        touched = node.function.name in _APPROXIMATED and node.dtype is not torch.float64
-        if touched or any(arg in approximate for arg in node.args):
-            if node.function.name in _ABRUPT or not node.dtype.is_floating_point:
-                return False
-            approximate.add(node)
-    return True
 
 
 def _cost(program: Program, variant: Variant) -> int:

@@ -1,6 +1,7 @@
 // mish_forward: every element. From golden_ops.py:10:
 //   def mish(x: Tensor) -> Tensor:
 #define OPSMITH_LANES 8
+#define OPSMITH_FAST_MATH 1
 #define OPSMITH_SLEEF 1
 #include <opsmith/pointwise/cpu.h>
 

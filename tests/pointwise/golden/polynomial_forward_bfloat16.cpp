@@ -1,6 +1,7 @@
 // polynomial_forward: every element. From golden_ops.py:15:
 //   def polynomial(x: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
 #define OPSMITH_LANES 8
+#define OPSMITH_FAST_MATH 1
 #define OPSMITH_SLEEF 1
 #include <opsmith/pointwise/cpu.h>
 

@@ -1,6 +1,7 @@
 // scale_bias_relu_forward: every element. From golden_ops.py:20:
 //   def scale_bias_relu(x: Tensor, bias: Tensor, scale: float = 1.0) -> Tensor:
 #define OPSMITH_LANES 8
+#define OPSMITH_FAST_MATH 1
 #define OPSMITH_SLEEF 1
 #include <opsmith/pointwise/cpu.h>
 

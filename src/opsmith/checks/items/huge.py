@@ -14,7 +14,7 @@ from ..outcome import Failed, Skipped
 from ..patterns import lengthened
 from ..subject import Subject, listed
 from ._choice import accelerated, arguments_of
-from ._memory import free_bytes, gibibytes
+from ._memory import free_bytes, gibibytes, growth
 from ._parts import Plan, plan
 from ._truth import raising
 
@@ -24,8 +24,8 @@ ELEMENTS = 2**31 + 2**20
 PERIOD = 2**20 - 3
 """Parts after which the numbers come again: a prime, so that no two places 2^k apart hold the same."""
 WINDOW, WINDOWS = 4096, 24
-MEASURED = 2**18
-"""Elements of the call by which it is known how much memory a huge one takes."""
+MEASURED, WATCHED = 2**18, 2**23
+"""Elements of the calls by which it is known how much memory a huge one takes: of torch, and of the system."""
 ROOM = 1.1
 """Times what that makes."""
 
@@ -58,34 +58,49 @@ def look(subject: Subject, found: Plan, elements: int) -> str:
 
 
 def _needed(subject: Subject, found: Plan, parts: int, gradients: bool) -> tuple[float, float]:
-    """Bytes, without gradients and with them: what a smaller call allocates, and the inputs. Kernels that take no
-    strides copy a gradient of ones that all lie in one place."""
-    small = max(1, min(MEASURED // found.largest, parts))
-    values = found.case(small).values
-    taken, returned = (count * found.dtype.itemsize for count in found.elements)
-    forward = measured(subject, subject.raw, values, gradients=False).peak / small
-    both = measured(subject, subject.raw, values, gradients=True).peak / small + returned if gradients else forward
+    """Bytes, without gradients and with them."""
+    taken = found.elements[0] * found.dtype.itemsize
+    forward = _taken(subject, found, parts, gradients=False)
+    both = _taken(subject, found, parts, gradients=True) if gradients else forward
     return parts * (taken + forward), parts * (taken + both)
 
 
+def _taken(subject: Subject, found: Plan, parts: int, gradients: bool) -> float:
+    """Bytes a part beside the inputs: what a smaller call allocates of torch or, on a CPU, otherwise. Kernels that take
+    no strides copy a gradient of ones that all lie in one place."""
+    small, larger = (max(1, min(elements // found.largest, parts)) for elements in (MEASURED, WATCHED))
+    least = measured(subject, subject.raw, found.case(small).values, gradients).peak / small
+    least += found.elements[1] * found.dtype.itemsize * gradients
+    if subject.device != "cpu":
+        return least
+    case = found.case(larger)
+    return max(least, growth(lambda: _outputs(subject, found, case, found.tensors(case.values), gradients)) / larger)
+
+
+def _outputs(
+    subject: Subject, found: Plan, case: Case, tensors: list[torch.Tensor], gradients: bool
+) -> list[tuple[str, torch.Tensor | None, int]]:
+    """Results, and gradients of what the call falls apart along, with that axis of each."""
+    named = list(zip(tensors, _names(found, case), strict=True))
+    asked = [(t, name, axis) for t, (name, axis) in named if axis is not None and t.is_floating_point()]
+    for tensor, _, _ in asked if gradients else ():
+        tensor.requires_grad_()
+    results = listed(subject.raw(found.filled(case.values, tensors)))
+    names = ["result"] if len(results) == 1 else [f"result {index}" for index in range(len(results))]
+    outputs: list[tuple[str, torch.Tensor | None, int]] = list(zip(names, results, found.result_axes, strict=True))
+    if gradients:
+        targets = [result for result in results if result.requires_grad]
+        ones = [result.new_ones(()).expand_as(result) for result in targets]
+        grads = torch.autograd.grad(targets, [t for t, _, _ in asked], ones, allow_unused=True)
+        outputs += [(f"gradient of {name}", grad, axis) for grad, (_, name, axis) in zip(grads, asked, strict=True)]
+    return outputs
+
+
 def _run(subject: Subject, found: Plan, block: Case, parts: int, gradients: bool) -> None:
-    pairs = list(zip(found.tensors(block.values), found.axes, strict=True))
+    pairs = zip(found.tensors(block.values), found.axes, strict=True)
     with raising(block, _lines(found, block, parts, 0, gradients)):
         tensors = [t if axis is None else lengthened(t, axis, parts) for t, axis in pairs]
-        asked = [t for t, (_, axis) in zip(tensors, pairs, strict=True) if axis is not None and t.is_floating_point()]
-        for tensor in asked if gradients else ():
-            tensor.requires_grad_()
-        results = listed(subject.raw(found.filled(block.values, tensors)))
-        outputs: list[tuple[str, torch.Tensor | None, int]] = []
-        names = ["result"] if len(results) == 1 else [f"result {index}" for index in range(len(results))]
-        outputs += zip(names, results, found.result_axes, strict=True)
-        if gradients:
-            targets = [result for result in results if result.requires_grad]
-            ones = [result.new_ones(()).expand_as(result) for result in targets]
-            grads = iter(torch.autograd.grad(targets, asked, ones, allow_unused=True))
-            for (name, axis), tensor in zip(_names(found, block), tensors, strict=True):
-                if axis is not None and tensor.requires_grad:
-                    outputs.append((f"gradient of {name}", next(grads), axis))
+        outputs = _outputs(subject, found, block, tensors, gradients)
     rounding = rounding_of(subject.op, found.cut(block.values, 0, min(WINDOW, PERIOD, parts)), gradients)
     for start in _starts(parts, subject.seed):
         _compare(subject, found, block, parts, start, outputs, gradients, rounding)

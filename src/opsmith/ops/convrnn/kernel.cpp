@@ -4,6 +4,7 @@
 // gradient of the kernel are made a sequence at a time and added in order: the same bits for any number of threads.
 #include <opsmith/kernel.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -175,6 +176,13 @@ void slopes_at(
   }
 }
 
+constexpr int64_t kMostGroups = 1024;
+
+// The first sequence of a group; groups differ by one sequence at most.
+int64_t start_of(int64_t group, int64_t groups, int64_t batch) {
+  return group * (batch / groups) + std::min(group, batch % groups);
+}
+
 std::vector<Tensor> backward(
     std::optional<Tensor> grad, Tensor x, Tensor kernel, Tensor hidden, std::string activation_name, Tensor output,
     std::vector<bool> needs) {
@@ -196,11 +204,17 @@ std::vector<Tensor> backward(
     Element* grad_x = needs_x ? opsmith::data<Element>(results[0]) : nullptr;
     Element* grad_kernel = needs_kernel ? opsmith::data<Element>(results[needs_x]) : nullptr;
     Element* grad_hidden = needs_hidden ? opsmith::data<Element>(results.back()) : nullptr;
-    std::vector<double> totals(batch * count, 0.0);
-    opsmith::parallel_for(batch, grain(steps, width), [&](int64_t begin, int64_t end) {
+    // The kernel's gradient is summed by groups of sequences, which the batch alone decides: the same with any threads.
+    const int64_t groups = std::min(batch, kMostGroups);
+    const int64_t group_grain = std::max<int64_t>(1, grain(steps, width) * groups / std::max<int64_t>(1, batch));
+    std::vector<double> totals(needs_kernel ? groups * count : 0, 0.0);
+    opsmith::parallel_for(groups, group_grain, [&](int64_t first_group, int64_t end_group) {
       Padded<V> delta(width, count / 2), past(width, count / 2);
       std::vector<V> sums(width), slopes(width);
-      for (int64_t sequence = begin; sequence < end; ++sequence) {
+      const int64_t end = start_of(end_group, groups, batch);
+      int64_t group = first_group;
+      for (int64_t sequence = start_of(first_group, groups, batch); sequence < end; ++sequence) {
+        group += sequence == start_of(group + 1, groups, batch);
         std::fill_n(delta.begin(), width, V(0));
         for (int64_t t = steps - 1; t >= 0; --t) {
           const int64_t row = (sequence * steps + t) * width;
@@ -213,7 +227,7 @@ std::vector<Tensor> backward(
             for (int64_t i = 0; i < width; ++i) grad_x[row + i] = static_cast<Element>(delta.begin()[i]);
           }
           for (int64_t k = 0; needs_kernel && k < count; ++k) {
-            totals[sequence * count + k] += product_sum(delta.begin(), past.begin() + k - count / 2, width);
+            totals[group * count + k] += product_sum(delta.begin(), past.begin() + k - count / 2, width);
           }
         }
         if (needs_hidden) {
@@ -225,7 +239,7 @@ std::vector<Tensor> backward(
     });
     for (int64_t k = 0; needs_kernel && k < count; ++k) {
       double sum = 0;
-      for (int64_t sequence = 0; sequence < batch; ++sequence) sum += totals[sequence * count + k];
+      for (int64_t group = 0; group < groups; ++group) sum += totals[group * count + k];
       grad_kernel[k] = static_cast<Element>(sum);
     }
   });

@@ -114,20 +114,21 @@ def _gelu_derivative(g: Value, x: Value, y: Value) -> tuple[Value]:
 _GELU_SCALE, _GELU_CUBIC = math.sqrt(2 / math.pi), 0.044715
 
 
-def _gelu_tanh_inner(x: Value) -> Value:
-    return of("tanh", _GELU_SCALE * (x + _GELU_CUBIC * (x * x * x)))
+def _gelu_tanh_share(x: Value) -> Value:
+    """(1 + tanh(u)) / 2, as the sigmoid of 2u: where tanh nears -1, the sum would have few digits left."""
+    return of("sigmoid", 2 * _GELU_SCALE * (x + _GELU_CUBIC * (x * x * x)))
 
 
 def _gelu_tanh_derivative(g: Value, x: Value, y: Value) -> tuple[Value]:
-    t = _gelu_tanh_inner(x)
-    steep = _GELU_SCALE * (1 + 3 * _GELU_CUBIC * (x * x))
-    return (g * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * steep),)
+    share = _gelu_tanh_share(x)
+    steep = 2 * _GELU_SCALE * (1 + 3 * _GELU_CUBIC * (x * x))
+    return (g * (share + x * (share * (1 - share)) * steep),)
 
 
 define("silu", _silu_derivative, expand=lambda x: x * of("sigmoid", x))
 define("mish", _mish_derivative, expand=lambda x: x * of("tanh_softplus", x))
 define("gelu", _gelu_derivative, expand=lambda x: x * of("normal_cdf", x))
-define("gelu_tanh", _gelu_tanh_derivative, expand=lambda x: 0.5 * x * (1 + _gelu_tanh_inner(x)))
+define("gelu_tanh", _gelu_tanh_derivative, expand=lambda x: x * _gelu_tanh_share(x))
 
 
 @translates("relu")
