@@ -114,11 +114,13 @@ def test_values_and_gradients_are_torchs(chunk: int, dtype: torch.dtype, device:
         # torch on the CPU: at NaN its kernels for the GPU and for the CPU differ.
         own, on_cpu = [each.detach().cpu().requires_grad_() for each in own], grad.cpu()
         theirs = evaluate(function, [each.detach() for each in own] if call.steps else own, on_cpu)
+        moved = [each.detach().to(device).requires_grad_(not call.steps) for each in own]
+        there = theirs if device == "cpu" else evaluate(function, moved, grad)
         precise = [each.detach().double().requires_grad_(not call.steps) for each in own]
         truth = evaluate(function, precise, on_cpu.double())
         assert result.dtype == theirs[0].dtype, call.text
         mine = [result.detach(), *[next(found) for _ in own]]
-        for index, (one, two, three) in enumerate(zip(mine, theirs, truth, strict=True)):
+        for index, (one, two, three, four) in enumerate(zip(mine, theirs, truth, there, strict=True)):
             what = call.text if index == 0 else f"d {call.text} / d {call.inputs[index - 1]}"
             assert_like(
                 torch.zeros_like(two) if one is None else one,
@@ -128,4 +130,5 @@ def test_values_and_gradients_are_torchs(chunk: int, dtype: torch.dtype, device:
                 own,
                 call.cancels,
                 call.slack * (index > 0),
+                four,
             )
