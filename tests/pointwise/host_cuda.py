@@ -75,10 +75,10 @@ def run(
     vector: int,
     wide: bool = False,
     absent: Sequence[int] = (),
-    spread: int = 0,
+    small: tuple[int, int] = (0, 0),
 ) -> list[torch.Tensor]:
-    """The results of a program, of these sizes. The last dimension is the innermost one. `spread`: elements up to which
-    each has a thread of its own."""
+    """The results of a program, of these sizes. The last dimension is the innermost one. `small`: elements up to which
+    each, or each pack, has a thread of its own."""
     results = [torch.full(size, -77.0).to(result.dtype) for size, result in zip(sizes, program.results, strict=True)]
     order = tuple(range(len(shape) - 1, -1, -1))
     expanded = [layout.expanded(tuple(t.shape), t.stride(), shape) for t in (*reads, *results)]
@@ -93,7 +93,7 @@ def run(
         if strided:
             words += [*walk.sizes, *(step for steps in strided for step in steps)]
         variant = Variant("stream", tuple(modes), 0, len(walk.sizes) if strided else 0, vector, wide)
-        _launch(program, variant, words, spread)
+        _launch(program, variant, words, small)
         return results
     steps_of = walk.strides[len(reads) :]
     grouping = layout.group(walk, [steps_of[i] for i in reduced])
@@ -107,12 +107,12 @@ def run(
     length = math.prod(walk.sizes[d] for d in inner)
     tiles, columns = 1, 1
     if grouping.path == "segment":
-        chunks, per_chunk = emit_cuda.segment_chunks(length, kept_count, vector, MULTIPROCESSORS)
-        numbers = [length, kept_count, chunks, per_chunk]
+        chunks, extent = emit_cuda.segment_chunks(length, kept_count, vector, MULTIPROCESSORS)
+        numbers = [length, kept_count, chunks, extent]
     else:
         columns = walk.sizes[0]
-        chunks, per_chunk, tiles = emit_cuda.column_chunks(columns, kept_count, length, vector, MULTIPROCESSORS)
-        numbers = [columns, kept_count, length, chunks, per_chunk]
+        chunks, extent, tiles = emit_cuda.column_chunks(columns, kept_count, length, vector, MULTIPROCESSORS)
+        numbers = [columns, kept_count, length, chunks, extent]
     shapes = {
         "all": (chunks, kept_count * columns),
         "inner": (chunks * kept_count, columns),
@@ -140,8 +140,8 @@ def run(
     return results
 
 
-def _launch(program: Program, variant: Variant, words: Sequence[int], spread: int = 0) -> None:
-    grid, block = emit_cuda.geometry(program, variant, words, MULTIPROCESSORS, spread)
+def _launch(program: Program, variant: Variant, words: Sequence[int], small: tuple[int, int] = (0, 0)) -> None:
+    grid, block = emit_cuda.geometry(program, variant, words, MULTIPROCESSORS, small)
     assert block == (tuning.THREADS[variant.path], 1, 1)
     launch(emit_cuda.text(program, variant), emit_cuda.entry_name(program, variant), words, grid)
 

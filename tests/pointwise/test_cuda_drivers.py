@@ -21,20 +21,20 @@ def width(*dtypes: torch.dtype) -> int:
 
 @pytest.mark.parametrize("dtype", FLOATING, ids=str)
 @pytest.mark.parametrize("count", [1, 3, 8, 1000, 4096, 4097, 9999])
-@pytest.mark.parametrize("spread", [0, tuning.SPREAD], ids=["packs", "spread"])
-def test_a_stream_computes_every_element_once_tails_too(dtype: torch.dtype, count: int, spread: int) -> None:
+@pytest.mark.parametrize("small", [(0, 0), (0, 1 << 20), (1 << 20, 0)], ids=["several packs", "one", "one element"])
+def test_a_stream_computes_every_element_once_tails_too(dtype: torch.dtype, count: int, small: tuple[int, int]) -> None:
     x, y = torch.randn(count).to(dtype), torch.randn(count).to(dtype)
     for vector in (1, width(dtype)):
         (output,) = host_cuda.run(
-            programs.product(dtype), [x, y], shape=(count,), sizes=[(count,)], vector=vector, spread=spread
+            programs.product(dtype), [x, y], shape=(count,), sizes=[(count,)], vector=vector, small=small
         )
         assert torch.equal(output, x * y)
 
 
-@pytest.mark.parametrize("spread", [0, tuning.SPREAD], ids=["packs", "spread"])
+@pytest.mark.parametrize("small", [(0, 0), (0, 1 << 20), (1 << 20, 0)], ids=["several packs", "one", "one element"])
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("vector", [1, 4])
-def test_a_stream_reads_by_strides(vector: int, wide: bool, spread: int) -> None:
+def test_a_stream_reads_by_strides(vector: int, wide: bool, small: tuple[int, int]) -> None:
     shape = (6, 5, 16)
     x = torch.randn(5, 6, 32).transpose(0, 1)[:, :, ::2]  # apart
     row, column = torch.randn(16), torch.randn(6, 1, 1)  # contiguous along the innermost dimension; repeated
@@ -46,7 +46,7 @@ def test_a_stream_reads_by_strides(vector: int, wide: bool, spread: int) -> None
     )
     one = torch.tensor(3.0)
     (output,) = host_cuda.run(
-        program, [x, row, column, one], shape=shape, sizes=[shape], vector=vector, wide=wide, spread=spread
+        program, [x, row, column, one], shape=shape, sizes=[shape], vector=vector, wide=wide, small=small
     )
     assert torch.equal(output, x * row + column * one)
 

@@ -187,13 +187,13 @@ def test_full_size_tensors_move_16_bytes_at_a_time_and_stream(dtype: torch.dtype
     narrow = compiled(emit_cuda.text(product, stream(product, 1))).ptx
     assert ".v4" not in narrow
 
-    polynomial = programs.polynomial_backward(dtype)
-    in_flight = tuning.unroll(polynomial, whole(vector))
-    ptx = compiled(emit_cuda.text(polynomial, whole(vector))).ptx
-    assert len(re.findall(r"ld\.global\.v(?:4\.[ubf]32|2\.[ubf]64)", ptx)) == 2 * in_flight
-    affine = programs.affine_backward(dtype)
-    ptx = compiled(emit_cuda.text(affine, columns(vector))).ptx
-    assert len(re.findall(r"ld\.global\.v(?:4\.[ubf]32|2\.[ubf]64)", ptx)) == 4 * tuning.unroll(affine, columns(vector))
+    for program, variant, loads in (
+        (programs.polynomial_backward(dtype), whole(vector), 2),
+        (programs.affine_backward(dtype), columns(vector), 4),
+    ):
+        ptx = compiled(emit_cuda.text(program, variant)).ptx
+        in_flight = 2 * tuning.unroll(program, variant)  # the first turn's, and the next one's
+        assert len(re.findall(r"ld\.global\.v(?:4\.[ubf]32|2\.[ubf]64)", ptx)) == loads * in_flight
 
 
 def test_a_wide_tensor_beside_a_narrow_one_takes_two_moves() -> None:
@@ -316,23 +316,34 @@ def test_a_pack_is_16_bytes_of_the_narrowest_tensor_and_8_elements_at_most() -> 
 
 @pytest.mark.parametrize("length", [1, 5, 64, 8191, 10**6, 2**27, 2**33])
 @pytest.mark.parametrize("kept", [1, 3, 64, 1000, 10**6])
-def test_chunks_cover_a_segment_and_none_is_empty(length: int, kept: int) -> None:
+def test_a_segment_s_chunks_have_terms_each_and_are_shared_by_part_of_a_block(length: int, kept: int) -> None:
     for vector in (1, 8):
-        chunks, chunk_length = tuning.segment_chunks(length, kept, vector, 132)
-        assert chunk_length % vector == 0
-        assert (chunks - 1) * chunk_length < length <= chunks * chunk_length
+        chunks, group = tuning.segment_chunks(length, kept, vector, 132)
+        packs = length // vector
+        assert chunks == 1 or (chunks - 1) * group < packs
+        assert group in (1, 2, 4, 8, 16, 32, tuning.THREADS["segment"])
+        assert group < 2 * max(1, -(-length // (chunks * vector))) or group == tuning.THREADS["segment"]
 
 
-@pytest.mark.parametrize("rows", [1, 5, 8191, 10**6])
+@pytest.mark.parametrize("rows", [1, 5, 100, 512, 8191, 10**6])
 @pytest.mark.parametrize("columns_count", [8, 64, 4096, 12_288])
 @pytest.mark.parametrize("kept", [1, 64])
-def test_chunks_cover_the_rows_and_tiles_the_columns(rows: int, columns_count: int, kept: int) -> None:
+def test_tiles_cover_the_columns_and_chunks_have_rows_each(rows: int, columns_count: int, kept: int) -> None:
     for vector in (1, 8):
-        chunks, per_chunk, tiles = tuning.column_chunks(columns_count, kept, rows, vector, 132)
-        assert (chunks - 1) * per_chunk < rows <= chunks * per_chunk
-        _, width, height = tuning.column_tiles(columns_count, vector)
+        chunks, tile, tiles = tuning.column_chunks(columns_count, kept, rows, vector, 132)
+        assert tiles == tuning.column_tiles(columns_count, vector, tile)[0]
+        _, width, height = tuning.column_tiles(columns_count, vector, tile)
         assert (tiles - 1) * width * vector < columns_count <= tiles * width * vector
-        assert width * height <= tuning.THREADS["column"]
+        assert (chunks - 1) * height < rows
+        assert width <= tile and width * height <= tuning.THREADS["column"]
+
+
+def test_a_few_short_sums_are_made_in_one_launch_by_as_many_threads_as_there_are_packs() -> None:
+    assert tuning.segment_chunks(1024, 1, 4, 132) == (1, 128)
+    assert tuning.column_chunks(128, 1, 128, 4, 132) == (1, 2, 16)
+    assert tuning.column_chunks(512, 1, 512, 8, 132) == (1, 2, 32)
+    chunks, tile, _ = tuning.column_chunks(2048, 1, 2048, 4, 132)
+    assert chunks > 1 and tile == tuning.TILE_PACKS
 
 
 def test_one_sum_over_everything_fills_the_gpu_just_once() -> None:

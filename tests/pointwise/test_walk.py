@@ -15,6 +15,8 @@ from opsmith.pointwise import emit_cpp, layout, tuning
 from opsmith.pointwise.native import MODES, tuning_numbers
 from opsmith.runtime import native
 
+from . import programs
+
 many = settings(max_examples=400, deadline=None)
 
 
@@ -249,13 +251,14 @@ def test_on_a_gpu_too(
 @many
 @given(
     count=st.integers(1, 10**6),
-    elements=st.sampled_from([128, 512, 2048]),
+    vector=st.sampled_from([1, 4, 8]),
     multiprocessors=st.sampled_from([0, 16, 132]),
 )
-def test_a_stream_is_cut_alike_too(library: native.Library, count: int, elements: int, multiprocessors: int) -> None:
-    few = count <= tuning.SPREAD * multiprocessors
-    blocks = library.call("probe_stream", count, elements, multiprocessors)
-    assert blocks == -(-count // (tuning.THREADS["stream"] if few else elements))
+def test_a_stream_is_cut_alike_too(library: native.Library, count: int, vector: int, multiprocessors: int) -> None:
+    variant = layout.Variant("stream", ("linear", "linear"), 0, 0, vector, True)
+    program = programs.unary(lambda builder, x: x, torch.bfloat16)
+    blocks = library.call("probe_stream", count, vector, tuning.tile(program, variant), multiprocessors)
+    assert blocks == tuning.geometry(program, variant, [0, 0, count], multiprocessors)[0][0]
 
 
 class _Nothing(NamedTuple):

@@ -17,6 +17,7 @@ DTYPES = [torch.bfloat16, torch.float16, torch.float32, torch.float64]
 WHOLE = {
     "columns": [(32, 32), (32,), (32, 32)],
     "odd columns": [(5, 7), (7,), (5, 7)],
+    "some rows, narrower tiles": [(300, 16), (16,), (300, 16)],
     "rows": [(6, 40), (6, 1), (6, 40)],
     "channels": [(4, 8, 2, 2), (8, 1, 1), (4, 8, 2, 2)],
     "everything": [(1000,), (1,), (1000,)],
@@ -24,7 +25,7 @@ WHOLE = {
     "one row": [(1, 6), (6,), (1, 1)],
 }
 SEVERAL = {
-    "many rows": [(300, 64), (64,), (300, 64)],
+    "many rows": [(3000, 64), (64,), (3000, 64)],
     "rows and all": [(3, 40), (3, 1), (1,)],
     "many elements": [(20000,), (1,), (20000,)],
 }

@@ -14,7 +14,7 @@ from .exactness import fast_math
 from .expression import Node, Program
 from .layout import Variant
 from .text import HALF, SCALAR_TYPES, computed_in, source_place, statements
-from .tuning import COMBINE_THREADS, THREADS, TILE_PACKS, least_blocks, present, unroll
+from .tuning import COMBINE_THREADS, THREADS, least_blocks, looks_ahead, present, unroll
 from .tuning import column_chunks as column_chunks
 from .tuning import combine_geometry as combine_geometry
 from .tuning import geometry as geometry
@@ -236,8 +236,8 @@ class _Text:
             f"  static constexpr int vector = {variant.vector};",
             f"  static constexpr int unroll = {unroll(self.program, variant)};",
         ]
-        if variant.path == "column":
-            lines.append(f"  static constexpr int tile = {TILE_PACKS};")
+        if variant.path != "stream":
+            lines.append(f"  static constexpr bool ahead = {str(looks_ahead(self.program, variant)).lower()};")
         lines += ["", *self._members(), "", *self._locate()]
         for method in (self._load, self._compute, self._store):
             lines += ["", *method()]
@@ -264,8 +264,8 @@ class _Text:
             elif operand.mode == "linear":
                 members.append(f"{const}{operand.type}* {operand.name};")
             elif operand.mode == "scalar":
-                members.append(f"{VALUE_TYPES[operand.dtype]} {operand.name};  // its one element")
-                found = f"load_once({found})"
+                members.append(f"Repeated<{operand.type}> {operand.name};  // its one element")
+                found = f"load_repeated({found})"
             elif operand.dtype in HALF:
                 members.append(f"PartialSums<{operand.type}, {operand.sum_type}> {operand.name};")
                 found = f"{{pointer<void>(words, {operand.place}), {self._is_whole(operand.dtype)}}}"
@@ -296,7 +296,7 @@ class _Text:
         if roles & {"inner", "none"}:
             conditions.append("walk.kept_count == 1")
         if self.variant.path == "column" and roles & {"outer", "none"}:
-            conditions.append("walk.columns <= tile * vector")
+            conditions.append("walk.columns <= walk.tile * vector")
         return " && ".join(conditions)
 
     def _locate(self) -> list[str]:
@@ -378,7 +378,7 @@ class _Text:
 
     def _compute(self) -> list[str]:
         fields = [f"{VALUE_TYPES[node.dtype]} {operand.name}[Lanes];" for operand, node in self.results]
-        values = [f"inputs.{read.name}[lane]" if read.is_full else f"tensors.{read.name}" for read in self.reads]
+        values = [f"{'inputs' if read.is_full else 'tensors'}.{read.name}[lane]" for read in self.reads]
         values += [f"outputs.{operand.name}[lane]" for operand, _ in self.results]
         return [
             "  template <int Lanes>",

@@ -20,7 +20,7 @@ from .layout import Variant
 if TYPE_CHECKING:
     from ..emulator.library import Library
 
-MULTIPROCESSORS, SPREAD = 2, 64
+MULTIPROCESSORS, SMALL = 2, (32, 512)
 """Of the GPU that is emulated: few, for its blocks run on the cores of this machine."""
 
 NAMESPACE = "opsmith"  # of the generated text
@@ -52,7 +52,7 @@ class Emulated(Cuda):
     def launch(
         self, kernel: Any, program: Program, variant: Variant, words: Sequence[int], tasks: Any, index: int
     ) -> None:
-        grid, block = tuning.geometry(program, variant, words, MULTIPROCESSORS, SPREAD)
+        grid, block = tuning.geometry(program, variant, words, MULTIPROCESSORS, SMALL)
         pointers = range(len(program.reads) + len(program.results))
         library, entry = kernel
         self._emulate(library, entry, (grid, block), words, pointers)

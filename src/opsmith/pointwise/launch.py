@@ -38,9 +38,11 @@ class Device(Protocol):
 
     def vector_width(self, itemsizes: Sequence[int]) -> int: ...
 
-    def segment_chunks(self, length: int, kept: int, vector: int, index: int) -> tuple[int, int]: ...
+    def segment_chunks(self, length: int, kept: int, vector: int, index: int) -> tuple[int, int]:
+        """Chunks, and a word that tells the kernel how they are made."""
 
-    def column_chunks(self, columns: int, kept: int, rows: int, vector: int, index: int) -> tuple[int, int, int]: ...
+    def column_chunks(self, columns: int, kept: int, rows: int, vector: int, index: int) -> tuple[int, int, int]:
+        """Chunks, such a word, and the tiles that the columns are cut into."""
 
     def compile(self, program: Program, variant: Variant) -> Any: ...
 
@@ -250,12 +252,12 @@ def _pass(
     length = _product(walk.sizes[d] for d in dropped)
     columns = walk.sizes[0] if column else 1
     if column:
-        chunks, per_chunk, tiles = device.column_chunks(columns, kept_count, length, vector, index)
-        numbers = [columns, kept_count, length, chunks, per_chunk]
+        chunks, extent, tiles = device.column_chunks(columns, kept_count, length, vector, index)
+        numbers = [columns, kept_count, length, chunks, extent]
     else:
-        chunks, per_chunk = device.segment_chunks(length, kept_count, vector, index)
+        chunks, extent = device.segment_chunks(length, kept_count, vector, index)
         tiles = 1
-        numbers = [length, kept_count, chunks, per_chunk]
+        numbers = [length, kept_count, chunks, extent]
     shapes = {
         "all": (chunks, kept_count * columns), "inner": (chunks * kept_count, columns),
         "outer": (chunks * tiles, kept_count), "none": (chunks * tiles * kept_count, 1),

@@ -148,5 +148,6 @@ def tuning_numbers() -> tuple[int, ...]:
     return (
         emit_cpp.GRAIN, emit_cpp.TASKS, emit_cpp.TILE,
         tuning.THREADS["stream"], tuning.THREADS["segment"], tuning.THREADS["column"], tuning.COMBINE_THREADS,
-        tuning.RESIDENT, tuning.TILE_PACKS, tuning.LEAST_PACKS, tuning.SPREAD,
+        tuning.RESIDENT, tuning.TILE_PACKS, tuning.NARROWEST, tuning.LEAST_PACKS, tuning.MOST_PACKS, tuning.FEW_ITEMS,
+        *tuning.SMALL,
     )  # fmt: skip

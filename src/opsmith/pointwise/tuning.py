@@ -22,9 +22,9 @@ RESIDENT = 1024
 and 1536 were 2 to 12 % slower."""
 UNROLL = {1: 4, 2: 2, 4: 1, 8: 2}
 """Packs of each tensor that a thread of the stream path has in flight, by the elements of a pack."""
-SPREAD = 2048
-"""Threads of a multiprocessor: of so few elements, each has a thread of its own. Little else then waits than the one
-load, where packs would leave most of the GPU idle."""
+SMALL = (32, 8192)
+"""Elements for each multiprocessor up to which every element, or every pack, has a thread of its own: little else then
+waits than the one load. Packs start fewer blocks, which is what a small launch mostly takes time for."""
 REDUCTION_UNROLL = {1: 4, 2: 1, 4: 1, 8: 1}
 """The same of the other paths."""
 STREAM_RESIDENT = ((28, 40, 2048), (40, 200, 1536))
@@ -32,12 +32,18 @@ STREAM_RESIDENT = ((28, 40, 2048), (40, 200, 1536))
 instructions, so many threads of the stream path are to fit on a multiprocessor."""
 REGISTERS = 60
 """What a thread's packs, results and sums may take of its registers, where RESIDENT threads leave it 64."""
+AHEAD_REGISTERS = 64
+"""What the packs, results and places of two turns may take, roughly: of what is computed at once not all is held."""
 INSTRUCTIONS = 1500
 """What a thread's packs may come to, roughly; a dearer program has fewer of them in flight, and compiles sooner."""
-TILE_PACKS = 32
-"""The most packs side by side in a block of the column path: 512 bytes of a row."""
+TILE_PACKS, NARROWEST = 32, 2
+"""The most packs side by side in a block of the column path: 512 bytes of a row; and the fewest."""
 LEAST_PACKS = 4
 """A thread of a reduction has at least so many packs, or is not worth its block."""
+MOST_PACKS = 8
+"""And at most so many where that saves combining, which takes as long as a small launch."""
+FEW_ITEMS = 1024
+"""So few sums, or parts of them, are worth a block each."""
 
 # Instructions of a function in float, roughly; what is not here takes one or two.
 _COSTS = {
@@ -64,6 +70,14 @@ def unroll(program: Program, variant: Variant) -> int:
     while packs > 1 and (packs * cost > INSTRUCTIONS or _registers(program, variant, packs) > room):
         packs //= 2
     return packs
+
+
+def looks_ahead(program: Program, variant: Variant) -> bool:
+    """Whether a thread of a reduction loads the packs of its next turn before it computes this one's."""
+    packs = unroll(program, variant)
+    strided = sum(mode.startswith("strided") for mode in variant.modes)
+    places = 2 * packs * strided * (2 if variant.wide else 1)
+    return _registers(program, variant, 2 * packs) + places <= AHEAD_REGISTERS
 
 
 def resident(program: Program, variant: Variant, packs: int) -> int:
@@ -99,27 +113,47 @@ def tile(program: Program, variant: Variant) -> int:
 
 
 def segment_chunks(length: int, kept_count: int, vector: int, multiprocessors: int) -> tuple[int, int]:
-    """(chunks, chunk_length) of the segment path."""
+    """(chunks, group) of the segment path: into how many chunks each sum is cut, and the threads that share one."""
     least = THREADS["segment"] * LEAST_PACKS * vector
-    chunks = min(_chunks("segment", kept_count, multiprocessors), _divide_up(length, least))
-    chunk_length = _divide_up(_divide_up(length, max(1, chunks)), vector) * vector
-    return max(1, _divide_up(length, max(1, chunk_length))), max(1, chunk_length)
+    chunks = max(1, min(_chunks("segment", kept_count, multiprocessors), _divide_up(length, least)))
+    return chunks, segment_group(_divide_up(length, chunks * vector), kept_count * chunks)
 
 
-def column_tiles(columns: int, vector: int) -> tuple[int, int, int]:
-    """(tiles, width, height) of the column path: blocks across the columns; a block's threads, across and down."""
-    packs = columns // vector
-    tiles = _divide_up(packs, TILE_PACKS)
-    width = _divide_up(packs, tiles)
-    return tiles, width, THREADS["column"] // width
+def segment_group(packs: int, items: int) -> int:
+    """Threads that share one of so many chunks of so many packs."""
+    if packs > 256 or (packs > 32 and items <= FEW_ITEMS):
+        return THREADS["segment"]
+    group = 1
+    while group < 32 and group < packs:
+        group *= 2
+    return group
 
 
 def column_chunks(columns: int, kept_count: int, rows: int, vector: int, multiprocessors: int) -> tuple[int, int, int]:
-    """(chunks, rows_per_chunk, tiles) of the column path."""
-    tiles, _, height = column_tiles(columns, vector)
+    """(chunks, tile, tiles) of the column path: a block is a chunk of the rows of a tile, at most `tile` packs wide."""
+    tile = column_tile(columns, kept_count, rows, vector, multiprocessors)
+    tiles, _, height = column_tiles(columns, vector, tile)
+    if tile < TILE_PACKS:
+        return 1, tile, tiles
     chunks = min(_chunks("column", tiles * kept_count, multiprocessors), _divide_up(rows, height * LEAST_PACKS))
-    rows_per_chunk = _divide_up(_divide_up(rows, max(1, chunks)), height) * height
-    return max(1, _divide_up(rows, max(1, rows_per_chunk))), max(1, rows_per_chunk), tiles
+    return max(1, chunks), tile, tiles
+
+
+def column_tile(columns: int, kept_count: int, rows: int, vector: int, multiprocessors: int) -> int:
+    """Few rows are not cut into chunks but the columns into narrower tiles: then there is nothing to combine."""
+    tile = max(NARROWEST, _divide_up(THREADS["column"], max(1, rows)))
+    _, _, height = column_tiles(columns, vector, TILE_PACKS)
+    tiles, _, high = column_tiles(columns, vector, tile)
+    few = tiles * kept_count <= 2 * multiprocessors and rows <= MOST_PACKS * high
+    return tile if few and tile < TILE_PACKS and rows > height * LEAST_PACKS else TILE_PACKS
+
+
+def column_tiles(columns: int, vector: int, tile: int) -> tuple[int, int, int]:
+    """(tiles, width, height) of the column path: blocks across the columns; a block's threads, across and down."""
+    packs = columns // vector
+    tiles = _divide_up(packs, tile)
+    width = _divide_up(packs, tiles)
+    return tiles, width, THREADS["column"] // width
 
 
 def _chunks(path: str, independent: int, multiprocessors: int) -> int:
@@ -131,35 +165,31 @@ def _chunks(path: str, independent: int, multiprocessors: int) -> int:
     return _divide_up(4 * blocks, independent)
 
 
-def segment_group(packs: int) -> int:
-    """Threads that share a chunk of so many packs."""
-    if packs > 256:
-        return THREADS["segment"]
-    group = 1
-    while group < 32 and group < packs:
-        group *= 2
-    return group
-
-
 Dim3 = tuple[int, int, int]
 
 
 def geometry(
-    program: Program, variant: Variant, words: Sequence[int], multiprocessors: int, spread: int = SPREAD
+    program: Program, variant: Variant, words: Sequence[int], multiprocessors: int, small: tuple[int, int] = SMALL
 ) -> tuple[Dim3, Dim3]:
     """(grid, block) of a launch with these words."""
     numbers = words[len(program.reads) + len(program.results) + len(program.scalars) :]
     if variant.path == "stream":
-        few = numbers[0] <= spread * multiprocessors
-        blocks = _divide_up(numbers[0], THREADS["stream"] if few else tile(program, variant))
+        blocks = _divide_up(numbers[0], stream_tile(numbers[0], program, variant, multiprocessors, small))
     elif variant.path == "segment":
-        _, kept_count, chunks, chunk_length = numbers[:4]
-        together = THREADS["segment"] // segment_group(_divide_up(chunk_length, variant.vector))
-        blocks = _divide_up(kept_count * chunks, together)
+        _, kept_count, chunks, group = numbers[:4]
+        blocks = _divide_up(kept_count * chunks, THREADS["segment"] // group)
     else:
-        columns, kept_count, _, chunks = numbers[:4]
-        blocks = column_tiles(columns, variant.vector)[0] * kept_count * chunks
+        columns, kept_count, _, chunks, tile = numbers[:5]
+        blocks = column_tiles(columns, variant.vector, tile)[0] * kept_count * chunks
     return (max(1, blocks), 1, 1), (THREADS[variant.path], 1, 1)
+
+
+def stream_tile(count: int, program: Program, variant: Variant, multiprocessors: int, small: tuple[int, int]) -> int:
+    """Elements of a block where there are so many in all."""
+    one_element, one_pack = small
+    if count <= one_element * multiprocessors:
+        return THREADS["stream"]
+    return THREADS["stream"] * variant.vector if count <= one_pack * multiprocessors else tile(program, variant)
 
 
 def combine_geometry(rows: int, columns: int, jobs: int = 1) -> tuple[Dim3, Dim3]:

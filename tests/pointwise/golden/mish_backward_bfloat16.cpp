@@ -39,11 +39,12 @@ struct MishBackward {
     const Vec<float> mul_4 = broadcast(4.0f) * exp_1;  // golden_ops.py:11
     const Vec<float> add_3 = broadcast(1.0f) + exp_1;  // golden_ops.py:11
     const Vec<float> mul_5 = mul_4 * add_3;  // golden_ops.py:11
-    const Vec<float> mul_6 = add_2 * add_2;  // golden_ops.py:11
-    const Vec<float> div_2 = mul_5 / mul_6;  // golden_ops.py:11
-    const Vec<float> select_2 = select(greater_1, broadcast(0.0f), div_2);  // golden_ops.py:11
-    const Vec<float> mul_7 = mul_3 * select_2;  // golden_ops.py:11
-    const Vec<float> add_4 = mul_2 + mul_7;
+    const Vec<float> reciprocal_1 = reciprocal(add_2);  // golden_ops.py:11
+    const Vec<float> mul_6 = reciprocal_1 * reciprocal_1;  // golden_ops.py:11
+    const Vec<float> mul_7 = mul_5 * mul_6;  // golden_ops.py:11
+    const Vec<float> select_2 = select(greater_1, broadcast(0.0f), mul_7);  // golden_ops.py:11
+    const Vec<float> mul_8 = mul_3 * select_2;  // golden_ops.py:11
+    const Vec<float> add_4 = mul_2 + mul_8;
     store_linear(at, grad_x, add_4);
   }
 };

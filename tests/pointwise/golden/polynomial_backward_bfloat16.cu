@@ -53,15 +53,16 @@ struct Kernel {
   static constexpr int threads = 128;
   static constexpr int vector = 8;
   static constexpr int unroll = 1;
+  static constexpr bool ahead = true;
 
   Element element;
   SegmentWalk<Index, 0, 1> walk;
   struct {
     Strided<const bfloat16, Index, 0, 1> grad_output;
     Strided<const bfloat16, Index, 0, 1> x;
-    float a;  // its one element
-    float b;  // its one element
-    float c;  // its one element
+    Repeated<bfloat16> a;  // its one element
+    Repeated<bfloat16> b;  // its one element
+    Repeated<bfloat16> c;  // its one element
     Strided<bfloat16, Index, 0, 1> grad_x;
     PartialSums<bfloat16, float> grad_a;
     PartialSums<bfloat16, float> grad_b;
@@ -75,9 +76,9 @@ struct Kernel {
         tensors{
             {words, 0, 15},
             {words, 1, 16},
-            load_once(pointer<const bfloat16>(words, 2)),
-            load_once(pointer<const bfloat16>(words, 3)),
-            load_once(pointer<const bfloat16>(words, 4)),
+            load_repeated(pointer<const bfloat16>(words, 2)),
+            load_repeated(pointer<const bfloat16>(words, 3)),
+            load_repeated(pointer<const bfloat16>(words, 4)),
             {words, 5, 17},
             {pointer<void>(words, 6), walk.chunks == 1},
             {pointer<void>(words, 7), walk.chunks == 1},
@@ -130,9 +131,9 @@ struct Kernel {
     element(
         inputs.grad_output[lane],
         inputs.x[lane],
-        tensors.a,
-        tensors.b,
-        tensors.c,
+        tensors.a[lane],
+        tensors.b[lane],
+        tensors.c[lane],
         outputs.grad_x[lane],
         outputs.grad_a[lane],
         outputs.grad_b[lane],

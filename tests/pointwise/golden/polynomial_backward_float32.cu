@@ -52,15 +52,16 @@ struct Kernel {
   static constexpr int threads = 128;
   static constexpr int vector = 4;
   static constexpr int unroll = 1;
+  static constexpr bool ahead = true;
 
   Element element;
   SegmentWalk<Index, 0, 1> walk;
   struct {
     Strided<const float, Index, 0, 1> grad_output;
     Strided<const float, Index, 0, 1> x;
-    float a;  // its one element
-    float b;  // its one element
-    float c;  // its one element
+    Repeated<float> a;  // its one element
+    Repeated<float> b;  // its one element
+    Repeated<float> c;  // its one element
     Strided<float, Index, 0, 1> grad_x;
     float* grad_a;  // partial sums
     float* grad_b;  // partial sums
@@ -74,9 +75,9 @@ struct Kernel {
         tensors{
             {words, 0, 15},
             {words, 1, 16},
-            load_once(pointer<const float>(words, 2)),
-            load_once(pointer<const float>(words, 3)),
-            load_once(pointer<const float>(words, 4)),
+            load_repeated(pointer<const float>(words, 2)),
+            load_repeated(pointer<const float>(words, 3)),
+            load_repeated(pointer<const float>(words, 4)),
             {words, 5, 17},
             pointer<float>(words, 6),
             pointer<float>(words, 7),
@@ -129,9 +130,9 @@ struct Kernel {
     element(
         inputs.grad_output[lane],
         inputs.x[lane],
-        tensors.a,
-        tensors.b,
-        tensors.c,
+        tensors.a[lane],
+        tensors.b[lane],
+        tensors.c[lane],
         outputs.grad_x[lane],
         outputs.grad_a[lane],
         outputs.grad_b[lane],

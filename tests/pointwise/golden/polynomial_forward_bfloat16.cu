@@ -37,10 +37,10 @@ struct Kernel {
   StreamWalk<Index, 0> walk;
   struct {
     const bfloat16* x;
-    float a;  // its one element
-    float b;  // its one element
-    float c;  // its one element
-    float d;  // its one element
+    Repeated<bfloat16> a;  // its one element
+    Repeated<bfloat16> b;  // its one element
+    Repeated<bfloat16> c;  // its one element
+    Repeated<bfloat16> d;  // its one element
     bfloat16* output;
   } tensors;
 
@@ -49,10 +49,10 @@ struct Kernel {
         walk(words, 6),
         tensors{
             pointer<const bfloat16>(words, 0),
-            load_once(pointer<const bfloat16>(words, 1)),
-            load_once(pointer<const bfloat16>(words, 2)),
-            load_once(pointer<const bfloat16>(words, 3)),
-            load_once(pointer<const bfloat16>(words, 4)),
+            load_repeated(pointer<const bfloat16>(words, 1)),
+            load_repeated(pointer<const bfloat16>(words, 2)),
+            load_repeated(pointer<const bfloat16>(words, 3)),
+            load_repeated(pointer<const bfloat16>(words, 4)),
             pointer<bfloat16>(words, 5),
         } {}
 
@@ -79,7 +79,7 @@ struct Kernel {
 
   template <int Lanes>
   OPSMITH_DEVICE void compute(const Inputs<Lanes>& inputs, Outputs<Lanes>& outputs, int lane) const {
-    element(inputs.x[lane], tensors.a, tensors.b, tensors.c, tensors.d, outputs.output[lane]);
+    element(inputs.x[lane], tensors.a[lane], tensors.b[lane], tensors.c[lane], tensors.d[lane], outputs.output[lane]);
   }
 
   template <int Lanes>

@@ -36,10 +36,10 @@ struct Kernel {
   StreamWalk<Index, 0> walk;
   struct {
     const float* x;
-    float a;  // its one element
-    float b;  // its one element
-    float c;  // its one element
-    float d;  // its one element
+    Repeated<float> a;  // its one element
+    Repeated<float> b;  // its one element
+    Repeated<float> c;  // its one element
+    Repeated<float> d;  // its one element
     float* output;
   } tensors;
 
@@ -48,10 +48,10 @@ struct Kernel {
         walk(words, 6),
         tensors{
             pointer<const float>(words, 0),
-            load_once(pointer<const float>(words, 1)),
-            load_once(pointer<const float>(words, 2)),
-            load_once(pointer<const float>(words, 3)),
-            load_once(pointer<const float>(words, 4)),
+            load_repeated(pointer<const float>(words, 1)),
+            load_repeated(pointer<const float>(words, 2)),
+            load_repeated(pointer<const float>(words, 3)),
+            load_repeated(pointer<const float>(words, 4)),
             pointer<float>(words, 5),
         } {}
 
@@ -78,7 +78,7 @@ struct Kernel {
 
   template <int Lanes>
   OPSMITH_DEVICE void compute(const Inputs<Lanes>& inputs, Outputs<Lanes>& outputs, int lane) const {
-    element(inputs.x[lane], tensors.a, tensors.b, tensors.c, tensors.d, outputs.output[lane]);
+    element(inputs.x[lane], tensors.a[lane], tensors.b[lane], tensors.c[lane], tensors.d[lane], outputs.output[lane]);
   }
 
   template <int Lanes>

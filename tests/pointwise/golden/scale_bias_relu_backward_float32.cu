@@ -31,7 +31,7 @@ struct Kernel {
   static constexpr int threads = 256;
   static constexpr int vector = 4;
   static constexpr int unroll = 1;
-  static constexpr int tile = 32;
+  static constexpr bool ahead = true;
 
   Element element;
   ColumnWalk<Index, 0, 1> walk;

@@ -104,7 +104,7 @@ def _silu_derivative(g: Value, x: Value, y: Value) -> tuple[Value]:
 
 
 def _mish_derivative(g: Value, x: Value, y: Value) -> tuple[Value]:
-    return (g * (of("tanh_softplus", x) + x * of("tanh_softplus_slope", x)),)
+    return (g * (of("tanh_softplus_beside_slope", x) + x * of("tanh_softplus_slope", x)),)
 
 
 def _gelu_derivative(g: Value, x: Value, y: Value) -> tuple[Value]:

@@ -41,12 +41,20 @@ def _tanh_softplus(x: Value) -> Value:
     return m / (m + 2)
 
 
+def _tanh_softplus_beside_slope(x: Value) -> Value:
+    """The same where the slope is computed too, which has the reciprocal."""
+    e = _bounded_exp(x)
+    m = e * (e + 2)
+    return m * of("reciprocal", m + 2)
+
+
 def _tanh_softplus_slope(x: Value) -> Value:
     """d/dx tanh(log(1 + e^x)) = (1 - t^2) sigmoid(x) = 4 e (1 + e) / (m + 2)^2, and no more than nothing beyond 20: a
     large x times what is left would not be small."""
     e = _bounded_exp(x)
     m = e * (e + 2)
-    return (x > 20).where(0, 4 * e * (1 + e) / ((m + 2) * (m + 2)))
+    inverse = of("reciprocal", m + 2)
+    return (x > 20).where(0, 4 * e * (1 + e) * (inverse * inverse))
 
 
 def _tanh_softplus_curvature(g: Value, x: Value, y: Value) -> tuple[Value]:
@@ -57,6 +65,7 @@ def _tanh_softplus_curvature(g: Value, x: Value, y: Value) -> tuple[Value]:
 
 define("tanh", _tanh_derivative)
 define("tanh_softplus", _tanh_softplus_derivative, expand=_tanh_softplus)
+define("tanh_softplus_beside_slope", _tanh_softplus_derivative, expand=_tanh_softplus_beside_slope)
 define("tanh_softplus_slope", _tanh_softplus_curvature, expand=_tanh_softplus_slope)
 
 

@@ -217,7 +217,8 @@ class Launch {
     } else {
       const Devices& devices = Devices::get();
       const int64_t blocks = stream_blocks(
-          devices.cuda, call_.count, kernel->elements_per_block, devices.multiprocessors_of(call_.index));
+          devices.cuda, call_.count, layout.vector, kernel->elements_per_block,
+          devices.multiprocessors_of(call_.index));
       call_.launch_on_gpu(*kernel, kStream, blocks);
     }
     return true;

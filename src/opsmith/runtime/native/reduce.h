@@ -66,8 +66,7 @@ class Reduction {
       launch_on_cpu(kernel->function, tasks, std::max<int64_t>(1, divide_up(grain * tasks, call_.count)), call_.words);
     } else {
       const int64_t blocks = layout.path == kColumn ? column_blocks(extents.kept_count, *chunks)
-                                                    : segment_blocks(Devices::get().cuda, extents.kept_count, *chunks,
-                                                                     layout.vector);
+                                                    : segment_blocks(Devices::get().cuda, extents.kept_count, *chunks);
       call_.launch_on_gpu(*kernel, layout.path, blocks);
     }
     combine();
@@ -151,7 +150,7 @@ class Reduction {
       call_.add_word(extents.kept_count);
     }
     call_.add_word(chunks.count);
-    call_.add_word(chunks.length);
+    call_.add_word(chunks.extent);
     for (int i = 0; i < layout.outer; ++i) call_.add_word(walk.sizes.at[extents.kept[i]]);
     for (int i = 0; i < layout.inner; ++i) call_.add_word(walk.sizes.at[extents.dropped[i]]);
     for (int k = 0; k < walk.operands; ++k) {

@@ -202,8 +202,8 @@ OPSMITH_EXPORT_C bool opsmith_tell_combine(size_t device, int index, int dtype, 
 OPSMITH_EXPORT_C bool opsmith_tell_tuning(const int64_t* numbers) {
   return guarded([&] {
     Devices::get().cpu = {numbers[0], numbers[1], numbers[2]};
-    Devices::get().cuda = {numbers[3], numbers[4], numbers[5], numbers[6], numbers[7], numbers[8], numbers[9],
-                           numbers[10]};
+    Devices::get().cuda = {numbers[3], numbers[4],  numbers[5],  numbers[6],  numbers[7],  numbers[8],
+                           numbers[9], numbers[10], numbers[11], numbers[12], numbers[13], numbers[14]};
   });
 }
 
@@ -220,11 +220,12 @@ OPSMITH_EXPORT_C int64_t opsmith_probe_walk(const int64_t* numbers, size_t count
 }
 
 // Blocks of a launch without reduction.
-OPSMITH_EXPORT_C int64_t opsmith_probe_stream(int64_t count, int64_t elements_per_block, int64_t multiprocessors) {
-  return stream_blocks(Devices::get().cuda, count, elements_per_block, multiprocessors);
+OPSMITH_EXPORT_C int64_t opsmith_probe_stream(
+    int64_t count, int64_t vector, int64_t elements_per_block, int64_t multiprocessors) {
+  return stream_blocks(Devices::get().cuda, count, vector, elements_per_block, multiprocessors);
 }
 
-// (chunks, length, tiles) of a reduction. `device` 0: columns, kept, length; 1: those, vector, multiprocessors.
+// (chunks, extent, tiles, blocks) of a reduction. `device` 0: columns, kept, length; 1: those, vector, multiprocessors.
 OPSMITH_EXPORT_C void opsmith_probe_chunks(size_t device, bool by_column, const int64_t* numbers, int64_t* written) {
   const Devices& devices = Devices::get();
   const int64_t columns = numbers[0], kept = numbers[1], length = numbers[2];
@@ -236,9 +237,9 @@ OPSMITH_EXPORT_C void opsmith_probe_chunks(size_t device, bool by_column, const 
     const int64_t vector = numbers[3], multiprocessors = numbers[4];
     chunks = by_column ? column_chunks(devices.cuda, columns, kept, length, vector, multiprocessors)
                        : segment_chunks(devices.cuda, length, kept, vector, multiprocessors);
-    written[3] = by_column ? column_blocks(kept, chunks) : segment_blocks(devices.cuda, kept, chunks, vector);
+    written[3] = by_column ? column_blocks(kept, chunks) : segment_blocks(devices.cuda, kept, chunks);
   }
   written[0] = chunks.count;
-  written[1] = chunks.length;
+  written[1] = chunks.extent;
   written[2] = chunks.tiles;
 }

@@ -20,16 +20,21 @@ struct CudaTuning {
   int64_t combine_threads = 256;
   int64_t resident = 1024;  // threads of a reduction on a multiprocessor
   int64_t tile_packs = 32;
+  int64_t narrowest = 2;
   int64_t least_packs = 4;
-  int64_t spread = 2048;  // elements a multiprocessor up to which each has a thread of its own
+  int64_t most_packs = 8;
+  int64_t few_items = 1024;
+  int64_t one_element = 32;  // elements a multiprocessor up to which each has a thread of its own
+  int64_t one_pack = 8192;   // or each pack
 };
 
 inline int64_t divide_up(int64_t count, int64_t by) { return (count + by - 1) / by; }
 
-// Of the reduced elements of a pass. `tiles` are the pieces that columns are cut into, 1 for a segment.
+// Of the reduced elements of a pass. `extent` is a chunk's length on a CPU; on a GPU the threads that share a segment's
+// chunk, or the packs of a tile. `tiles` are the pieces that columns are cut into, 1 for a segment.
 struct Chunks {
   int64_t count;
-  int64_t length;
+  int64_t extent;
   int64_t tiles = 1;
 };
 
@@ -63,52 +68,63 @@ inline int64_t chunks_of(const CudaTuning& tuning, int64_t threads, int64_t inde
   return independent * 16 <= blocks ? blocks / independent : divide_up(4 * blocks, independent);
 }
 
+// Threads that share one of so many chunks of so many packs.
+inline int64_t segment_group(const CudaTuning& tuning, int64_t packs, int64_t items) {
+  if (packs > 256 || (packs > 32 && items <= tuning.few_items)) return tuning.segment_threads;
+  int64_t group = 1;
+  while (group < 32 && group < packs) group *= 2;
+  return group;
+}
+
 inline Chunks segment_chunks(const CudaTuning& tuning, int64_t length, int64_t kept, int64_t vector,
                              int64_t multiprocessors) {
   const int64_t least = tuning.segment_threads * tuning.least_packs * vector;
-  const int64_t chunks =
-      std::min(chunks_of(tuning, tuning.segment_threads, kept, multiprocessors), divide_up(length, least));
-  const int64_t chunk_length = cut(length, std::max<int64_t>(1, chunks), vector);
-  return {std::max<int64_t>(1, divide_up(length, chunk_length)), chunk_length};
+  const int64_t most = chunks_of(tuning, tuning.segment_threads, kept, multiprocessors);
+  const int64_t chunks = std::max<int64_t>(1, std::min(most, divide_up(length, least)));
+  return {chunks, segment_group(tuning, divide_up(length, chunks * vector), kept * chunks)};
 }
 
 struct ColumnTiles {
   int64_t tiles, width, height;  // blocks across the columns; a block's threads, across and down
 };
 
-inline ColumnTiles column_tiles(const CudaTuning& tuning, int64_t columns, int64_t vector) {
+inline ColumnTiles column_tiles(const CudaTuning& tuning, int64_t columns, int64_t vector, int64_t tile) {
   const int64_t packs = columns / vector;
-  const int64_t tiles = divide_up(packs, tuning.tile_packs);
+  const int64_t tiles = divide_up(packs, tile);
   const int64_t width = divide_up(packs, tiles);
   return {tiles, width, tuning.column_threads / width};
 }
 
+// Few rows are not cut into chunks but the columns into narrower tiles: then there is nothing to combine.
+inline int64_t column_tile(const CudaTuning& tuning, int64_t columns, int64_t kept, int64_t rows, int64_t vector,
+                           int64_t multiprocessors) {
+  const int64_t tile =
+      std::max(tuning.narrowest, divide_up(tuning.column_threads, std::max<int64_t>(1, rows)));
+  const int64_t height = column_tiles(tuning, columns, vector, tuning.tile_packs).height;
+  const ColumnTiles narrow = column_tiles(tuning, columns, vector, tile);
+  const bool few = narrow.tiles * kept <= 2 * multiprocessors && rows <= tuning.most_packs * narrow.height;
+  return few && tile < tuning.tile_packs && rows > height * tuning.least_packs ? tile : tuning.tile_packs;
+}
+
 inline Chunks column_chunks(const CudaTuning& tuning, int64_t columns, int64_t kept, int64_t rows, int64_t vector,
                             int64_t multiprocessors) {
-  const ColumnTiles across = column_tiles(tuning, columns, vector);
-  const int64_t chunks = std::min(chunks_of(tuning, tuning.column_threads, across.tiles * kept, multiprocessors),
-                                  divide_up(rows, across.height * tuning.least_packs));
-  const int64_t rows_per_chunk = cut(rows, std::max<int64_t>(1, chunks), across.height);
-  return {std::max<int64_t>(1, divide_up(rows, rows_per_chunk)), rows_per_chunk, across.tiles};
+  const int64_t tile = column_tile(tuning, columns, kept, rows, vector, multiprocessors);
+  const ColumnTiles across = column_tiles(tuning, columns, vector, tile);
+  if (tile < tuning.tile_packs) return {1, tile, across.tiles};
+  const int64_t most = chunks_of(tuning, tuning.column_threads, across.tiles * kept, multiprocessors);
+  const int64_t chunks = std::min(most, divide_up(rows, across.height * tuning.least_packs));
+  return {std::max<int64_t>(1, chunks), tile, across.tiles};
 }
 
-// Threads that share a chunk of so many packs.
-inline int64_t segment_group(const CudaTuning& tuning, int64_t packs) {
-  if (packs > 256) return tuning.segment_threads;
-  int64_t group = 1;
-  while (group < 32 && group < packs) group *= 2;
-  return group;
-}
-
-inline int64_t stream_blocks(const CudaTuning& tuning, int64_t count, int64_t elements_per_block,
+inline int64_t stream_blocks(const CudaTuning& tuning, int64_t count, int64_t vector, int64_t elements_per_block,
                              int64_t multiprocessors) {
-  const bool few = count <= tuning.spread * multiprocessors;
-  return std::max<int64_t>(1, divide_up(count, few ? tuning.stream_threads : elements_per_block));
+  int64_t tile = count <= tuning.one_pack * multiprocessors ? tuning.stream_threads * vector : elements_per_block;
+  if (count <= tuning.one_element * multiprocessors) tile = tuning.stream_threads;
+  return std::max<int64_t>(1, divide_up(count, tile));
 }
 
-inline int64_t segment_blocks(const CudaTuning& tuning, int64_t kept, const Chunks& chunks, int64_t vector) {
-  const int64_t together = tuning.segment_threads / segment_group(tuning, divide_up(chunks.length, vector));
-  return std::max<int64_t>(1, divide_up(kept * chunks.count, together));
+inline int64_t segment_blocks(const CudaTuning& tuning, int64_t kept, const Chunks& chunks) {
+  return std::max<int64_t>(1, divide_up(kept * chunks.count, tuning.segment_threads / chunks.extent));
 }
 
 inline int64_t column_blocks(int64_t kept, const Chunks& chunks) {

@@ -2,8 +2,9 @@
 //
 // A kernel is a struct that opsmith writes for one operator and one layout: it locates, loads, computes and stores. A
 // driver here hands it V elements at a time ("a pack": 16 bytes of the narrowest tensor) and U packs a turn, so that U
-// loads of each tensor are on their way before the first is used. Loads past the end repeat an earlier pack instead of
-// branching; their results are not stored and not summed.
+// loads of each tensor are on their way before the first is used; where a sum has registers to spare, those of the next
+// turn are too. Loads past the end repeat an earlier pack instead of branching; their results are not stored and not
+// summed.
 //
 // Sums are the same in every run: threads, then warps, then blocks add in an order that sizes alone decide.
 #pragma once
@@ -47,34 +48,37 @@ struct StreamWalk {
 };
 
 // One block computes threads * U packs, neighbouring threads neighbouring packs. The elements that fill no pack, fewer
-// than V, go to the first threads of the first block. A launch of a thread for each element has one computed by each.
+// than V, go to the first threads of the first block. What is small is launched with a thread for each pack, or for each
+// element, and then each computes one.
 template <class Kernel>
 OPSMITH_DEVICE void stream(const Kernel& kernel) {
   using Index = typename Kernel::Index;
   constexpr int V = Kernel::vector;
   constexpr int U = Kernel::unroll;
-  const bool spread = U * V > 1 && Index(gridDim.x) * Kernel::threads >= kernel.walk.count;
-  const Index packs = spread ? 0 : kernel.walk.count / V;
-  const Index first = Index(blockIdx.x) * (Kernel::threads * U) + threadIdx.x;
+  const Index threads = Index(gridDim.x) * Kernel::threads;
+  const bool one_element = U * V > 1 && threads >= kernel.walk.count;
+  const Index packs = one_element ? 0 : kernel.walk.count / V;
+  const bool one_pack = U > 1 && threads >= packs;
+  const Index first = Index(blockIdx.x) * (one_pack ? Kernel::threads : Kernel::threads * U) + threadIdx.x;
   if (first < packs) {
     typename Kernel::Place places[U];
     typename Kernel::template Inputs<V> inputs[U];
+    const auto is_mine = [&](int u) { return u == 0 || (!one_pack && first + u * Kernel::threads < packs); };
 #pragma unroll
     for (int u = 0; u < U; ++u) {
       // Past the end the thread's own first pack: another's may be written already where a tensor is changed in place.
-      const Index pack = first + u * Kernel::threads;
-      places[u] = kernel.locate((pack < packs ? pack : first) * V);
+      places[u] = kernel.locate((is_mine(u) ? first + u * Kernel::threads : first) * V);
       inputs[u] = kernel.template load<V>(places[u]);
     }
 #pragma unroll
     for (int u = 0; u < U; ++u) {
       const auto outputs = computed<V>(kernel, inputs[u]);
-      if (first + u * Kernel::threads < packs) kernel.template store<V>(outputs, places[u]);
+      if (is_mine(u)) kernel.template store<V>(outputs, places[u]);
     }
   }
   if constexpr (U * V > 1) {
-    const Index index = (spread ? Index(blockIdx.x) * Kernel::threads : packs * V) + threadIdx.x;
-    if ((spread || blockIdx.x == 0) && index < kernel.walk.count) {
+    const Index index = (one_element ? Index(blockIdx.x) * Kernel::threads : packs * V) + threadIdx.x;
+    if ((one_element || blockIdx.x == 0) && index < kernel.walk.count) {
       const auto place = kernel.locate(index);
       kernel.template store<1>(computed<1>(kernel, kernel.template load<1>(place)), place);
     }
@@ -141,6 +145,54 @@ OPSMITH_DEVICE void put(A* partial, Index index, A sum) {
   partial[index] = sum;
 }
 
+// --- a thread's own terms -------------------------------------------------------------------------------------------
+
+template <class Kernel>
+struct Turn {
+  typename Kernel::Place places[Kernel::unroll];
+  typename Kernel::template Inputs<Kernel::vector> inputs[Kernel::unroll];
+};
+
+// Packs first, first + stride, ... below `end`: computed, stored, summed. All threads of a launch go through memory
+// side by side: where each kept to a stretch of its own, 2^28 floats were more pages at a time than the GPU translates
+// at once, and took 15 % longer.
+template <class Kernel, class Index, class Locate>
+OPSMITH_DEVICE void sum_along(
+    const Kernel& kernel, typename Kernel::Sums& sums, Index first, Index end, Index stride, const Locate& locate) {
+  constexpr int V = Kernel::vector;
+  constexpr int U = Kernel::unroll;
+  const auto fetch = [&](Turn<Kernel>& turn, Index from) {
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+      turn.places[u] = locate(from + u * stride < end ? from + u * stride : from);
+      turn.inputs[u] = kernel.template load<V>(turn.places[u]);
+    }
+  };
+  if (first >= end) return;
+  Turn<Kernel> turn;
+  fetch(turn, first);
+  while (true) {
+    const Index next = first + U * stride;
+    Turn<Kernel> following = turn;
+    if (Kernel::ahead && next < end) fetch(following, next);
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+      const auto outputs = computed<V>(kernel, turn.inputs[u]);
+      if (first + u * stride < end) {
+        kernel.template store<V>(outputs, turn.places[u]);
+        kernel.template add<V>(sums, outputs);
+      }
+    }
+    if (next >= end) return;
+    if constexpr (Kernel::ahead) {
+      turn = following;
+    } else {
+      fetch(turn, next);
+    }
+    first = next;
+  }
+}
+
 // --- segment: sums along the innermost dimension --------------------------------------------------------------------
 
 template <class I, int Kept, int Reduced>
@@ -148,7 +200,7 @@ struct SegmentWalk {
   I length;
   I kept_count;
   I chunks;
-  I chunk_length;
+  I group;  // threads that share a chunk: a power of two up to a warp, or a block
   Extent<Kept, I> kept_sizes;
   Extent<Reduced, I> reduced_sizes;
 
@@ -157,19 +209,10 @@ struct SegmentWalk {
       : length(I(words.word[place])),
         kept_count(I(words.word[place + 1])),
         chunks(I(words.word[place + 2])),
-        chunk_length(I(words.word[place + 3])),
+        group(I(words.word[place + 3])),
         kept_sizes(words, place + 4),
         reduced_sizes(words, place + 4 + Kept) {}
 };
-
-// How many threads share a chunk of so many packs: a whole block, or for short ones a warp or a part of one.
-template <class Index>
-OPSMITH_DEVICE int segment_group(Index packs, int threads) {
-  if (packs > 256) return threads;
-  int group = 1;
-  while (group < 32 && Index(group) < packs) group *= 2;
-  return group;
-}
 
 template <int Threads, class Index>
 struct SegmentSum {
@@ -184,44 +227,28 @@ struct SegmentSum {
   }
 };
 
-// An item is a chunk of one kept combination: item = chunk * kept_count + kept. A group of threads runs along it.
+// An item is a chunk of one kept combination: item = chunk * kept_count + kept. A group of threads takes every so many
+// packs of it, and what fills no pack goes to the last chunk.
 template <class Kernel>
 OPSMITH_DEVICE void segment(const Kernel& kernel) {
   using Index = typename Kernel::Index;
   constexpr int V = Kernel::vector;
-  constexpr int U = Kernel::unroll;
   const auto& walk = kernel.walk;
-  const int group = segment_group<Index>(divide_up<Index>(walk.chunk_length, V), Kernel::threads);
+  const int group = int(walk.group);
   const Index items = walk.kept_count * walk.chunks;
   const Index item = Index(blockIdx.x) * (Kernel::threads / group) + threadIdx.x / group;
   typename Kernel::Sums sums{};
   if (item < items) {
     const Index chunk = divide(item, walk.kept_count);
     const auto start = kernel.start(item - chunk * walk.kept_count);
-    const Index begin = chunk * walk.chunk_length;
-    const Index end = lesser(walk.length, begin + walk.chunk_length);
-    const Index packs = (end - begin) / V;
+    const Index packs = walk.length / V;
     const Index lane = threadIdx.x % group;
-    for (Index first = lane; first < packs; first += group * U) {
-      typename Kernel::Place places[U];
-      typename Kernel::template Inputs<V> inputs[U];
-#pragma unroll
-      for (int u = 0; u < U; ++u) {
-        places[u] = kernel.locate(start, begin + lesser<Index>(first + u * group, packs - 1) * V);
-        inputs[u] = kernel.template load<V>(places[u]);
-      }
-#pragma unroll
-      for (int u = 0; u < U; ++u) {
-        const auto outputs = computed<V>(kernel, inputs[u]);
-        if (first + u * group < packs) {
-          kernel.template store<V>(outputs, places[u]);
-          kernel.template add<V>(sums, outputs);
-        }
-      }
-    }
+    const auto locate = [&](Index pack) { return kernel.locate(start, pack * V); };
+    sum_along<Kernel, Index>(kernel, sums, chunk * group + lane, packs, walk.chunks * group, locate);
     if constexpr (V > 1) {
-      // What fills no pack, at the end of the last chunk. There may be more of it than threads in the group.
-      for (Index index = begin + packs * V + lane; index < end; index += group) {
+      // There may be more of it than threads in the group.
+      const Index from = chunk + 1 == walk.chunks ? packs * V + lane : walk.length;
+      for (Index index = from; index < walk.length; index += group) {
         const auto place = kernel.locate(start, index);
         const auto outputs = computed<1>(kernel, kernel.template load<1>(place));
         kernel.template store<1>(outputs, place);
@@ -240,7 +267,7 @@ struct ColumnWalk {
   I kept_count;
   I rows;
   I chunks;
-  I rows_per_chunk;
+  I tile;  // packs side by side in a block, at most
   Extent<Kept, I> kept_sizes;
   Extent<Reduced, I> reduced_sizes;
 
@@ -250,7 +277,7 @@ struct ColumnWalk {
         kept_count(I(words.word[place + 1])),
         rows(I(words.word[place + 2])),
         chunks(I(words.word[place + 3])),
-        rows_per_chunk(I(words.word[place + 4])),
+        tile(I(words.word[place + 4])),
         kept_sizes(words, place + 5),
         reduced_sizes(words, place + 5 + Kept) {}
 };
@@ -291,16 +318,15 @@ struct ColumnSum {
   }
 };
 
-// A block keeps a tile of columns, `width` packs wide, and its threads stand in `height` rows that run down one chunk
-// of the rows together: block = (chunk * tiles + tile) * kept_count + kept.
+// A block keeps a tile of columns, `width` packs wide, and its threads stand in `height` rows; a chunk is every so many
+// such rows: block = (chunk * tiles + tile) * kept_count + kept.
 template <class Kernel>
 OPSMITH_DEVICE void column(const Kernel& kernel) {
   using Index = typename Kernel::Index;
   constexpr int V = Kernel::vector;
-  constexpr int U = Kernel::unroll;
   const auto& walk = kernel.walk;
   const Index packs = walk.columns / V;
-  const Index tiles = divide_up<Index>(packs, Kernel::tile);
+  const Index tiles = divide_up<Index>(packs, walk.tile);
   const int width = int(divide_up(packs, tiles));
   const int height = Kernel::threads / width;
   const Index outer = divide(Index(blockIdx.x), walk.kept_count);  // chunk * tiles + tile
@@ -312,25 +338,8 @@ OPSMITH_DEVICE void column(const Kernel& kernel) {
   typename Kernel::Sums sums{};
   if (y < height && pack < packs) {
     const auto start = kernel.start(kept, pack * V);
-    const Index begin = chunk * walk.rows_per_chunk;
-    const Index end = lesser(walk.rows, begin + walk.rows_per_chunk);
-    for (Index first = begin + y; first < end; first += height * U) {
-      typename Kernel::Place places[U];
-      typename Kernel::template Inputs<V> inputs[U];
-#pragma unroll
-      for (int u = 0; u < U; ++u) {
-        places[u] = kernel.locate(start, lesser<Index>(first + u * height, end - 1));
-        inputs[u] = kernel.template load<V>(places[u]);
-      }
-#pragma unroll
-      for (int u = 0; u < U; ++u) {
-        const auto outputs = computed<V>(kernel, inputs[u]);
-        if (first + u * height < end) {
-          kernel.template store<V>(outputs, places[u]);
-          kernel.template add<V>(sums, outputs);
-        }
-      }
-    }
+    const auto locate = [&](Index row) { return kernel.locate(start, row); };
+    sum_along<Kernel, Index>(kernel, sums, chunk * height + y, walk.rows, walk.chunks * height, locate);
   }
   const Index row_of_partials = chunk * walk.kept_count + kept;
   kernel.finish(
