@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -32,6 +33,16 @@ def contender(op: Op, name: str, device: str) -> Function:
     if name == "liger":
         return _liger(op)
     return _kernel(op, name, device)
+
+
+@contextlib.contextmanager
+def replayable() -> Iterator[None]:
+    """What is compiled in here keeps what its backward reads: as a rule that memory is the backward's to write to, so
+    that it runs once and not again."""
+    from torch._functorch import config
+
+    with config.patch(donated_buffer=False):
+        yield
 
 
 def _kernel(op: Op, name: str, device: str) -> Function:

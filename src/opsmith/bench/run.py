@@ -13,7 +13,7 @@ from ..samples import Sample
 from . import ceilings as limits
 from . import cpu, gpu
 from .ceilings import Ceilings
-from .contenders import OPSMITH, Function, contender
+from .contenders import OPSMITH, Function, contender, replayable
 from .environment import environment
 from .results import Results, Row
 from .sampling import Sampler, indistinguishable, interval, measured
@@ -63,7 +63,7 @@ def bench(
             raise ValueError(f"direction={each!r} is not one of {', '.join(DIRECTIONS)}")
     default = (torch.float32, torch.bfloat16) if where == "cuda" else (torch.float32,)
     dtypes = [dtype] if isinstance(dtype, torch.dtype) else list(dtype or default)
-    with cpu.pinned(threads if where == "cpu" else torch.get_num_threads()):
+    with cpu.pinned(threads if where == "cpu" else torch.get_num_threads()), replayable():
         found = ceilings or limits.measure(where)
         results = Results([], environment(where, threads, found))
         for chosen in dtypes:

@@ -114,21 +114,26 @@ def _gelu_derivative(g: Value, x: Value, y: Value) -> tuple[Value]:
 _GELU_SCALE, _GELU_CUBIC = math.sqrt(2 / math.pi), 0.044715
 
 
-def _gelu_tanh_share(x: Value) -> Value:
-    """(1 + tanh(u)) / 2, as the sigmoid of 2u: where tanh nears -1, the sum would have few digits left."""
-    return of("sigmoid", 2 * _GELU_SCALE * (x + _GELU_CUBIC * (x * x * x)))
+def _gelu_tanh_inner(x: Value) -> Value:
+    return 2 * _GELU_SCALE * (x + _GELU_CUBIC * (x * x * x))
+
+
+def _gelu_tanh(x: Value) -> Value:
+    """(1 + tanh(u)) / 2 is the sigmoid of 2u: where tanh nears -1, the sum would have few digits left."""
+    return x * of("sigmoid", _gelu_tanh_inner(x))
 
 
 def _gelu_tanh_derivative(g: Value, x: Value, y: Value) -> tuple[Value]:
-    share = _gelu_tanh_share(x)
+    inner = _gelu_tanh_inner(x)
+    share, rest = of("sigmoid", inner), of("sigmoid", -inner)  # 1 - share would have few digits near 1
     steep = 2 * _GELU_SCALE * (1 + 3 * _GELU_CUBIC * (x * x))
-    return (g * (share + x * (share * (1 - share)) * steep),)
+    return (g * (share + x * (share * rest) * steep),)
 
 
 define("silu", _silu_derivative, expand=lambda x: x * of("sigmoid", x))
 define("mish", _mish_derivative, expand=lambda x: x * of("tanh_softplus", x))
 define("gelu", _gelu_derivative, expand=lambda x: x * of("normal_cdf", x))
-define("gelu_tanh", _gelu_tanh_derivative, expand=lambda x: x * _gelu_tanh_share(x))
+define("gelu_tanh", _gelu_tanh_derivative, expand=_gelu_tanh)
 
 
 @translates("relu")
