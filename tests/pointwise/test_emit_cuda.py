@@ -192,7 +192,7 @@ def test_full_size_tensors_move_16_bytes_at_a_time_and_stream(dtype: torch.dtype
         (programs.affine_backward(dtype), columns(vector), 4),
     ):
         ptx = compiled(emit_cuda.text(program, variant)).ptx
-        in_flight = 2 * tuning.unroll(program, variant)  # the first turn's, and the next one's
+        in_flight = 2 * tuning.unroll(program, variant)  # before the loop, and in it
         assert len(re.findall(r"ld\.global\.v(?:4\.[ubf]32|2\.[ubf]64)", ptx)) == loads * in_flight
 
 

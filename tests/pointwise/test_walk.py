@@ -253,11 +253,14 @@ def test_on_a_gpu_too(
     count=st.integers(1, 10**6),
     vector=st.sampled_from([1, 4, 8]),
     multiprocessors=st.sampled_from([0, 16, 132]),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
 )
-def test_a_stream_is_cut_alike_too(library: native.Library, count: int, vector: int, multiprocessors: int) -> None:
+def test_a_stream_is_cut_alike_too(
+    library: native.Library, count: int, vector: int, multiprocessors: int, dtype: torch.dtype
+) -> None:
     variant = layout.Variant("stream", ("linear", "linear"), 0, 0, vector, True)
-    program = programs.unary(lambda builder, x: x, torch.bfloat16)
-    blocks = library.call("probe_stream", count, vector, tuning.tile(program, variant), multiprocessors)
+    program = programs.mish(dtype)
+    blocks = library.call("probe_stream", count, *tuning.tiles(program, variant), multiprocessors)
     assert blocks == tuning.geometry(program, variant, [0, 0, count], multiprocessors)[0][0]
 
 

@@ -14,7 +14,7 @@ from .exactness import fast_math
 from .expression import Node, Program
 from .layout import Variant
 from .text import HALF, SCALAR_TYPES, computed_in, source_place, statements
-from .tuning import COMBINE_THREADS, THREADS, least_blocks, looks_ahead, present, unroll
+from .tuning import COMBINE_THREADS, THREADS, least_blocks, present, unroll
 from .tuning import column_chunks as column_chunks
 from .tuning import combine_geometry as combine_geometry
 from .tuning import geometry as geometry
@@ -236,10 +236,8 @@ class _Text:
             f"  static constexpr int vector = {variant.vector};",
             f"  static constexpr int unroll = {unroll(self.program, variant)};",
         ]
-        if variant.path != "stream":
-            lines.append(f"  static constexpr bool ahead = {str(looks_ahead(self.program, variant)).lower()};")
         lines += ["", *self._members(), "", *self._locate()]
-        for method in (self._load, self._compute, self._store):
+        for method in (self._scalars, self._load, self._compute, self._store):
             lines += ["", *method()]
         if variant.path != "stream":
             lines += ["", *self._sums()]
@@ -264,8 +262,7 @@ class _Text:
             elif operand.mode == "linear":
                 members.append(f"{const}{operand.type}* {operand.name};")
             elif operand.mode == "scalar":
-                members.append(f"Repeated<{operand.type}> {operand.name};  // its one element")
-                found = f"load_repeated({found})"
+                members.append(f"const {operand.type}* {operand.name};  // of one element")
             elif operand.dtype in HALF:
                 members.append(f"PartialSums<{operand.type}, {operand.sum_type}> {operand.name};")
                 found = f"{{pointer<void>(words, {operand.place}), {self._is_whole(operand.dtype)}}}"
@@ -351,6 +348,19 @@ class _Text:
         """The stride along the innermost dimension."""
         return f"tensors.{operand.name}.{'column' if self.variant.path == 'column' else 'inner.at[0]'}"
 
+    def _scalars(self) -> list[str]:
+        """The tensors of one element."""
+        scalars = [read for read in self.reads if not read.is_full]
+        return [
+            "  struct Scalars {",
+            *(f"    {VALUE_TYPES[read.dtype]} {read.name};" for read in scalars),
+            "  };",
+            "",
+            "  OPSMITH_DEVICE Scalars scalars() const {",
+            *_listed("    return {", [f"load_once(tensors.{read.name})" for read in scalars], "};"),
+            "  }",
+        ]
+
     def _load(self) -> list[str]:
         fields = []
         loads = []
@@ -378,7 +388,7 @@ class _Text:
 
     def _compute(self) -> list[str]:
         fields = [f"{VALUE_TYPES[node.dtype]} {operand.name}[Lanes];" for operand, node in self.results]
-        values = [f"{'inputs' if read.is_full else 'tensors'}.{read.name}[lane]" for read in self.reads]
+        values = [f"inputs.{read.name}[lane]" if read.is_full else f"scalars.{read.name}" for read in self.reads]
         values += [f"outputs.{operand.name}[lane]" for operand, _ in self.results]
         return [
             "  template <int Lanes>",
@@ -387,7 +397,8 @@ class _Text:
             "  };",
             "",
             "  template <int Lanes>",
-            "  OPSMITH_DEVICE void compute(const Inputs<Lanes>& inputs, Outputs<Lanes>& outputs, int lane) const {",
+            "  OPSMITH_DEVICE void compute(",
+            "      const Scalars& scalars, const Inputs<Lanes>& inputs, Outputs<Lanes>& outputs, int lane) const {",
             *_listed("    element(", values, ");"),
             "  }",
         ]
@@ -432,6 +443,11 @@ class _Text:
             "",
             "  template <class Sum>",
             "  OPSMITH_DEVICE void finish(const Sums& sums, const Sum& sum) const {",
-            *(f"    sum(sums.{operand.name}, tensors.{operand.name});" for operand in self.summed),
+            *(f"    sum.template gather<{k}>(sums.{each.name});" for k, each in enumerate(self.summed)),
+            "    sum.meet();",
+            *(
+                f"    sum.template scatter<{k}>(sums.{each.name}, tensors.{each.name});"
+                for k, each in enumerate(self.summed)
+            ),
             "  }",
         ]

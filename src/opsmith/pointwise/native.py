@@ -50,10 +50,15 @@ def tell(
         prepared,
         lambda: _numbers(role, compiler, prepared, inputs),
         [
-            (layout_bytes(variant, index), address, tuning.tile(prepared.program, variant) if device == "cuda" else 1)
+            (layout_bytes(variant, index), address, _tiles(device, prepared, variant))
             for variant, address in kernels.items()
         ],
     )
+
+
+def _tiles(device: str, prepared: Prepared, variant: Variant) -> tuple[int, int, int]:
+    on_gpu = device == "cuda" and variant.path == "stream"
+    return tuning.tiles(prepared.program, variant) if on_gpu else (1, 1, 1)
 
 
 def layout_bytes(variant: Variant, index: int) -> bytes:

@@ -22,9 +22,11 @@ RESIDENT = 1024
 and 1536 were 2 to 12 % slower."""
 UNROLL = {1: 4, 2: 2, 4: 1, 8: 2}
 """Packs of each tensor that a thread of the stream path has in flight, by the elements of a pack."""
-SMALL = (32, 8192)
-"""Elements for each multiprocessor up to which every element, or every pack, has a thread of its own: little else then
-waits than the one load. Packs start fewer blocks, which is what a small launch mostly takes time for."""
+SMALL = (2048, 8192)
+"""Elements for each multiprocessor up to which there are few, or some: then every pack has a thread of its own, and of
+few every pair of elements where a pack takes more instructions than DEAR. Packs start fewer blocks, which is what a
+small launch mostly takes time for."""
+DEAR = 150
 REDUCTION_UNROLL = {1: 4, 2: 1, 4: 1, 8: 1}
 """The same of the other paths."""
 STREAM_RESIDENT = ((28, 40, 2048), (40, 200, 1536))
@@ -32,8 +34,6 @@ STREAM_RESIDENT = ((28, 40, 2048), (40, 200, 1536))
 instructions, so many threads of the stream path are to fit on a multiprocessor."""
 REGISTERS = 60
 """What a thread's packs, results and sums may take of its registers, where RESIDENT threads leave it 64."""
-AHEAD_REGISTERS = 64
-"""What the packs, results and places of two turns may take, roughly: of what is computed at once not all is held."""
 INSTRUCTIONS = 1500
 """What a thread's packs may come to, roughly; a dearer program has fewer of them in flight, and compiles sooner."""
 TILE_PACKS, NARROWEST = 32, 2
@@ -72,14 +72,6 @@ def unroll(program: Program, variant: Variant) -> int:
     return packs
 
 
-def looks_ahead(program: Program, variant: Variant) -> bool:
-    """Whether a thread of a reduction loads the packs of its next turn before it computes this one's."""
-    packs = unroll(program, variant)
-    strided = sum(mode.startswith("strided") for mode in variant.modes)
-    places = 2 * packs * strided * (2 if variant.wide else 1)
-    return _registers(program, variant, 2 * packs) + places <= AHEAD_REGISTERS
-
-
 def resident(program: Program, variant: Variant, packs: int) -> int:
     """Threads on a multiprocessor that a kernel's registers must leave room for."""
     wide = any(node.dtype is torch.float64 for node in program.nodes() if node.args)
@@ -107,9 +99,12 @@ def _registers(program: Program, variant: Variant, packs: int) -> int:
     return variant.vector * (packs * sum(loaded) // 4 + results + sums)
 
 
-def tile(program: Program, variant: Variant) -> int:
-    """Elements that a block of the stream path computes: the launcher keeps this with the kernel."""
-    return THREADS["stream"] * unroll(program, variant) * variant.vector
+def tiles(program: Program, variant: Variant) -> tuple[int, int, int]:
+    """Elements that a block of the stream path computes where there are few, some or many of them: the launcher keeps
+    this with the kernel."""
+    threads, vector = THREADS["stream"], variant.vector
+    few = 2 if vector > 2 and vector * _cost(program, variant) > DEAR else vector
+    return threads * few, threads * vector, threads * vector * unroll(program, variant)
 
 
 def segment_chunks(length: int, kept_count: int, vector: int, multiprocessors: int) -> tuple[int, int]:
@@ -174,22 +169,15 @@ def geometry(
     """(grid, block) of a launch with these words."""
     numbers = words[len(program.reads) + len(program.results) + len(program.scalars) :]
     if variant.path == "stream":
-        blocks = _divide_up(numbers[0], stream_tile(numbers[0], program, variant, multiprocessors, small))
+        few, some = (numbers[0] <= most * multiprocessors for most in small)
+        blocks = _divide_up(numbers[0], tiles(program, variant)[0 if few else 1 if some else 2])
     elif variant.path == "segment":
         _, kept_count, chunks, group = numbers[:4]
         blocks = _divide_up(kept_count * chunks, THREADS["segment"] // group)
     else:
-        columns, kept_count, _, chunks, tile = numbers[:5]
-        blocks = column_tiles(columns, variant.vector, tile)[0] * kept_count * chunks
+        columns, kept_count, _, chunks, widest = numbers[:5]
+        blocks = column_tiles(columns, variant.vector, widest)[0] * kept_count * chunks
     return (max(1, blocks), 1, 1), (THREADS[variant.path], 1, 1)
-
-
-def stream_tile(count: int, program: Program, variant: Variant, multiprocessors: int, small: tuple[int, int]) -> int:
-    """Elements of a block where there are so many in all."""
-    one_element, one_pack = small
-    if count <= one_element * multiprocessors:
-        return THREADS["stream"]
-    return THREADS["stream"] * variant.vector if count <= one_pack * multiprocessors else tile(program, variant)
 
 
 def combine_geometry(rows: int, columns: int, jobs: int = 1) -> tuple[Dim3, Dim3]:

@@ -69,13 +69,13 @@ class Library:
         self._declare("enter_generated", flag, handle, size, text)
         self._declare("set_generated", flag, handle, size, flag)
         self._declare("tell_program", flag, handle, size, ctypes.c_uint64, numbers, size)
-        self._declare("tell_kernel", flag, handle, size, ctypes.c_uint64, text, size, handle, number)
+        self._declare("tell_kernel", flag, handle, size, ctypes.c_uint64, text, size, handle, number, number, number)
         self._declare("tell_combine", flag, size, ctypes.c_int, ctypes.c_int, ctypes.c_int, handle)
         self._declare("tell_tuning", flag, numbers)
         self._declare("tell_multiprocessors", flag, size, number)
         self._declare("probe_walk", number, numbers, size, numbers)
         self._declare("probe_chunks", None, size, flag, numbers, numbers)
-        self._declare("probe_stream", number, number, number, number)
+        self._declare("probe_stream", number, number, number, number, number, number)
 
     def _declare(self, name: str, result: Any, *arguments: Any) -> None:
         function = getattr(self._functions, f"opsmith_{name}")
@@ -206,19 +206,19 @@ class Attachment:
         device: str,
         program: object,
         describe: Callable[[], Sequence[int]],
-        kernels: Iterable[tuple[bytes, int, int]],
+        kernels: Iterable[tuple[bytes, int, Sequence[int]]],
     ) -> None:
         """What served the call that this thread is in: `program`, its numbers, and kernels as (layout, address,
-        elements of a block). pointwise/native.py says what they are."""
+        its tiles). pointwise/native.py says what they are."""
         if self._operator.closed or not self._generated.get(device):
             return
         slot, name = _SLOTS[device], id(program)
         known = self._programs.setdefault(name, (program, set()))[1]
         numbers = row(describe())
         self._library.call("tell_program", self._handle, slot, name, numbers, len(numbers))
-        for layout, address, elements in kernels:
+        for layout, address, tiles in kernels:
             if (device, layout) not in known:
-                self._library.call("tell_kernel", self._handle, slot, name, layout, len(layout), address, elements)
+                self._library.call("tell_kernel", self._handle, slot, name, layout, len(layout), address, *tiles)
                 known.add((device, layout))
 
     def tell_shared(self, what: str, *arguments: Any) -> None:

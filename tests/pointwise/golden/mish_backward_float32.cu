@@ -65,6 +65,13 @@ struct Kernel {
     return {index};
   }
 
+  struct Scalars {
+  };
+
+  OPSMITH_DEVICE Scalars scalars() const {
+    return {};
+  }
+
   template <int Lanes>
   struct Inputs {
     Pack<float, Lanes> grad_output;
@@ -85,7 +92,8 @@ struct Kernel {
   };
 
   template <int Lanes>
-  OPSMITH_DEVICE void compute(const Inputs<Lanes>& inputs, Outputs<Lanes>& outputs, int lane) const {
+  OPSMITH_DEVICE void compute(
+      const Scalars& scalars, const Inputs<Lanes>& inputs, Outputs<Lanes>& outputs, int lane) const {
     element(inputs.grad_output[lane], inputs.x[lane], outputs.grad_x[lane]);
   }
 

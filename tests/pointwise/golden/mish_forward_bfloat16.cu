@@ -54,6 +54,13 @@ struct Kernel {
     return {index};
   }
 
+  struct Scalars {
+  };
+
+  OPSMITH_DEVICE Scalars scalars() const {
+    return {};
+  }
+
   template <int Lanes>
   struct Inputs {
     Pack<bfloat16, Lanes> x;
@@ -70,7 +77,8 @@ struct Kernel {
   };
 
   template <int Lanes>
-  OPSMITH_DEVICE void compute(const Inputs<Lanes>& inputs, Outputs<Lanes>& outputs, int lane) const {
+  OPSMITH_DEVICE void compute(
+      const Scalars& scalars, const Inputs<Lanes>& inputs, Outputs<Lanes>& outputs, int lane) const {
     element(inputs.x[lane], outputs.output[lane]);
   }
 

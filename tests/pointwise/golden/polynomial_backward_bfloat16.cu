@@ -53,16 +53,15 @@ struct Kernel {
   static constexpr int threads = 128;
   static constexpr int vector = 8;
   static constexpr int unroll = 1;
-  static constexpr bool ahead = true;
 
   Element element;
   SegmentWalk<Index, 0, 1> walk;
   struct {
     Strided<const bfloat16, Index, 0, 1> grad_output;
     Strided<const bfloat16, Index, 0, 1> x;
-    Repeated<bfloat16> a;  // its one element
-    Repeated<bfloat16> b;  // its one element
-    Repeated<bfloat16> c;  // its one element
+    const bfloat16* a;  // of one element
+    const bfloat16* b;  // of one element
+    const bfloat16* c;  // of one element
     Strided<bfloat16, Index, 0, 1> grad_x;
     PartialSums<bfloat16, float> grad_a;
     PartialSums<bfloat16, float> grad_b;
@@ -76,9 +75,9 @@ struct Kernel {
         tensors{
             {words, 0, 15},
             {words, 1, 16},
-            load_repeated(pointer<const bfloat16>(words, 2)),
-            load_repeated(pointer<const bfloat16>(words, 3)),
-            load_repeated(pointer<const bfloat16>(words, 4)),
+            pointer<const bfloat16>(words, 2),
+            pointer<const bfloat16>(words, 3),
+            pointer<const bfloat16>(words, 4),
             {words, 5, 17},
             {pointer<void>(words, 6), walk.chunks == 1},
             {pointer<void>(words, 7), walk.chunks == 1},
@@ -106,6 +105,16 @@ struct Kernel {
     };
   }
 
+  struct Scalars {
+    float a;
+    float b;
+    float c;
+  };
+
+  OPSMITH_DEVICE Scalars scalars() const {
+    return {load_once(tensors.a), load_once(tensors.b), load_once(tensors.c)};
+  }
+
   template <int Lanes>
   struct Inputs {
     Pack<bfloat16, Lanes> grad_output;
@@ -127,13 +136,14 @@ struct Kernel {
   };
 
   template <int Lanes>
-  OPSMITH_DEVICE void compute(const Inputs<Lanes>& inputs, Outputs<Lanes>& outputs, int lane) const {
+  OPSMITH_DEVICE void compute(
+      const Scalars& scalars, const Inputs<Lanes>& inputs, Outputs<Lanes>& outputs, int lane) const {
     element(
         inputs.grad_output[lane],
         inputs.x[lane],
-        tensors.a[lane],
-        tensors.b[lane],
-        tensors.c[lane],
+        scalars.a,
+        scalars.b,
+        scalars.c,
         outputs.grad_x[lane],
         outputs.grad_a[lane],
         outputs.grad_b[lane],
@@ -164,10 +174,15 @@ struct Kernel {
 
   template <class Sum>
   OPSMITH_DEVICE void finish(const Sums& sums, const Sum& sum) const {
-    sum(sums.grad_a, tensors.grad_a);
-    sum(sums.grad_b, tensors.grad_b);
-    sum(sums.grad_c, tensors.grad_c);
-    sum(sums.grad_d, tensors.grad_d);
+    sum.template gather<0>(sums.grad_a);
+    sum.template gather<1>(sums.grad_b);
+    sum.template gather<2>(sums.grad_c);
+    sum.template gather<3>(sums.grad_d);
+    sum.meet();
+    sum.template scatter<0>(sums.grad_a, tensors.grad_a);
+    sum.template scatter<1>(sums.grad_b, tensors.grad_b);
+    sum.template scatter<2>(sums.grad_c, tensors.grad_c);
+    sum.template scatter<3>(sums.grad_d, tensors.grad_d);
   }
 };
 

@@ -37,10 +37,10 @@ struct Kernel {
   StreamWalk<Index, 0> walk;
   struct {
     const bfloat16* x;
-    Repeated<bfloat16> a;  // its one element
-    Repeated<bfloat16> b;  // its one element
-    Repeated<bfloat16> c;  // its one element
-    Repeated<bfloat16> d;  // its one element
+    const bfloat16* a;  // of one element
+    const bfloat16* b;  // of one element
+    const bfloat16* c;  // of one element
+    const bfloat16* d;  // of one element
     bfloat16* output;
   } tensors;
 
@@ -49,10 +49,10 @@ struct Kernel {
         walk(words, 6),
         tensors{
             pointer<const bfloat16>(words, 0),
-            load_repeated(pointer<const bfloat16>(words, 1)),
-            load_repeated(pointer<const bfloat16>(words, 2)),
-            load_repeated(pointer<const bfloat16>(words, 3)),
-            load_repeated(pointer<const bfloat16>(words, 4)),
+            pointer<const bfloat16>(words, 1),
+            pointer<const bfloat16>(words, 2),
+            pointer<const bfloat16>(words, 3),
+            pointer<const bfloat16>(words, 4),
             pointer<bfloat16>(words, 5),
         } {}
 
@@ -60,6 +60,17 @@ struct Kernel {
 
   OPSMITH_DEVICE Place locate(Index index) const {
     return {index};
+  }
+
+  struct Scalars {
+    float a;
+    float b;
+    float c;
+    float d;
+  };
+
+  OPSMITH_DEVICE Scalars scalars() const {
+    return {load_once(tensors.a), load_once(tensors.b), load_once(tensors.c), load_once(tensors.d)};
   }
 
   template <int Lanes>
@@ -78,8 +89,9 @@ struct Kernel {
   };
 
   template <int Lanes>
-  OPSMITH_DEVICE void compute(const Inputs<Lanes>& inputs, Outputs<Lanes>& outputs, int lane) const {
-    element(inputs.x[lane], tensors.a[lane], tensors.b[lane], tensors.c[lane], tensors.d[lane], outputs.output[lane]);
+  OPSMITH_DEVICE void compute(
+      const Scalars& scalars, const Inputs<Lanes>& inputs, Outputs<Lanes>& outputs, int lane) const {
+    element(inputs.x[lane], scalars.a, scalars.b, scalars.c, scalars.d, outputs.output[lane]);
   }
 
   template <int Lanes>

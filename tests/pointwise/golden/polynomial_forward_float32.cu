@@ -36,10 +36,10 @@ struct Kernel {
   StreamWalk<Index, 0> walk;
   struct {
     const float* x;
-    Repeated<float> a;  // its one element
-    Repeated<float> b;  // its one element
-    Repeated<float> c;  // its one element
-    Repeated<float> d;  // its one element
+    const float* a;  // of one element
+    const float* b;  // of one element
+    const float* c;  // of one element
+    const float* d;  // of one element
     float* output;
   } tensors;
 
@@ -48,10 +48,10 @@ struct Kernel {
         walk(words, 6),
         tensors{
             pointer<const float>(words, 0),
-            load_repeated(pointer<const float>(words, 1)),
-            load_repeated(pointer<const float>(words, 2)),
-            load_repeated(pointer<const float>(words, 3)),
-            load_repeated(pointer<const float>(words, 4)),
+            pointer<const float>(words, 1),
+            pointer<const float>(words, 2),
+            pointer<const float>(words, 3),
+            pointer<const float>(words, 4),
             pointer<float>(words, 5),
         } {}
 
@@ -59,6 +59,17 @@ struct Kernel {
 
   OPSMITH_DEVICE Place locate(Index index) const {
     return {index};
+  }
+
+  struct Scalars {
+    float a;
+    float b;
+    float c;
+    float d;
+  };
+
+  OPSMITH_DEVICE Scalars scalars() const {
+    return {load_once(tensors.a), load_once(tensors.b), load_once(tensors.c), load_once(tensors.d)};
   }
 
   template <int Lanes>
@@ -77,8 +88,9 @@ struct Kernel {
   };
 
   template <int Lanes>
-  OPSMITH_DEVICE void compute(const Inputs<Lanes>& inputs, Outputs<Lanes>& outputs, int lane) const {
-    element(inputs.x[lane], tensors.a[lane], tensors.b[lane], tensors.c[lane], tensors.d[lane], outputs.output[lane]);
+  OPSMITH_DEVICE void compute(
+      const Scalars& scalars, const Inputs<Lanes>& inputs, Outputs<Lanes>& outputs, int lane) const {
+    element(inputs.x[lane], scalars.a, scalars.b, scalars.c, scalars.d, outputs.output[lane]);
   }
 
   template <int Lanes>

@@ -35,7 +35,6 @@ struct Kernel {
   static constexpr int threads = 256;
   static constexpr int vector = 8;
   static constexpr int unroll = 1;
-  static constexpr bool ahead = true;
 
   Element element;
   ColumnWalk<Index, 0, 1> walk;
@@ -80,6 +79,13 @@ struct Kernel {
     };
   }
 
+  struct Scalars {
+  };
+
+  OPSMITH_DEVICE Scalars scalars() const {
+    return {};
+  }
+
   template <int Lanes>
   struct Inputs {
     Pack<bfloat16, Lanes> grad_output;
@@ -103,7 +109,8 @@ struct Kernel {
   };
 
   template <int Lanes>
-  OPSMITH_DEVICE void compute(const Inputs<Lanes>& inputs, Outputs<Lanes>& outputs, int lane) const {
+  OPSMITH_DEVICE void compute(
+      const Scalars& scalars, const Inputs<Lanes>& inputs, Outputs<Lanes>& outputs, int lane) const {
     element(inputs.grad_output[lane], inputs.x[lane], inputs.bias[lane], outputs.grad_x[lane], outputs.grad_bias[lane]);
   }
 
@@ -123,7 +130,9 @@ struct Kernel {
 
   template <class Sum>
   OPSMITH_DEVICE void finish(const Sums& sums, const Sum& sum) const {
-    sum(sums.grad_bias, tensors.grad_bias);
+    sum.template gather<0>(sums.grad_bias);
+    sum.meet();
+    sum.template scatter<0>(sums.grad_bias, tensors.grad_bias);
   }
 };
 

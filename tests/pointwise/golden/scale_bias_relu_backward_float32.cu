@@ -31,7 +31,6 @@ struct Kernel {
   static constexpr int threads = 256;
   static constexpr int vector = 4;
   static constexpr int unroll = 1;
-  static constexpr bool ahead = true;
 
   Element element;
   ColumnWalk<Index, 0, 1> walk;
@@ -72,6 +71,13 @@ struct Kernel {
     };
   }
 
+  struct Scalars {
+  };
+
+  OPSMITH_DEVICE Scalars scalars() const {
+    return {};
+  }
+
   template <int Lanes>
   struct Inputs {
     Pack<float, Lanes> grad_output;
@@ -93,7 +99,8 @@ struct Kernel {
   };
 
   template <int Lanes>
-  OPSMITH_DEVICE void compute(const Inputs<Lanes>& inputs, Outputs<Lanes>& outputs, int lane) const {
+  OPSMITH_DEVICE void compute(
+      const Scalars& scalars, const Inputs<Lanes>& inputs, Outputs<Lanes>& outputs, int lane) const {
     element(inputs.grad_output[lane], inputs.output[lane], outputs.grad_x[lane], outputs.grad_bias[lane]);
   }
 
@@ -113,7 +120,9 @@ struct Kernel {
 
   template <class Sum>
   OPSMITH_DEVICE void finish(const Sums& sums, const Sum& sum) const {
-    sum(sums.grad_bias, tensors.grad_bias);
+    sum.template gather<0>(sums.grad_bias);
+    sum.meet();
+    sum.template scatter<0>(sums.grad_bias, tensors.grad_bias);
   }
 };
 

@@ -56,6 +56,13 @@ struct Kernel {
     return {index, position.along<1>(tensors.bias.inner)};
   }
 
+  struct Scalars {
+  };
+
+  OPSMITH_DEVICE Scalars scalars() const {
+    return {};
+  }
+
   template <int Lanes>
   struct Inputs {
     Pack<bfloat16, Lanes> x;
@@ -73,7 +80,8 @@ struct Kernel {
   };
 
   template <int Lanes>
-  OPSMITH_DEVICE void compute(const Inputs<Lanes>& inputs, Outputs<Lanes>& outputs, int lane) const {
+  OPSMITH_DEVICE void compute(
+      const Scalars& scalars, const Inputs<Lanes>& inputs, Outputs<Lanes>& outputs, int lane) const {
     element(inputs.x[lane], inputs.bias[lane], outputs.output[lane]);
   }
 

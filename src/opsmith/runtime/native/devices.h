@@ -9,12 +9,14 @@
 
 #include <cstdint>
 
+#include "tuning.h"
+
 namespace opsmith {
 
 // A compiled kernel: on the CPU a function, on a GPU the driver's handle.
 struct Loaded {
   void* function = nullptr;
-  int64_t elements_per_block = 1;  // of a CUDA kernel without reduction
+  Tiles tiles;  // of a CUDA kernel without reduction
 };
 
 // Calls a kernel on [0, tasks), in pieces of at least `grain`; few tasks never see the thread pool.

@@ -216,9 +216,8 @@ class Launch {
       launch_on_cpu(kernel->function, call_.count, Devices::get().cpu.grain, call_.words);
     } else {
       const Devices& devices = Devices::get();
-      const int64_t blocks = stream_blocks(
-          devices.cuda, call_.count, layout.vector, kernel->elements_per_block,
-          devices.multiprocessors_of(call_.index));
+      const int64_t blocks =
+          stream_blocks(devices.cuda, call_.count, kernel->tiles, devices.multiprocessors_of(call_.index));
       call_.launch_on_gpu(*kernel, kStream, blocks);
     }
     return true;

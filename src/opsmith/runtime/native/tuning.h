@@ -24,11 +24,16 @@ struct CudaTuning {
   int64_t least_packs = 4;
   int64_t most_packs = 8;
   int64_t few_items = 1024;
-  int64_t one_element = 32;  // elements a multiprocessor up to which each has a thread of its own
-  int64_t one_pack = 8192;   // or each pack
+  int64_t few = 2048;  // elements of a multiprocessor, at most
+  int64_t some = 8192;
 };
 
 inline int64_t divide_up(int64_t count, int64_t by) { return (count + by - 1) / by; }
+
+// Elements of a block without reduction, where there are few, some or many in all.
+struct Tiles {
+  int64_t few = 1, some = 1, many = 1;
+};
 
 // Of the reduced elements of a pass. `extent` is a chunk's length on a CPU; on a GPU the threads that share a segment's
 // chunk, or the packs of a tile. `tiles` are the pieces that columns are cut into, 1 for a segment.
@@ -116,10 +121,10 @@ inline Chunks column_chunks(const CudaTuning& tuning, int64_t columns, int64_t k
   return {std::max<int64_t>(1, chunks), tile, across.tiles};
 }
 
-inline int64_t stream_blocks(const CudaTuning& tuning, int64_t count, int64_t vector, int64_t elements_per_block,
-                             int64_t multiprocessors) {
-  int64_t tile = count <= tuning.one_pack * multiprocessors ? tuning.stream_threads * vector : elements_per_block;
-  if (count <= tuning.one_element * multiprocessors) tile = tuning.stream_threads;
+inline int64_t stream_blocks(const CudaTuning& tuning, int64_t count, const Tiles& tiles, int64_t multiprocessors) {
+  const int64_t tile = count <= tuning.few * multiprocessors    ? tiles.few
+                       : count <= tuning.some * multiprocessors ? tiles.some
+                                                                : tiles.many;
   return std::max<int64_t>(1, divide_up(count, tile));
 }
 

@@ -2,9 +2,9 @@
 //
 // A kernel is a struct that opsmith writes for one operator and one layout: it locates, loads, computes and stores. A
 // driver here hands it V elements at a time ("a pack": 16 bytes of the narrowest tensor) and U packs a turn, so that U
-// loads of each tensor are on their way before the first is used; where a sum has registers to spare, those of the next
-// turn are too. Loads past the end repeat an earlier pack instead of branching; their results are not stored and not
-// summed.
+// loads of each tensor are on their way before the first is used. Loads past the end repeat an earlier pack instead of
+// branching; their results are not stored and not summed. Tensors of one element are read once, after the first packs
+// are asked for: nothing is to wait for them alone.
 //
 // Sums are the same in every run: threads, then warps, then blocks add in an order that sizes alone decide.
 #pragma once
@@ -28,11 +28,19 @@ OPSMITH_DEVICE Index divide_up(Index a, Index b) {
 
 template <int V, class Kernel>
 OPSMITH_DEVICE typename Kernel::template Outputs<V> computed(
-    const Kernel& kernel, const typename Kernel::template Inputs<V>& inputs) {
+    const Kernel& kernel, const typename Kernel::Scalars& scalars, const typename Kernel::template Inputs<V>& inputs) {
   typename Kernel::template Outputs<V> outputs;
 #pragma unroll
-  for (int lane = 0; lane < V; ++lane) kernel.compute(inputs, outputs, lane);
+  for (int lane = 0; lane < V; ++lane) kernel.compute(scalars, inputs, outputs, lane);
   return outputs;
+}
+
+// V elements from an index on, and nothing else.
+template <int V, class Kernel, class Index>
+OPSMITH_DEVICE void compute_at(const Kernel& kernel, Index index) {
+  const auto place = kernel.locate(index);
+  const auto inputs = kernel.template load<V>(place);
+  kernel.template store<V>(computed<V>(kernel, kernel.scalars(), inputs), place);
 }
 
 // --- stream: every element once -----------------------------------------------------------------------------------
@@ -49,17 +57,19 @@ struct StreamWalk {
 
 // One block computes threads * U packs, neighbouring threads neighbouring packs. The elements that fill no pack, fewer
 // than V, go to the first threads of the first block. What is small is launched with a thread for each pack, or for each
-// element, and then each computes one.
+// pair of elements, and then each computes one.
 template <class Kernel>
 OPSMITH_DEVICE void stream(const Kernel& kernel) {
   using Index = typename Kernel::Index;
   constexpr int V = Kernel::vector;
   constexpr int U = Kernel::unroll;
+  const Index count = kernel.walk.count;
   const Index threads = Index(gridDim.x) * Kernel::threads;
-  const bool one_element = U * V > 1 && threads >= kernel.walk.count;
-  const Index packs = one_element ? 0 : kernel.walk.count / V;
+  const Index thread = Index(blockIdx.x) * Kernel::threads + threadIdx.x;
+  const bool by_pairs = V > 2 && 2 * threads >= count;
+  const Index packs = by_pairs ? 0 : count / V;
   const bool one_pack = U > 1 && threads >= packs;
-  const Index first = Index(blockIdx.x) * (one_pack ? Kernel::threads : Kernel::threads * U) + threadIdx.x;
+  const Index first = one_pack ? thread : Index(blockIdx.x) * (Kernel::threads * U) + threadIdx.x;
   if (first < packs) {
     typename Kernel::Place places[U];
     typename Kernel::template Inputs<V> inputs[U];
@@ -70,18 +80,19 @@ OPSMITH_DEVICE void stream(const Kernel& kernel) {
       places[u] = kernel.locate((is_mine(u) ? first + u * Kernel::threads : first) * V);
       inputs[u] = kernel.template load<V>(places[u]);
     }
+    const auto scalars = kernel.scalars();
 #pragma unroll
     for (int u = 0; u < U; ++u) {
-      const auto outputs = computed<V>(kernel, inputs[u]);
+      const auto outputs = computed<V>(kernel, scalars, inputs[u]);
       if (is_mine(u)) kernel.template store<V>(outputs, places[u]);
     }
   }
-  if constexpr (U * V > 1) {
-    const Index index = (one_element ? Index(blockIdx.x) * Kernel::threads : packs * V) + threadIdx.x;
-    if ((one_element || blockIdx.x == 0) && index < kernel.walk.count) {
-      const auto place = kernel.locate(index);
-      kernel.template store<1>(computed<1>(kernel, kernel.template load<1>(place)), place);
-    }
+  if constexpr (V > 2) {
+    if (by_pairs && thread < count / 2) compute_at<2>(kernel, 2 * thread);
+  }
+  if constexpr (V > 1) {
+    const Index index = (by_pairs ? count / 2 * 2 : packs * V) + threadIdx.x;
+    if (blockIdx.x == 0 && index < count) compute_at<1>(kernel, index);
   }
 }
 
@@ -108,19 +119,32 @@ OPSMITH_DEVICE A warp_sum(A value, int width) {
   return value;
 }
 
-// Over a block; its first thread holds the sum.
-template <int Threads, class A>
-OPSMITH_DEVICE A block_sum(A value) {
+// The sums of a block's warps, for the K-th of its results.
+template <int K, int Threads, class A>
+OPSMITH_DEVICE A* sums_of_warps() {
   __shared__ A by_warp[Threads / 32];
+  return by_warp;
+}
+
+template <int K, int Threads, class A>
+OPSMITH_DEVICE void gather_warp(A value) {
   value = warp_sum(value, 32);
-  if (threadIdx.x % 32 == 0) by_warp[threadIdx.x / 32] = value;
-  __syncthreads();
-  if (threadIdx.x == 0) {
+  if (threadIdx.x % 32 == 0) sums_of_warps<K, Threads, A>()[threadIdx.x / 32] = value;
+}
+
+// The warp that adds up the K-th: they do so side by side.
+template <int K, int Threads>
+OPSMITH_DEVICE bool adds_up() {
+  return threadIdx.x == K % (Threads / 32) * 32;
+}
+
+template <int K, int Threads, class A>
+OPSMITH_DEVICE A gathered() {
+  const A* by_warp = sums_of_warps<K, Threads, A>();
+  A sum = by_warp[0];
 #pragma unroll
-    for (int warp = 1; warp < Threads / 32; ++warp) value += by_warp[warp];
-  }
-  __syncthreads();  // by_warp may be written again
-  return value;
+  for (int warp = 1; warp < Threads / 32; ++warp) sum += by_warp[warp];
+  return sum;
 }
 
 // Where the sums of a result go: accumulators, to be combined. The sums themselves where each element of the result has
@@ -147,49 +171,38 @@ OPSMITH_DEVICE void put(A* partial, Index index, A sum) {
 
 // --- a thread's own terms -------------------------------------------------------------------------------------------
 
-template <class Kernel>
-struct Turn {
-  typename Kernel::Place places[Kernel::unroll];
-  typename Kernel::template Inputs<Kernel::vector> inputs[Kernel::unroll];
-};
-
 // Packs first, first + stride, ... below `end`: computed, stored, summed. All threads of a launch go through memory
 // side by side: where each kept to a stretch of its own, 2^28 floats were more pages at a time than the GPU translates
-// at once, and took 15 % longer.
+// at once, and took a fifth longer. (Loading the next turn ahead made no sum faster, and some 2 % slower.)
 template <class Kernel, class Index, class Locate>
 OPSMITH_DEVICE void sum_along(
     const Kernel& kernel, typename Kernel::Sums& sums, Index first, Index end, Index stride, const Locate& locate) {
   constexpr int V = Kernel::vector;
   constexpr int U = Kernel::unroll;
-  const auto fetch = [&](Turn<Kernel>& turn, Index from) {
+  typename Kernel::Place places[U];
+  typename Kernel::template Inputs<V> inputs[U];
+  const auto load = [&] {
 #pragma unroll
     for (int u = 0; u < U; ++u) {
-      turn.places[u] = locate(from + u * stride < end ? from + u * stride : from);
-      turn.inputs[u] = kernel.template load<V>(turn.places[u]);
+      places[u] = locate(first + u * stride < end ? first + u * stride : first);
+      inputs[u] = kernel.template load<V>(places[u]);
     }
   };
   if (first >= end) return;
-  Turn<Kernel> turn;
-  fetch(turn, first);
+  load();
+  const auto scalars = kernel.scalars();
   while (true) {
-    const Index next = first + U * stride;
-    Turn<Kernel> following = turn;
-    if (Kernel::ahead && next < end) fetch(following, next);
 #pragma unroll
     for (int u = 0; u < U; ++u) {
-      const auto outputs = computed<V>(kernel, turn.inputs[u]);
+      const auto outputs = computed<V>(kernel, scalars, inputs[u]);
       if (first + u * stride < end) {
-        kernel.template store<V>(outputs, turn.places[u]);
+        kernel.template store<V>(outputs, places[u]);
         kernel.template add<V>(sums, outputs);
       }
     }
-    if (next >= end) return;
-    if constexpr (Kernel::ahead) {
-      turn = following;
-    } else {
-      fetch(turn, next);
-    }
-    first = next;
+    first += U * stride;
+    if (first >= end) return;
+    load();
   }
 }
 
@@ -220,10 +233,23 @@ struct SegmentSum {
   Index item;
   Index items;
 
-  template <class A, class Partial>
-  OPSMITH_DEVICE void operator()(A value, const Partial& partial) const {
-    value = group <= 32 ? warp_sum(value, group) : block_sum<Threads>(value);
-    if (threadIdx.x % group == 0 && item < items) put(partial, item, value);
+  template <int K, class A>
+  OPSMITH_DEVICE void gather(A value) const {
+    if (group > 32) gather_warp<K, Threads>(value);
+  }
+
+  OPSMITH_DEVICE void meet() const {
+    if (group > 32) __syncthreads();
+  }
+
+  template <int K, class A, class Partial>
+  OPSMITH_DEVICE void scatter(A value, const Partial& partial) const {
+    if (group > 32) {
+      if (adds_up<K, Threads>()) put(partial, item, gathered<K, Threads, A>());
+    } else {
+      value = warp_sum(value, group);
+      if (threadIdx.x % group == 0 && item < items) put(partial, item, value);
+    }
   }
 };
 
@@ -250,7 +276,8 @@ OPSMITH_DEVICE void segment(const Kernel& kernel) {
       const Index from = chunk + 1 == walk.chunks ? packs * V + lane : walk.length;
       for (Index index = from; index < walk.length; index += group) {
         const auto place = kernel.locate(start, index);
-        const auto outputs = computed<1>(kernel, kernel.template load<1>(place));
+        const auto inputs = kernel.template load<1>(place);
+        const auto outputs = computed<1>(kernel, kernel.scalars(), inputs);
         kernel.template store<1>(outputs, place);
         kernel.template add<1>(sums, outputs);
       }
@@ -290,31 +317,48 @@ struct ColumnSum {
   Index columns;
   Index row_of_partials;  // chunk * kept_count + kept
 
-  // One sum a column.
-  template <class A, int V, class Partial>
-  OPSMITH_DEVICE void operator()(const A (&values)[V], const Partial& partial) const {
-    __shared__ A by_row[Threads * V];
-    const int tile = width * V;
-    if (int(threadIdx.x) < width * height) {
-#pragma unroll
-      for (int lane = 0; lane < V; ++lane) by_row[threadIdx.x * V + lane] = values[lane];
-    }
-    __syncthreads();
-    for (int column = threadIdx.x; column < tile; column += Threads) {
-      if (first + column < columns) {
-        A sum = by_row[column];
-        for (int row = 1; row < height; ++row) sum += by_row[row * tile + column];
-        put(partial, row_of_partials * columns + first + column, sum);
-      }
-    }
-    __syncthreads();  // by_row may be written again
+  template <int K, class A>
+  OPSMITH_DEVICE void gather(A value) const {
+    gather_warp<K, Threads>(value);
   }
+  template <int K, class A, int V>
+  OPSMITH_DEVICE void gather(const A (&)[V]) const {}
+
+  OPSMITH_DEVICE void meet() const { __syncthreads(); }
 
   // One sum a block.
-  template <class A, class Partial>
-  OPSMITH_DEVICE void operator()(A value, const Partial& partial) const {
-    value = block_sum<Threads>(value);
-    if (threadIdx.x == 0) put(partial, blockIdx.x, value);
+  template <int K, class A, class Partial>
+  OPSMITH_DEVICE void scatter(A, const Partial& partial) const {
+    if (adds_up<K, Threads>()) put(partial, blockIdx.x, gathered<K, Threads, A>());
+  }
+
+  // One sum a column: rows are added to those half as far down, until one is left.
+  template <int K, class A, int V, class Partial>
+  OPSMITH_DEVICE void scatter(const A (&values)[V], const Partial& partial) const {
+    __shared__ A by_thread[V * Threads];
+    const int thread = threadIdx.x;
+    const int y = thread / width;
+    A sums[V];
+#pragma unroll
+    for (int lane = 0; lane < V; ++lane) sums[lane] = by_thread[lane * Threads + thread] = values[lane];
+    for (int left = height; left > 1;) {
+      const int half = (left + 1) / 2;
+      __syncthreads();
+      if (y < left - half) {
+#pragma unroll
+        for (int lane = 0; lane < V; ++lane) {
+          sums[lane] += by_thread[lane * Threads + thread + half * width];
+          by_thread[lane * Threads + thread] = sums[lane];
+        }
+      }
+      left = half;
+    }
+    const Index column = first + thread * V;
+    if (y == 0 && column < columns) {
+#pragma unroll
+      for (int lane = 0; lane < V; ++lane) put(partial, row_of_partials * columns + column + lane, sums[lane]);
+    }
+    __syncthreads();  // by_thread may be written again
   }
 };
 

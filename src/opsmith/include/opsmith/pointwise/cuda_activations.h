@@ -60,7 +60,10 @@ namespace fast {
 
 OPSMITH_DEVICE float exp(float x) { return quick_exp2(x * 1.44269504f); }
 
-OPSMITH_DEVICE float sigmoid(float x) { return quick_reciprocal(1.0f + quick_exp2_or_zero(x * -1.44269504f)); }
+// By a sixteenth of 1 + e^-x: the reciprocal of what passes 2^126 would be zero, and bfloat16 goes below 2^-126.
+OPSMITH_DEVICE float sigmoid(float x) {
+  return 0.0625f * quick_reciprocal(fma(quick_exp2_or_zero(x * -1.44269504f), 0.0625f, 0.0625f));
+}
 
 OPSMITH_DEVICE float tanh(float x) {
   // 1 - 2 / (1 + exp(2x)) has no digits left near zero; there the series up to x^5 is right to 2^-20.

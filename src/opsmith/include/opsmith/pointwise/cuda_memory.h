@@ -121,7 +121,7 @@ struct alignas(V * sizeof(T) < 16 ? V * sizeof(T) : 16) Pack {
   }
 };
 
-// One element that stands for V, as it lies in memory: widened where it is read, or the first use would wait for it.
+// One element that stands for V.
 template <class T>
 struct Repeated {
   T element;
@@ -174,6 +174,11 @@ OPSMITH_DEVICE Pack<T, V> load_pack(const T* from) {
 template <class T>
 OPSMITH_DEVICE Repeated<T> load_repeated(const T* from) {
   return {load_pack<1>(from).element[0]};
+}
+
+template <class T>
+OPSMITH_DEVICE Value<T> load_once(const T* from) {
+  return load_pack<1>(from)[0];
 }
 
 // V elements at a stride.
