@@ -109,12 +109,13 @@ gpu: export OUT := $(OUT)
 gpu: ## GPU tests and benchmarks by the python3 on PATH, installing nothing; JSON goes to $OUT (build/gpu)
 	@mkdir -p "$(OUT)"
 	@$(PYTHON) -m opsmith.cli doctor --json > "$(OUT)/doctor.json"
-	@$(PYTHON) -m pytest tests -m gpu -p no:cacheprovider -n 8 -q
+	@$(PYTHON) -m pytest tests -m 'gpu and not timing' -p no:cacheprovider -n 12 --dist worksteal -q
+	@$(PYTHON) -m pytest tests -m 'gpu and timing' -p no:cacheprovider -q
 	@$(PYTHON) benchmarks/run_gpu.py --json "$(OUT)/overhead_gpu.json"
 	@$(PYTHON) benchmarks/pointwise.py --device cuda --json "$(OUT)/pointwise_h200.json"
 	@$(PYTHON) benchmarks/launch.py --json "$(OUT)/launch_h200.json"
 	@$(PYTHON) benchmarks/convrnn.py --loop --json "$(OUT)/convrnn_h200.json"
-	@$(PYTHON) benchmarks/check.py --device cuda --seeds 3 --at-once 4 --json "$(OUT)/check_h200.json"
+	@$(PYTHON) benchmarks/check.py --device cuda --seeds 3 --at-once 12 --json "$(OUT)/check_h200.json"
 	@$(PYTHON) -m opsmith.cli demo --device cuda
 
 OLDEST_TORCH := 2.11.0

@@ -100,6 +100,13 @@ def write(path: Path, rows: list[dict[str, Any]], about: dict[str, Any]) -> None
     path.write_text(json.dumps(written, indent=1) + "\n")
 
 
+def _share_cores(processes: int) -> None:
+    """Every process would have as many threads as there are cores, and torch.compile as many processes."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
+
 def _place(row: dict[str, Any]) -> tuple[str, str, str]:
     return row["level"], row["place"], row["op"]
 
@@ -117,6 +124,8 @@ def main() -> None:
         "--json", type=Path, help="of some ops, levels or places, their rows take the place of those there"
     )
     options = parser.parse_args()
+    if options.device == "cuda":
+        _share_cores(options.at_once)
     kept, rows = recorded(options), []
     for each in rows_of(list(jobs(options)), options):
         about = {**each.pop("about"), "cores": os.cpu_count()}

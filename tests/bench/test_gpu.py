@@ -15,6 +15,7 @@ pytestmark = pytest.mark.gpu
 SOME = Ceilings(read=4e12, write=4e12, copy=4e12, matmul={"float32": 5e13})
 
 
+@pytest.mark.timing
 def test_a_graph_is_timed_as_events_around_many_calls_would_time_it() -> None:
     first, second = (torch.zeros(1 << 26, device="cuda") for _ in range(2))  # 256 MiB each: far beyond the L2
     sampler = gpu.GraphSampler([lambda: second.copy_(first)])
@@ -28,6 +29,7 @@ def test_a_graph_is_timed_as_events_around_many_calls_would_time_it() -> None:
     assert taken == pytest.approx(begin.elapsed_time(end) / 1e3 / 20, rel=0.15)
 
 
+@pytest.mark.timing
 def test_a_sample_is_the_time_of_one_call_however_many_a_graph_has() -> None:
     tensors = [torch.zeros(1 << 24, device="cuda") for _ in range(8)]
     alone = gpu.GraphSampler([lambda: tensors[0].mul_(1.0)])

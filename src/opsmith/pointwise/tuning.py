@@ -164,12 +164,12 @@ Dim3 = tuple[int, int, int]
 
 
 def geometry(
-    program: Program, variant: Variant, words: Sequence[int], multiprocessors: int, small: tuple[int, int] = SMALL
+    program: Program, variant: Variant, words: Sequence[int], multiprocessors: int, small: tuple[int, int] | None = None
 ) -> tuple[Dim3, Dim3]:
     """(grid, block) of a launch with these words."""
     numbers = words[len(program.reads) + len(program.results) + len(program.scalars) :]
     if variant.path == "stream":
-        few, some = (numbers[0] <= most * multiprocessors for most in small)
+        few, some = (numbers[0] <= most * multiprocessors for most in small or SMALL)
         blocks = _divide_up(numbers[0], tiles(program, variant)[0 if few else 1 if some else 2])
     elif variant.path == "segment":
         _, kept_count, chunks, group = numbers[:4]
