@@ -18,6 +18,8 @@ from opsmith import runtime
 from opsmith.bench import time_together
 
 EXTENSION_BAR = 1.2  # a call of an extension's kernel, against aten's
+BOTH = "forward+backward"
+GENERATED_BARS = {"without grad": 1.15, "with grad": 1.4, BOTH: 1.0}
 
 
 def measure(rounds: int) -> list[dict[str, object]]:
@@ -29,7 +31,7 @@ def measure(rounds: int) -> list[dict[str, object]]:
         ops[tier].register_kernel("cuda", kernels.square_forward)
     with runtime.forced("native"):
         ops[GENERATED] = opsmith.pointwise("overhead_gpu::generated")(square)
-    x = torch.randn(64, device="cuda")
+    x, grad = (torch.randn(64, device="cuda") for _ in range(2))
     leaf = torch.randn(64, device="cuda", requires_grad=True)
     for op in ops.values():
         op.prepare(leaf)
@@ -39,8 +41,13 @@ def measure(rounds: int) -> list[dict[str, object]]:
             tier: lambda v=value, op=op: op(v) for tier, op in ops.items()
         }
         timings = time_together(callables, rounds=rounds, synchronize=torch.cuda.synchronize)
-        rows += rows_of(case, timings, bar=EXTENSION_BAR)
-    return rows
+        rows += rows_of(case, timings, EXTENSION_BAR, GENERATED_BARS[case])
+    steps = {
+        name: lambda f=function: torch.autograd.grad(f(leaf), leaf, grad)
+        for name, function in {"aten": torch.square, GENERATED: ops[GENERATED]}.items()
+    }
+    timings = time_together(steps, rounds=rounds, synchronize=torch.cuda.synchronize)
+    return rows + rows_of(BOTH, timings, None, GENERATED_BARS[BOTH])
 
 
 def main() -> None:

@@ -39,8 +39,10 @@ def region(path: str, marker: str) -> str:
 def overhead_table(rows: list[dict], names: Sequence[str]) -> list[str]:
     cases = dict.fromkeys(row["case"] for row in rows)
     found = {(row["case"], row["tier"]): f"{row['ratio']:.2f}" for row in rows}
-    lines = ["| | C++ | Python twin |", "|---|---|---|"]
-    return lines + [f"| {case} | {found[case, 'native']} | {found[case, 'python']} |" for case in cases]
+    tiers = [tier for tier in ("native", "python", "generated") if not names or tier in names]
+    heads = {"native": "C++", "python": "Python twin", "generated": "pointwise"}
+    lines = [f"| | {' | '.join(heads[tier] for tier in tiers)} |", "|---" * (1 + len(tiers)) + "|"]
+    return lines + [f"| {case} | {' | '.join(found.get((case, tier), '') for tier in tiers)} |" for case in cases]
 
 
 WHO = ("opsmith", "compile", "eager")
