@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from opsmith.bench.results import COLUMNS
 from opsmith.checks.items import every_item
 
 ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "benchmarks"))
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 OP_PAGES = sorted((ROOT / "src" / "opsmith" / "ops").glob("*/README.md"))
@@ -69,6 +71,43 @@ def times(row: dict | None) -> list[str]:
     return [" / ".join(shown), "" if row["share_of_copy"] is None else f"{row['share_of_copy']:.0%}".replace("%", " %")]
 
 
+def large_table(rows: list[dict], names: Sequence[str]) -> list[str]:
+    """Rows of `opsmith bench`: a line an op, layout and dtype, of the ops that the marker names, or of all."""
+    found: dict[tuple[str, str], dict[str, dict[str, dict]]] = {}
+    for row in rows:
+        op, (_, _, layout) = row["op"].removeprefix("opsmith::"), row["sample"].partition(", ")
+        if op in names or not names:
+            cell = found.setdefault((f"{op}, {layout}" if layout else op, row["dtype"]), {})
+            cell.setdefault(row["direction"], {})[row["contender"].removesuffix("-max")] = row
+    lines = ["| op | dtype | forward | of copy | backward | of copy |", "|---|---|---|---|---|---|"]
+    for (op, dtype), ways in found.items():
+        cells = []
+        for way in ("forward", "backward"):
+            timed = ways.get(way, {})
+            share = timed["opsmith"].get("share") if "share" in timed.get("opsmith", {}) else None
+            taken = {f"{who}_us": timed[who]["us"] if who in timed else None for who in WHO}
+            cells += times({**taken, "share_of_copy": share} if share is not None else None)
+        lines.append(f"| {' | '.join([op, dtype, *cells])} |")
+    return lines
+
+
+def cells_table(rows: list[dict], names: Sequence[str]) -> list[str]:
+    """The cells in which another is faster, beyond doubt and the bar."""
+    from cells import lost
+
+    own = {_cell(row): row["us"] for row in rows if row["contender"] == "opsmith"}
+    lines = [f"| of {len(own)} cells, those lost | dtype | | opsmith | faster |", "|---|---|---|---|---|"]
+    for row in lost(rows, "cpu" if rows[0]["device"] == "cpu" else "cuda"):
+        op, faster = row["op"].removeprefix("opsmith::"), f"{row['contender']} {row['us']:.3g}"
+        shown = [f"{op}, {row['sample']}", row["dtype"], row["direction"], f"{own[_cell(row)]:.3g} us", faster]
+        lines.append(f"| {' | '.join(shown)} |")
+    return lines
+
+
+def _cell(row: dict) -> tuple:
+    return tuple(row[key] for key in ("op", "sample", "dtype", "direction"))
+
+
 def convrnn_table(rows: list[dict], names: Sequence[str]) -> list[str]:
     found = {(row["dtype"], row["batch"], row["steps"], row["direction"]): row for row in rows if "opsmith_us" in row}
     lines = ["| B | T | dtype | forward | backward | PyTorch loop, forward |", "|---|---|---|---|---|---|"]
@@ -106,6 +145,8 @@ def mutations_table(rows: list[dict], names: Sequence[str]) -> list[str]:
 
 
 TABLES: dict[str, Callable[[list[dict], Sequence[str]], list[str]]] = {
+    "cells": cells_table,
+    "large": large_table,
     "convrnn": convrnn_table,
     "mutations": mutations_table,
     "overhead": overhead_table,
@@ -163,6 +204,28 @@ def test_a_pointwise_table_shows_what_its_marker_names() -> None:
     rows = [{**row, "op": "mish", "direction": "forward"}, {**row, "op": "gelu", "direction": "backward"}]
     assert pointwise_table(rows, ["mish"])[2:] == ["| mish | bf16 | **128** / 131 / - | 99 % |  |  |"]
     assert len(pointwise_table(rows, [])) == 4
+
+
+def bench_row(contender: str, us: float, **others: object) -> dict:
+    row = {"op": "opsmith::mish", "sample": "2^27", "dtype": "bfloat16", "direction": "forward", "device": "H200"}
+    return {**row, "contender": contender, "us": us, "share": 0.988, **others}
+
+
+def test_a_table_of_large_calls_has_a_line_an_op_and_layout() -> None:
+    rows = [bench_row("opsmith", 128.2), bench_row("compile-max", 131.0)]
+    rows += [{**row, "op": "opsmith::scale_bias_relu", "sample": "2^27, 64 columns"} for row in rows]
+    assert large_table(rows, ["scale_bias_relu"])[2:] == [
+        "| scale_bias_relu, 64 columns | bfloat16 | **128** / 131 / - | 99 % |  |  |"
+    ]
+    assert len(large_table(rows, [])) == 4
+
+
+def test_a_table_of_cells_has_those_that_are_lost() -> None:
+    slower = {"speedup": 0.5, "speedup_low": 0.49, "speedup_high": 0.51}
+    even = {"speedup": 1.0, "speedup_low": 0.99, "speedup_high": 1.01}
+    rows = [bench_row("opsmith", 4.0), bench_row("eager", 2.0, **slower), bench_row("compile-max", 4.0, **even)]
+    heading, _, *lines = cells_table(rows, [])
+    assert "of 1 cells" in heading and lines == ["| mish, 2^27 | bfloat16 | forward | 4 us | eager 2 |"]
 
 
 def test_the_two_commands_are_named() -> None:

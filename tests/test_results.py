@@ -58,6 +58,48 @@ def test_no_item_of_the_checklist_fails_on_a_shipped_op() -> None:
         assert {row["place"] for row in found} == places and all(row["passed"] for row in found)
 
 
+def measured(name: str, command: str) -> list[dict[str, Any]]:
+    if not (RESULTS / f"{name}.json").exists():
+        pytest.skip(f"{name}.json is not measured yet: {command}")
+    return rows(name)
+
+
+def large_rows() -> list[dict[str, Any]]:
+    return measured("large_h200", "python benchmarks/cells.py --suite large --device cuda")
+
+
+def least_share(row: dict[str, Any]) -> float:
+    """Of the speed of a copy, as the issue of the pointwise kernels asks for it."""
+    op = row["op"].removeprefix("opsmith::")
+    if row["direction"] == "forward":
+        return 0.90 if op in ("mish", "gelu") and row["dtype"] == "bfloat16" else 0.95
+    return 0.90 if op == "scale_bias_relu" else 0.93
+
+
+def test_pointwise_kernels_run_at_the_speed_of_memory() -> None:
+    own = [row for row in large_rows() if row["contender"] == "opsmith" and "share" in row]
+    assert len(own) == 81 and {row["dtype"] for row in own} == {"bfloat16", "float16", "float32"}
+    assert all(row["elements"] == 2**27 and row["verified"] for row in own)
+    short = [(row["op"], row["sample"], row["dtype"], row["direction"], row["share"]) for row in own
+             if row["share"] < least_share(row)]  # fmt: skip
+    assert short == []
+
+
+def test_nothing_of_tensor_size_is_held_beside_results_and_gradients() -> None:
+    own = [row for row in large_rows() if row["contender"] == "opsmith"]
+    held = [(row["op"], row["sample"], row["peak_bytes"] / max(1, row["held_bytes"])) for row in own]
+    assert [each for each in held if each[2] > 1.02] == []  # partial sums of a column, some for each
+
+
+@pytest.mark.parametrize(("device", "count"), [("h200", 168), ("cpu", 140)])
+def test_every_cell_is_measured_and_those_lost_are_listed(device: str, count: int) -> None:
+    found = measured(f"cells_{device}", f"python benchmarks/cells.py --device {'cpu' if device == 'cpu' else 'cuda'}")
+    cells = {tuple(row[key] for key in ("op", "sample", "dtype", "direction")) for row in found}
+    assert len(cells) == count
+    page = (RESULTS.parents[1] / "docs" / "pointwise.md").read_text()
+    assert f"<!-- benchmarks/results/cells_{device}.json -->" in page  # tests/test_docs.py holds the list against it
+
+
 def test_seeded_faults_are_found_and_many_of_them_by_nothing_else() -> None:
     from checks.mutations import library
 
