@@ -350,3 +350,16 @@ def test_one_sum_over_everything_fills_the_gpu_just_once() -> None:
     assert tuning.segment_chunks(2**27, 1, 8, 132)[0] == 8 * 132
     chunks, _, tiles = tuning.column_chunks(4096, 1, 32_768, 8, 132)
     assert 0.95 * 4 * 132 < chunks * tiles <= 4 * 132
+
+
+def test_the_sums_of_many_columns_share_their_memory() -> None:
+    """Static shared memory ends at 48 KiB; that of one sum of eight columns a thread is 8."""
+    count = 9
+    program = programs.build(
+        "test::many",
+        [torch.bfloat16, torch.bfloat16],
+        lambda builder, g, x: [g * x + number for number in range(count)],
+        [(f"grad_{number}", torch.bfloat16, 1) for number in range(count)],
+    )
+    variant = Variant("column", ("strided1", "strided1", *["reduced:all"] * count), 0, 1, 8, False)
+    assert compiled(emit_cuda.text(program, variant)).registers <= 64

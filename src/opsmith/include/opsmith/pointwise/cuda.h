@@ -309,6 +309,13 @@ struct ColumnWalk {
         reduced_sizes(words, place + 5 + Kept) {}
 };
 
+// What the threads of a block have of their columns, for one result after the other.
+template <int Threads, int V, class A>
+OPSMITH_DEVICE A* sums_of_threads() {
+  __shared__ A by_thread[V * Threads];
+  return by_thread;
+}
+
 template <int Threads, class Index>
 struct ColumnSum {
   int width;        // threads side by side
@@ -335,7 +342,7 @@ struct ColumnSum {
   // One sum a column: rows are added to those half as far down, until one is left.
   template <int K, class A, int V, class Partial>
   OPSMITH_DEVICE void scatter(const A (&values)[V], const Partial& partial) const {
-    __shared__ A by_thread[V * Threads];
+    A* by_thread = sums_of_threads<Threads, V, A>();
     const int thread = threadIdx.x;
     const int y = thread / width;
     A sums[V];
