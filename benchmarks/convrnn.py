@@ -1,7 +1,7 @@
 """convrnn on a GPU: kernel time of both directions, beside a PyTorch loop replayed as a CUDA graph.
 
 As many calls as have more bytes between them than the L2 holds are captured into one graph, each on tensors of its own,
-so that no call finds its inputs in the cache; the time is a replay's over the number of calls.
+so that no call finds its inputs in the cache, as `opsmith bench` does it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 from overhead import write
-from pointwise import copy_bandwidth, side
 from rich.console import Console
 from rich.table import Table
 
+from opsmith.bench import ceilings, gpu
 from opsmith.ops import convrnn
 
 SHAPES = ((2, 512), (64, 1024), (4096, 256))
@@ -28,24 +28,10 @@ PAST_THE_CACHE = 200e6
 """Bytes; the L2 of an H200 has 60 MB."""
 
 
-def replayed(calls: list[Callable[[], object]], repeats: int = 15) -> float:
-    """Seconds of one of the calls, all of which are captured into one graph."""
-    with torch.cuda.stream(side()):
-        calls[0]()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=side()):
-        kept = [call() for call in calls]
-    for _ in range(2):
-        graph.replay()
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
-    events[0].record()
-    for event in events[1:]:
-        graph.replay()
-        event.record()
-    torch.cuda.synchronize()
-    del kept
-    return statistics.median(a.elapsed_time(b) for a, b in itertools.pairwise(events)) / 1e3 / len(calls)
+def replayed(calls: list[Callable[[], object]], rounds: int = 15) -> float:
+    """Seconds of one of the calls."""
+    sampler = gpu.GraphSampler(calls, captures=1)
+    return statistics.median(sampler.sample() for _ in range(rounds))
 
 
 def measure(batch: int, steps: int, dtype: torch.dtype, copy: float, loop: bool) -> list[dict[str, Any]]:
@@ -54,7 +40,7 @@ def measure(batch: int, steps: int, dtype: torch.dtype, copy: float, loop: bool)
     kernel = (torch.randn(1, 1, TAPS, device="cuda") / 3).to(dtype).requires_grad_()
     hidden = torch.randn(batch, UNITS, device="cuda", dtype=dtype).requires_grad_()
     inputs = [torch.randn(batch, steps, UNITS, device="cuda", dtype=dtype).requires_grad_() for _ in range(sets)]
-    with torch.cuda.stream(side()):
+    with torch.cuda.stream(gpu.stream()):
         outputs = [convrnn(x, kernel, hidden) for x in inputs]
         grads = [torch.randn_like(output) for output in outputs]
 
@@ -80,7 +66,7 @@ def measure(batch: int, steps: int, dtype: torch.dtype, copy: float, loop: bool)
         row |= {"opsmith_us": round(seconds * 1e6, 1), "ns_a_step": round(seconds / steps * 1e9, 1)}
         row |= {"share_of_copy": round(moved / seconds / copy, 3)}
         if loop and direction == "forward":
-            row["loop_us"] = round(replayed([forward(convrnn.reference, inputs[0])], repeats=3) * 1e6, 1)
+            row["loop_us"] = round(replayed([forward(convrnn.reference, inputs[0])], rounds=3) * 1e6, 1)
         rows.append(row)
     return rows
 
@@ -136,7 +122,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--loop", action="store_true", help="time the PyTorch loop too, as a replayed graph")
     options = parser.parse_args()
-    copy = copy_bandwidth(2**27)
+    copy = ceilings.measure("cuda").copy
     rows = []
     for dtype in (torch.float32, torch.bfloat16):
         for batch, steps in SHAPES:
