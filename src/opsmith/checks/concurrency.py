@@ -67,7 +67,21 @@ def assert_threads_agree(calls: Sequence[Call], rounds: int = 1) -> None:
     for place, call in enumerate(calls):
         alone = call()
         wrong = [found for found in together[place] if not same_bits(found, alone)]
-        assert not wrong, f"thread {place} of {len(calls)} was given other numbers than the same call gives alone"
+        told = f"thread {place} of {len(calls)} was given other numbers than the same call gives alone"
+        assert not wrong, f"{told}: {_difference(wrong[0], alone)}"
+
+
+def _difference(found: Sequence[torch.Tensor | None], alone: Sequence[torch.Tensor | None]) -> str:
+    """Which tensor is not the same, and how much of it."""
+    for place, (mine, theirs) in enumerate(zip(found, alone, strict=True), 1):
+        if same_bits([mine], [theirs]):
+            continue
+        which = f"tensor {place} of {len(alone)}, results and then gradients"
+        if mine is None or theirs is None or mine.shape != theirs.shape:
+            return f"{which}, has another shape"
+        differing = int((mine != theirs).sum())
+        return f"{which}, in {differing} of {mine.numel()} elements" if differing else f"{which}, in the sign of a zero"
+    return "how many tensors there are"
 
 
 def in_fork(function: Callable[[], bool], seconds: int = 10) -> str:
