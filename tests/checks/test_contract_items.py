@@ -344,7 +344,7 @@ def test_threads_that_raise_and_threads_that_disagree_are_told_apart() -> None:
     count = iter(range(100))
     with pytest.raises(
         AssertionError,
-        match="thread 0 of 2 was given other .* tensor 2 of 2, results and then gradients, in 4 of 4 elements",
+        match=r"thread 0 of 2 was given other .* tensor 2 of 2, results and then gradients, in 4 of 4 elements",
     ):
         assert_threads_agree([lambda: [torch.ones(3), torch.full((4,), next(count))]] * 2)
     assert_threads_agree([lambda: [torch.ones(3)]] * 4, rounds=2)
