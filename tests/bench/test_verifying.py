@@ -115,6 +115,37 @@ def test_what_is_infinite_or_not_a_number_must_be_so(fresh: Fresh, size: int, na
             verify(of(op, x), name, wrong, "forward")
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("size", "name"), [(3, "compile"), (VERIFIED_WHOLE + 1, "opsmith")])
+def test_a_number_must_be_one(fresh: Fresh, size: int, name: str, dtype: torch.dtype) -> None:
+    made = of(cubed(fresh), torch.ones(size, dtype=dtype))
+    for wrong in (float("nan"), float("inf")):
+        with pytest.raises(errors.WrongResultError, match="off by"):
+            verify(
+                made,
+                name,
+                lambda values, wrong=wrong: torch.where(values[0].cumsum(0) == 2, wrong, values[0]),
+                "forward",
+            )
+
+
+def test_a_jump_has_two_sides(fresh: Fresh) -> None:
+    """x * 3 - 0.3 is rounded to zero at a tenth, and is above it in truth."""
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return torch.where(x * 3 - 0.3 > 0, 1.0, x)
+
+    op = opsmith.op(fresh("step"))(step)
+    x = torch.full((1000,), 0.1)
+    above, wrong = (lambda values: torch.ones_like(values[0])), (lambda values: 2 * torch.ones_like(values[0]))
+    in_float, in_double = step(x), step(x.double())
+    assert in_float[0] == x[0] and in_double[0] == 1
+    for right in (lambda values: step(values[0]), above):
+        verify(of(op, x), "compile", right, "forward")
+    with pytest.raises(errors.WrongResultError, match="off by"):
+        verify(of(op, x), "compile", wrong, "forward")
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_whole_numbers_are_compared(fresh: Fresh, size: int) -> None:
     def is_positive(x: torch.Tensor) -> torch.Tensor:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -59,13 +60,12 @@ def _of_gpu(size: int, side: int) -> Ceilings:
     from ..kernels.cuda_source import cuda_source
 
     kernels = cuda_source(Path(__file__).with_name("ceilings.cu"))
+    size = min(size, torch.cuda.mem_get_info()[0] // (4 * (_PLACES + 1)) // 16 * 16)
     words = size // 16
     blocks = -(-words // (4 * _THREADS))
     calls: dict[str, Callable[[], Any]] = {}
-    held = []
-    for place in range(_PLACES):
-        first, second = (torch.zeros(size // 4, dtype=torch.uint32, device="cuda") for _ in range(2))
-        held.append(torch.empty(3 << 20, dtype=torch.uint8, device="cuda"))  # so that the next lie elsewhere
+    tensors = [torch.zeros(size // 4, dtype=torch.uint32, device="cuda") for _ in range(_PLACES + 1)]
+    for place, (first, second) in enumerate(pairwise(tensors)):
         calls |= {
             f"copy {place}": partial(kernels.copy[blocks, _THREADS], first, second, words),
             f"write {place}": partial(kernels.fill[blocks, _THREADS], second, words, 1),

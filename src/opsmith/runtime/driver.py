@@ -20,6 +20,7 @@ from ..errors import CudaDriverError, NoGpuError
 INVALID_CONTEXT = 201
 RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
+MOST_BLOCKS = 2**31 - 1  # along x
 
 # CUfunction_attribute
 MAX_THREADS_PER_BLOCK, SHARED_BYTES, CONSTANT_BYTES, LOCAL_BYTES, REGISTERS = range(5)
@@ -206,6 +207,8 @@ class Driver:
 
     def configuration(self, grid: Sequence[int], block: Sequence[int], shared: int, stream: int) -> Configuration:
         """The shape of a launch; `grid` and `block` have three numbers each."""
+        if grid[0] > MOST_BLOCKS:  # ctypes would drop the upper bits
+            raise ValueError(f"a launch of {grid[0]} blocks is more than a GPU takes")
         return Configuration(tuple(grid), tuple(block), shared, stream, None, 0)
 
     def launch(self, kernel: int, configuration: int, parameters: int, index: int) -> int:

@@ -43,6 +43,7 @@ class CudaLauncher {
               c10::DeviceIndex index) const {
     void* stream = nullptr;
     TORCH_CHECK(current_stream_(index, &stream) == 0, "torch did not tell its current stream of cuda:", int(index));
+    TORCH_CHECK(blocks <= INT32_MAX, "a launch of ", blocks, " blocks is more than a GPU takes");
     void* parameters[] = {words};
     const auto start = [&] {
       return launch_kernel_(kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(rows_of_blocks), 1,
