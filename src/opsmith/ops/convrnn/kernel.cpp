@@ -1,7 +1,7 @@
 // ConvRNN on the CPU: sequences are shared out among torch's threads, the units of a step are one vectorised loop.
 //
 // Half types are computed in float: rows are widened as they are read, and the state is never rounded. Sums for the
-// gradient of the kernel are made a sequence at a time and added in order: the same bits for any number of threads.
+// gradient of the kernel are made by groups of sequences and added in order: the same bits for any number of threads.
 #include <opsmith/kernel.h>
 
 #include <algorithm>
