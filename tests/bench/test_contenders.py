@@ -9,7 +9,7 @@ import torch
 
 import opsmith
 from opsmith import errors
-from opsmith.bench.contenders import BASELINES, contender
+from opsmith.bench.contenders import BASELINES, contender, replayable
 
 from .ops_to_time import Fresh, cubed, halve_, scale_add
 
@@ -60,6 +60,15 @@ def test_a_kernel_for_another_device_is_not_measured_under_its_name(fresh: Fresh
     op.register_kernel("cuda", name="for_gpus")(lambda x: x**3)
     with pytest.raises(errors.UnavailableError, match="has no kernel of that name for cpu"):
         contender(op, "for_gpus", "cpu")
+
+
+def test_a_compiled_backward_can_be_replayed() -> None:
+    """torch gives a backward the memory of what it reads, where there is any beside its inputs: a ReLU's mask."""
+    leaves = [torch.randn(64, 6, requires_grad=True), torch.randn(6, requires_grad=True)]
+    with replayable():
+        result = contender(opsmith.ops.scale_bias_relu, "compile", "cpu")([*leaves, 1.5])
+        first, again = (torch.autograd.grad(result.sum(), leaves, retain_graph=True) for _ in range(2))
+    assert all(torch.equal(one, two) for one, two in zip(first, again, strict=True))
 
 
 def test_liger_says_why_not(fresh: Fresh) -> None:

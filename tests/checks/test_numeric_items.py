@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import Tensor
@@ -244,6 +245,25 @@ def test_what_a_kernel_needs_besides_is_known_from_a_small_call(
     with pytest.raises(Skipped, match=r"take (\d+\.\d) GiB, 20\.0 are free") as skipped:
         huge.check(subject)
     assert float(str(skipped.value).split("take ")[1].split()[0]) > 35  # two copies in float64, beside 8 GiB
+
+
+def test_memory_that_is_not_torchs_is_known_too(fresh: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def kernel(x: Tensor) -> Tensor:
+        numpy.ones(x.numel(), numpy.complex128)  # as a std::vector in a kernel in C++
+        return x * 0.5
+
+    subject = halved(fresh, kernel)
+    monkeypatch.setattr(huge, "free_bytes", lambda device: 20 << 30)
+    with pytest.raises(Skipped, match=r"take (\d+\.\d) GiB, 20\.0 are free") as skipped:
+        huge.check(subject)
+    assert float(str(skipped.value).split("take ")[1].split()[0]) > 35  # 16 bytes an element, beside 8 GiB
+
+
+def test_a_process_grows_by_what_is_asked_for() -> None:
+    size = 64 << 20
+    grown = _memory.growth(lambda: numpy.ones(size, numpy.uint8))
+    assert abs(grown - size) < 16 << 20  # the system counts pages by and by
+    assert _memory.growth(lambda: None) < 16 << 20
 
 
 def test_gradients_may_be_too_much_where_results_are_not(

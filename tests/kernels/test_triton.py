@@ -284,7 +284,8 @@ def test_on_a_gpu_results_and_gradients_are_the_references(op: Op, dtype: torch.
         first = compare_samples(op, "cuda", dtype)
     compared = first + compare_samples(op, "cuda", dtype)
     assert [f"{each.what}: {each.message}" for each in compared if not each] == []
-    assert ran.count("forward") == ran.count("backward") >= 10
+    times = 3 if dtype.itemsize == 2 else 1  # how often a half type is rounded is seen by two more calls
+    assert ran.count("forward") == ran.count("backward") == 10 * times
 
 
 @pytest.mark.gpu

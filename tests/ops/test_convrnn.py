@@ -15,7 +15,9 @@ from torch import Tensor
 
 import opsmith
 from opsmith import Sample
+from opsmith.bench.cpu import pinned
 from opsmith.checks import compare
+from opsmith.checks.items._memory import growth
 from opsmith.ops import convrnn
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -198,6 +200,25 @@ def test_nothing_of_a_tensors_size_is_allocated_beside_results_and_gradients() -
     convrnn(x, kernel, hidden).backward(grad)
     peak = torch.cuda.max_memory_allocated() - before
     assert peak < 2 * x.nbytes + 2 * hidden.nbytes + 65536
+
+
+def test_more_sequences_than_groups_on_a_cpu() -> None:
+    """The kernel's gradient is summed by groups: of two or three sequences here, and the same with any threads."""
+    arguments = drawn(2500, 3, 8, 3)
+    assert failures(*arguments, "tanh") == []
+    found = []
+    for threads in (1, 2):
+        with pinned(threads):
+            leaves = [each.clone().requires_grad_() for each in arguments]
+            found.append(torch.autograd.grad(convrnn(*leaves).square().sum(), leaves[1])[0])
+    assert torch.equal(*found)
+
+
+def test_a_backward_on_a_cpu_takes_no_memory_of_the_batchs_size() -> None:
+    x, kernel, hidden = (each.requires_grad_() for each in drawn(1 << 22, 1, 1, 1))
+    result, grad = convrnn(x, kernel, hidden), torch.ones(1 << 22, 1, 1)
+    needed = x.nbytes + hidden.nbytes
+    assert growth(lambda: torch.autograd.grad(result, (x, kernel, hidden), grad)) < 1.25 * needed
 
 
 def test_the_module_carries_its_state_on() -> None:
