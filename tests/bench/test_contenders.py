@@ -6,9 +6,11 @@ import importlib.util
 
 import pytest
 import torch
+from torch._functorch import config
 
 import opsmith
 from opsmith import errors
+from opsmith.bench import Ceilings
 from opsmith.bench.contenders import BASELINES, contender, replayable
 
 from .ops_to_time import Fresh, cubed, halve_, scale_add
@@ -62,13 +64,28 @@ def test_a_kernel_for_another_device_is_not_measured_under_its_name(fresh: Fresh
         contender(op, "for_gpus", "cpu")
 
 
+@pytest.mark.gpu
 def test_a_compiled_backward_can_be_replayed() -> None:
-    """torch gives a backward the memory of what it reads, where there is any beside its inputs: a ReLU's mask."""
-    leaves = [torch.randn(64, 6, requires_grad=True), torch.randn(6, requires_grad=True)]
+    """torch gives a backward on a GPU the memory of what it reads, where that is no input: a ReLU's mask."""
+    leaves = [torch.randn(shape, device="cuda", requires_grad=True) for shape in ((128, 128), (128,))]
     with replayable():
-        result = contender(opsmith.ops.scale_bias_relu, "compile", "cpu")([*leaves, 1.5])
+        result = contender(opsmith.ops.scale_bias_relu, "compile", "cuda")([*leaves, 1.5])
         first, again = (torch.autograd.grad(result.sum(), leaves, retain_graph=True) for _ in range(2))
     assert all(torch.equal(one, two) for one, two in zip(first, again, strict=True))
+
+
+def test_bench_compiles_what_can_be_replayed(fresh: Fresh) -> None:
+    seen = []
+
+    def cube(x: torch.Tensor) -> torch.Tensor:
+        seen.append(config.donated_buffer)
+        return x**3
+
+    before = config.donated_buffer
+    sample = opsmith.Sample((torch.randn(8),), {}, "few")
+    limits = Ceilings(read=1e10, write=1e10, copy=1e10, matmul={})
+    opsmith.bench(opsmith.op(fresh("cube"))(cube), device="cpu", samples=[sample], against=["eager"], ceilings=limits)
+    assert seen and not any(seen) and config.donated_buffer is before
 
 
 def test_liger_says_why_not(fresh: Fresh) -> None:
