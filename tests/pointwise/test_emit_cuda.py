@@ -14,6 +14,7 @@ from opsmith.pointwise import emit_cuda, tuning
 from opsmith.pointwise.exactness import fast_math
 from opsmith.pointwise.expression import Program
 from opsmith.pointwise.layout import Variant
+from opsmith.runtime.driver import Driver
 from opsmith.toolchain import compile_cubin, find_nvrtc
 from opsmith.toolchain.find import nvrtc_binding
 
@@ -363,3 +364,11 @@ def test_the_sums_of_many_columns_share_their_memory() -> None:
     )
     variant = Variant("column", ("strided1", "strided1", *["reduced:all"] * count), 0, 1, 8, False)
     assert compiled(emit_cuda.text(program, variant)).registers <= 64
+
+
+def test_more_blocks_than_a_gpu_takes_are_refused() -> None:
+    """A number of 32 bits would lose the upper ones, and most of the results would not be written."""
+    driver = object.__new__(Driver)
+    assert driver.configuration((2**31 - 1, 1, 1), (128, 1, 1), 0, 0)
+    with pytest.raises(ValueError, match="a launch of 4294967297 blocks is more than a GPU takes"):
+        driver.configuration((2**32 + 1, 1, 1), (128, 1, 1), 0, 0)
