@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -193,8 +194,18 @@ def test_full_size_tensors_move_16_bytes_at_a_time_and_stream(dtype: torch.dtype
         (programs.affine_backward(dtype), columns(vector), 4),
     ):
         ptx = compiled(emit_cuda.text(program, variant)).ptx
-        in_flight = 2 * tuning.unroll(program, variant)  # before the loop, and in it
+        several = {tuning.unroll(program, variant), tuning.ahead(program, variant)}
+        in_flight = 2 * sum(several)  # before the loop, and in it; of many blocks, and of few
         assert len(re.findall(r"ld\.global\.v(?:4\.[ubf]32|2\.[ubf]64)", ptx)) == loads * in_flight
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_few_blocks_have_more_packs_on_the_way(dtype: torch.dtype) -> None:
+    program, variant = programs.polynomial_backward(dtype), whole(vector_of(dtype))
+    assert tuning.unroll(program, variant) == 1
+    assert tuning.ahead(program, variant) == (4 if dtype is torch.float32 else 2)
+    assert tuning.ahead(program, replace(variant, wide=True)) == 1
+    assert compiled(emit_cuda.text(program, variant)).spilled == 0
 
 
 def test_a_wide_tensor_beside_a_narrow_one_takes_two_moves() -> None:

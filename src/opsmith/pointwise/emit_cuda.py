@@ -10,11 +10,12 @@ import re
 
 import torch
 
+from . import tuning
 from .exactness import fast_math
 from .expression import Node, Program
 from .layout import Variant
 from .text import HALF, SCALAR_TYPES, computed_in, source_place, statements
-from .tuning import COMBINE_THREADS, THREADS, least_blocks, present, unroll
+from .tuning import COMBINE_THREADS, THREADS, ahead, least_blocks, present, unroll
 from .tuning import column_chunks as column_chunks
 from .tuning import combine_geometry as combine_geometry
 from .tuning import geometry as geometry
@@ -236,6 +237,11 @@ class _Text:
             f"  static constexpr int vector = {variant.vector};",
             f"  static constexpr int unroll = {unroll(self.program, variant)};",
         ]
+        if variant.path != "stream":
+            lines += [
+                f"  static constexpr int ahead = {ahead(self.program, variant)};",
+                f"  static constexpr int few_blocks = {tuning.FEW_BLOCKS};",
+            ]
         lines += ["", *self._members(), "", *self._locate()]
         for method in (self._scalars, self._load, self._compute, self._store):
             lines += ["", *method()]

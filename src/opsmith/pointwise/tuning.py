@@ -26,9 +26,11 @@ SMALL = (2048, 8192)
 """Elements for each multiprocessor up to which there are few, or some: then every pack has a thread of its own, and of
 few every pair of elements where a pack takes more instructions than DEAR. Packs start fewer blocks, which is what a
 small launch mostly takes time for."""
-DEAR = 150
+DEAR = 100
 REDUCTION_UNROLL = {1: 4, 2: 1, 4: 1, 8: 1}
 """The same of the other paths."""
+AHEAD, FEW_BLOCKS = 4, 264
+"""And where so few blocks are launched, which cannot hide each other's waiting: a turn takes 0.5 us."""
 STREAM_RESIDENT = ((28, 40, 2048), (40, 200, 1536))
 """Of half types: where packs and results take at most so many registers of a thread, and an element so many
 instructions, so many threads of the stream path are to fit on a multiprocessor."""
@@ -64,10 +66,24 @@ def vector_width(itemsizes: Iterable[int]) -> int:
 
 def unroll(program: Program, variant: Variant) -> int:
     """Packs of each tensor that a thread has in flight."""
-    packs = (UNROLL if variant.path == "stream" else REDUCTION_UNROLL)[variant.vector]
+    return _fitting(program, variant, (UNROLL if variant.path == "stream" else REDUCTION_UNROLL)[variant.vector])
+
+
+def ahead(program: Program, variant: Variant) -> int:
+    """The same, of a reduction with few blocks. Offsets that differ between tensors take a register for each pack, or
+    two, which is not worth it."""
+    least = unroll(program, variant)
+    if variant.wide:
+        return least
+    known = () if variant.path == "column" else ("strided1",)
+    offsets = sum(mode.startswith("strided") and mode not in known for mode in variant.modes)
+    return max(least, _fitting(program, variant, AHEAD, offsets))
+
+
+def _fitting(program: Program, variant: Variant, packs: int, offsets: int = 0) -> int:
     cost = variant.vector * _cost(program, variant)
     room = REGISTERS * RESIDENT // min(RESIDENT, resident(program, variant, packs))
-    while packs > 1 and (packs * cost > INSTRUCTIONS or _registers(program, variant, packs) > room):
+    while packs > 1 and (packs * cost > INSTRUCTIONS or _registers(program, variant, packs) + packs * offsets > room):
         packs //= 2
     return packs
 

@@ -53,6 +53,8 @@ struct Kernel {
   static constexpr int threads = 128;
   static constexpr int vector = 8;
   static constexpr int unroll = 1;
+  static constexpr int ahead = 2;
+  static constexpr int few_blocks = 264;
 
   Element element;
   SegmentWalk<Index, 0, 1> walk;

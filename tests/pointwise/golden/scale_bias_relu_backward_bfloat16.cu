@@ -35,6 +35,8 @@ struct Kernel {
   static constexpr int threads = 256;
   static constexpr int vector = 8;
   static constexpr int unroll = 1;
+  static constexpr int ahead = 2;
+  static constexpr int few_blocks = 264;
 
   Element element;
   ColumnWalk<Index, 0, 1> walk;

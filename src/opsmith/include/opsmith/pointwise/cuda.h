@@ -171,14 +171,14 @@ OPSMITH_DEVICE void put(A* partial, Index index, A sum) {
 
 // --- a thread's own terms -------------------------------------------------------------------------------------------
 
-// Packs first, first + stride, ... below `end`: computed, stored, summed. All threads of a launch go through memory
-// side by side: where each kept to a stretch of its own, 2^28 floats were more pages at a time than the GPU translates
-// at once, and took a fifth longer. (Loading the next turn ahead made no sum faster, and some 2 % slower.)
-template <class Kernel, class Index, class Locate>
+// Packs first, first + stride, ... below `end`: computed, stored, summed, U of them on their way at once. All threads of
+// a launch go through memory side by side: where each kept to a stretch of its own, 2^28 floats were more pages at a
+// time than the GPU translates at once, and took a fifth longer. (Loading the next turn ahead made no sum faster, and
+// some 2 % slower.)
+template <int U, class Kernel, class Index, class Locate>
 OPSMITH_DEVICE void sum_along(
     const Kernel& kernel, typename Kernel::Sums& sums, Index first, Index end, Index stride, const Locate& locate) {
   constexpr int V = Kernel::vector;
-  constexpr int U = Kernel::unroll;
   typename Kernel::Place places[U];
   typename Kernel::template Inputs<V> inputs[U];
   const auto load = [&] {
@@ -203,6 +203,17 @@ OPSMITH_DEVICE void sum_along(
     first += U * stride;
     if (first >= end) return;
     load();
+  }
+}
+
+// Few blocks cannot hide each other's waiting for memory: their threads have more packs on the way.
+template <class Kernel, class Index, class Locate>
+OPSMITH_DEVICE void sum_terms(
+    const Kernel& kernel, typename Kernel::Sums& sums, Index first, Index end, Index stride, const Locate& locate) {
+  if (Kernel::ahead > Kernel::unroll && gridDim.x <= Kernel::few_blocks) {
+    sum_along<Kernel::ahead>(kernel, sums, first, end, stride, locate);
+  } else {
+    sum_along<Kernel::unroll>(kernel, sums, first, end, stride, locate);
   }
 }
 
@@ -270,7 +281,7 @@ OPSMITH_DEVICE void segment(const Kernel& kernel) {
     const Index packs = walk.length / V;
     const Index lane = threadIdx.x % group;
     const auto locate = [&](Index pack) { return kernel.locate(start, pack * V); };
-    sum_along<Kernel, Index>(kernel, sums, chunk * group + lane, packs, walk.chunks * group, locate);
+    sum_terms<Kernel, Index>(kernel, sums, chunk * group + lane, packs, walk.chunks * group, locate);
     if constexpr (V > 1) {
       // There may be more of it than threads in the group.
       const Index from = chunk + 1 == walk.chunks ? packs * V + lane : walk.length;
@@ -312,8 +323,8 @@ struct ColumnWalk {
 // What the threads of a block have of their columns, for one result after the other.
 template <int Threads, int V, class A>
 OPSMITH_DEVICE A* sums_of_threads() {
-  __shared__ A by_thread[V * Threads];
-  return by_thread;
+  __shared__ A by_column[V * (Threads + 32)];
+  return by_column;
 }
 
 template <int Threads, class Index>
@@ -339,33 +350,36 @@ struct ColumnSum {
     if (adds_up<K, Threads>()) put(partial, blockIdx.x, gathered<K, Threads, A>());
   }
 
-  // One sum a column: rows are added to those half as far down, until one is left.
+  // One sum a column, that neighbouring threads of a warp share. A column's terms lie in a row of memory, and rows start
+  // as many banks apart as a warp has terms of each: nobody waits for a bank.
   template <int K, class A, int V, class Partial>
   OPSMITH_DEVICE void scatter(const A (&values)[V], const Partial& partial) const {
-    A* by_thread = sums_of_threads<Threads, V, A>();
+    A* by_column = sums_of_threads<Threads, V, A>();
     const int thread = threadIdx.x;
+    const int pitch = height + 32 / width;
     const int y = thread / width;
-    A sums[V];
+    if (y < height) {
 #pragma unroll
-    for (int lane = 0; lane < V; ++lane) sums[lane] = by_thread[lane * Threads + thread] = values[lane];
-    for (int left = height; left > 1;) {
-      const int half = (left + 1) / 2;
-      __syncthreads();
-      if (y < left - half) {
-#pragma unroll
-        for (int lane = 0; lane < V; ++lane) {
-          sums[lane] += by_thread[lane * Threads + thread + half * width];
-          by_thread[lane * Threads + thread] = sums[lane];
-        }
+      for (int lane = 0; lane < V; ++lane) by_column[(lane * width + thread - y * width) * pitch + y] = values[lane];
+    }
+    __syncthreads();
+    int share = 32;
+    while (share > 1 && share * width * V > Threads) share /= 2;
+    for (int from = 0; from < width * V; from += Threads / share) {
+      const int each = from + thread / share;
+      A sum = 0;
+      if (each < width * V) {
+#pragma unroll 4
+        for (int row = thread % share; row < height; row += share) sum += by_column[each * pitch + row];
       }
-      left = half;
+      sum = warp_sum(sum, share);
+      const int lane = each / width;
+      const Index column = first + Index(each - lane * width) * V + lane;
+      if (thread % share == 0 && each < width * V && column < columns) {
+        put(partial, row_of_partials * columns + column, sum);
+      }
     }
-    const Index column = first + thread * V;
-    if (y == 0 && column < columns) {
-#pragma unroll
-      for (int lane = 0; lane < V; ++lane) put(partial, row_of_partials * columns + column + lane, sums[lane]);
-    }
-    __syncthreads();  // by_thread may be written again
+    __syncthreads();  // by_column may be written again
   }
 };
 
@@ -390,7 +404,7 @@ OPSMITH_DEVICE void column(const Kernel& kernel) {
   if (y < height && pack < packs) {
     const auto start = kernel.start(kept, pack * V);
     const auto locate = [&](Index row) { return kernel.locate(start, row); };
-    sum_along<Kernel, Index>(kernel, sums, chunk * height + y, walk.rows, walk.chunks * height, locate);
+    sum_terms<Kernel, Index>(kernel, sums, chunk * height + y, walk.rows, walk.chunks * height, locate);
   }
   const Index row_of_partials = chunk * walk.kept_count + kept;
   kernel.finish(
@@ -426,7 +440,9 @@ OPSMITH_DEVICE void combine(const Words<Count>& words) {
   }
   by_row[threadIdx.x] = sum;
   __syncthreads();
-  for (int step = Threads / 2; step > 0; step /= 2) {
+  int step = Threads / 2;
+  while (step >= rows && step > 1) step /= 2;  // below are zeros
+  for (; step > 0; step /= 2) {
     if (y < step && y + step < height) by_row[threadIdx.x] += by_row[threadIdx.x + step * width];
     __syncthreads();
   }
