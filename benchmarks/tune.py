@@ -105,12 +105,12 @@ LARGE = [
     *(Case("scale_bias_relu", "backward", 27, each) for each in (64, 4096, 65536, "NCHW", "channels last")),
 ]
 EXPERIMENTS = {
-    "small": Experiment("SMALL", [(EVERY, 0), (0, EVERY), (0, 0)], streams(10, 14, 18, 20, 22)),
+    "small": Experiment("SMALL", [(EVERY, 0, 0), (0, EVERY, 0), (0, 0, EVERY), (0, 0, 0)], streams(10, 14, 18, 20, 22)),
     "dear": Experiment("DEAR", [0, 100, EVERY], streams(10, 14, 18)),
     "ahead": Experiment("AHEAD", [1, 2, 4], sums(10, 14, 18)),
     "blocks": Experiment("FEW_BLOCKS", [0, 264, 1056], [*sums(18, 20, 22), LARGE[0], LARGE[3]]),
     "segment": Experiment("THREADS", [128, 256], [*sums(10, 14, 18, 22), *LARGE], key="segment"),
-    "column": Experiment("THREADS", [128, 256, 512], [*sums(10, 14, 18, 22)[4:], *LARGE[2:]], key="column"),
+    "column": Experiment("THREADS", [256, 512], [*sums(10, 14, 18, 22)[4:], *LARGE[2:]], key="column"),
     "narrowest": Experiment("NARROWEST", [1, 2, 4, 32], sums(10, 14, 18, 22)[4:]),
     "unroll": Experiment(
         "UNROLL", [1, 2, 4], [Case(op, way, power) for op in ("elementwise_mult", "swiglu", "mish")

@@ -105,6 +105,9 @@ inline void launch(const long long* grid, int thread_count, std::function<void()
 
 inline void __syncthreads() { on_host::barrier(); }
 
+inline int __clz(int value) { return value == 0 ? 32 : __builtin_clz(unsigned(value)); }
+inline float __fdividef(float x, float y) { return x / y; }
+
 // Every lane of the warp must come here.
 template <class T>
 T __shfl_down_sync(unsigned int, T value, int delta, int width) {

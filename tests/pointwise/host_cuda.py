@@ -75,7 +75,7 @@ def run(
     vector: int,
     wide: bool = False,
     absent: Sequence[int] = (),
-    small: tuple[int, int] = (0, 0),
+    small: tuple[int, int, int] = (0, 0, 0),
 ) -> list[torch.Tensor]:
     """The results of a program, of these sizes. The last dimension is the innermost one. `small`: elements up to which
     each, or each pack, has a thread of its own."""
@@ -140,7 +140,7 @@ def run(
     return results
 
 
-def _launch(program: Program, variant: Variant, words: Sequence[int], small: tuple[int, int] = (0, 0)) -> None:
+def _launch(program: Program, variant: Variant, words: Sequence[int], small: tuple[int, int, int] = (0, 0, 0)) -> None:
     grid, block = emit_cuda.geometry(program, variant, words, MULTIPROCESSORS, small)
     assert block == (tuning.THREADS[variant.path], 1, 1)
     launch(emit_cuda.text(program, variant), emit_cuda.entry_name(program, variant), words, grid)

@@ -26,8 +26,10 @@ def _pairs_of_any_program(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("dtype", FLOATING, ids=str)
 @pytest.mark.parametrize("count", [1, 3, 8, 1000, 4096, 4097, 9999])
-@pytest.mark.parametrize("small", [(0, 0), (0, 1 << 20), (1 << 20, 0)], ids=["packs", "one pack", "pairs"])
-def test_a_stream_computes_every_element_once_tails_too(dtype: torch.dtype, count: int, small: tuple[int, int]) -> None:
+@pytest.mark.parametrize("small", [(0, 0, 0), (0, 0, 1 << 20), (1 << 20, 0, 0)], ids=["packs", "one pack", "pairs"])
+def test_a_stream_computes_every_element_once_tails_too(
+    dtype: torch.dtype, count: int, small: tuple[int, int, int]
+) -> None:
     x, y = torch.randn(count).to(dtype), torch.randn(count).to(dtype)
     for vector in (1, width(dtype)):
         (output,) = host_cuda.run(
@@ -36,10 +38,10 @@ def test_a_stream_computes_every_element_once_tails_too(dtype: torch.dtype, coun
         assert torch.equal(output, x * y)
 
 
-@pytest.mark.parametrize("small", [(0, 0), (0, 1 << 20), (1 << 20, 0)], ids=["packs", "one pack", "pairs"])
+@pytest.mark.parametrize("small", [(0, 0, 0), (0, 0, 1 << 20), (1 << 20, 0, 0)], ids=["packs", "one pack", "pairs"])
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("vector", [1, 4])
-def test_a_stream_reads_by_strides(vector: int, wide: bool, small: tuple[int, int]) -> None:
+def test_a_stream_reads_by_strides(vector: int, wide: bool, small: tuple[int, int, int]) -> None:
     shape = (6, 5, 16)
     x = torch.randn(5, 6, 32).transpose(0, 1)[:, :, ::2]  # apart
     row, column = torch.randn(16), torch.randn(6, 1, 1)  # contiguous along the innermost dimension; repeated

@@ -20,7 +20,7 @@ from .layout import Variant
 if TYPE_CHECKING:
     from ..emulator.library import Library
 
-MULTIPROCESSORS, SMALL = 2, (32, 512)
+MULTIPROCESSORS, SMALL = 2, (32, 128, 512)
 """Of the GPU that is emulated: few, for its blocks run on the cores of this machine."""
 
 NAMESPACE = "opsmith"  # of the generated text

@@ -56,9 +56,9 @@ def tell(
     )
 
 
-def _tiles(device: str, prepared: Prepared, variant: Variant) -> tuple[int, int, int]:
+def _tiles(device: str, prepared: Prepared, variant: Variant) -> tuple[int, int, int, int]:
     on_gpu = device == "cuda" and variant.path == "stream"
-    return tuning.tiles(prepared.program, variant) if on_gpu else (1, 1, 1)
+    return tuning.tiles(prepared.program, variant) if on_gpu else (1, 1, 1, 1)
 
 
 def layout_bytes(variant: Variant, index: int) -> bytes:

@@ -22,10 +22,10 @@ RESIDENT = 1024
 and 1536 were 2 to 12 % slower."""
 UNROLL = {1: 4, 2: 2, 4: 1, 8: 2}
 """Packs of each tensor that a thread of the stream path has in flight, by the elements of a pack."""
-SMALL = (2048, 8192)
-"""Elements for each multiprocessor up to which there are few, or some: then every pack has a thread of its own, and of
-few every pair of elements where a pack takes more instructions than DEAR. Packs start fewer blocks, which is what a
-small launch mostly takes time for."""
+SMALL = (128, 2048, 8192)
+"""Elements for each multiprocessor up to which there are very few, few, or some: then every pack has a thread of its
+own, and every pair of elements where there are very few, or few of a program whose packs take more instructions than
+DEAR. A small launch takes time for the instructions that it fetches, each once, and for the blocks that it starts."""
 DEAR = 100
 REDUCTION_UNROLL = {1: 4, 2: 1, 4: 1, 8: 1}
 """The same of the other paths."""
@@ -39,7 +39,8 @@ REGISTERS = 60
 INSTRUCTIONS = 1500
 """What a thread's packs may come to, roughly; a dearer program has fewer of them in flight, and compiles sooner."""
 TILE_PACKS, NARROWEST = 32, 2
-"""The most packs side by side in a block of the column path: 512 bytes of a row; and the fewest."""
+"""The most packs side by side in a block of the column path: 512 bytes of a row; and the fewest. A block has a thread
+for each column of the widest tile."""
 LEAST_PACKS = 4
 """A thread of a reduction has at least so many packs, or is not worth its block."""
 MOST_PACKS = 8
@@ -70,13 +71,11 @@ def unroll(program: Program, variant: Variant) -> int:
 
 
 def ahead(program: Program, variant: Variant) -> int:
-    """The same, of a reduction with few blocks. Offsets that differ between tensors take a register for each pack, or
-    two, which is not worth it."""
+    """The same, of a reduction with few blocks. Elements that lie apart and 64-bit offsets take too many registers."""
     least = unroll(program, variant)
-    if variant.wide:
+    if variant.wide or "stridedn" in variant.modes:
         return least
-    known = () if variant.path == "column" else ("strided1",)
-    offsets = sum(mode.startswith("strided") and mode not in known for mode in variant.modes)
+    offsets = sum(mode.startswith("strided") for mode in variant.modes) if variant.path == "column" else 0
     return max(least, _fitting(program, variant, AHEAD, offsets))
 
 
@@ -115,12 +114,13 @@ def _registers(program: Program, variant: Variant, packs: int) -> int:
     return variant.vector * (packs * sum(loaded) // 4 + results + sums)
 
 
-def tiles(program: Program, variant: Variant) -> tuple[int, int, int]:
-    """Elements that a block of the stream path computes where there are few, some or many of them: the launcher keeps
-    this with the kernel."""
-    threads, vector = THREADS["stream"], variant.vector
-    few = 2 if vector > 2 and vector * _cost(program, variant) > DEAR else vector
-    return threads * few, threads * vector, threads * vector * unroll(program, variant)
+def tiles(program: Program, variant: Variant) -> tuple[int, int, int, int]:
+    """Elements that a block of the stream path computes where there are very few, few, some or many of them: the
+    launcher keeps this with the kernel."""
+    packs = THREADS["stream"] * variant.vector
+    pairs = THREADS["stream"] * min(2, variant.vector)
+    few = pairs if variant.vector * _cost(program, variant) > DEAR else packs
+    return pairs, few, packs, packs * unroll(program, variant)
 
 
 def segment_chunks(length: int, kept_count: int, vector: int, multiprocessors: int) -> tuple[int, int]:
@@ -141,13 +141,13 @@ def segment_group(packs: int, items: int) -> int:
 
 
 def column_chunks(columns: int, kept_count: int, rows: int, vector: int, multiprocessors: int) -> tuple[int, int, int]:
-    """(chunks, tile, tiles) of the column path: a block is a chunk of the rows of a tile, at most `tile` packs wide."""
+    """(chunks, width, tiles) of the column path: a block is a chunk of the rows of a tile, `width` packs wide."""
     tile = column_tile(columns, kept_count, rows, vector, multiprocessors)
-    tiles, _, height = column_tiles(columns, vector, tile)
+    tiles, width, height = column_tiles(columns, vector, tile)
     if tile < TILE_PACKS:
-        return 1, tile, tiles
+        return 1, width, tiles
     chunks = min(_chunks("column", tiles * kept_count, multiprocessors), _divide_up(rows, height * LEAST_PACKS))
-    return max(1, chunks), tile, tiles
+    return max(1, chunks), width, tiles
 
 
 def column_tile(columns: int, kept_count: int, rows: int, vector: int, multiprocessors: int) -> int:
@@ -180,19 +180,23 @@ Dim3 = tuple[int, int, int]
 
 
 def geometry(
-    program: Program, variant: Variant, words: Sequence[int], multiprocessors: int, small: tuple[int, int] | None = None
+    program: Program,
+    variant: Variant,
+    words: Sequence[int],
+    multiprocessors: int,
+    small: tuple[int, int, int] | None = None,
 ) -> tuple[Dim3, Dim3]:
     """(grid, block) of a launch with these words."""
     numbers = words[len(program.reads) + len(program.results) + len(program.scalars) :]
     if variant.path == "stream":
-        few, some = (numbers[0] <= most * multiprocessors for most in small or SMALL)
-        blocks = _divide_up(numbers[0], tiles(program, variant)[0 if few else 1 if some else 2])
+        larger = sum(numbers[0] > most * multiprocessors for most in small or SMALL)
+        blocks = _divide_up(numbers[0], tiles(program, variant)[larger])
     elif variant.path == "segment":
         _, kept_count, chunks, group = numbers[:4]
         blocks = _divide_up(kept_count * chunks, THREADS["segment"] // group)
     else:
-        columns, kept_count, _, chunks, widest = numbers[:5]
-        blocks = column_tiles(columns, variant.vector, widest)[0] * kept_count * chunks
+        columns, kept_count, _, chunks, width = numbers[:5]
+        blocks = _divide_up(columns // variant.vector, width) * kept_count * chunks
     return (max(1, blocks), 1, 1), (THREADS[variant.path], 1, 1)
 
 

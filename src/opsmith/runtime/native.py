@@ -69,13 +69,13 @@ class Library:
         self._declare("enter_generated", flag, handle, size, text)
         self._declare("set_generated", flag, handle, size, flag)
         self._declare("tell_program", flag, handle, size, ctypes.c_uint64, numbers, size)
-        self._declare("tell_kernel", flag, handle, size, ctypes.c_uint64, text, size, handle, number, number, number)
+        self._declare("tell_kernel", flag, handle, size, ctypes.c_uint64, text, size, handle, *[number] * 4)
         self._declare("tell_combine", flag, size, ctypes.c_int, ctypes.c_int, ctypes.c_int, handle)
         self._declare("tell_tuning", flag, numbers)
         self._declare("tell_multiprocessors", flag, size, number)
         self._declare("probe_walk", number, numbers, size, numbers)
         self._declare("probe_chunks", None, size, flag, numbers, numbers)
-        self._declare("probe_stream", number, number, number, number, number, number)
+        self._declare("probe_stream", number, *[number] * 6)
 
     def _declare(self, name: str, result: Any, *arguments: Any) -> None:
         function = getattr(self._functions, f"opsmith_{name}")

@@ -181,11 +181,11 @@ OPSMITH_EXPORT_C bool opsmith_tell_program(
 // A kernel of a program told before. `layout`: the bytes of a Layout.
 OPSMITH_EXPORT_C bool opsmith_tell_kernel(
     void* handle, size_t device, uint64_t name, const uint8_t* layout, size_t size, void* function,
-    int64_t few, int64_t some, int64_t many) {
+    int64_t very_few, int64_t few, int64_t some, int64_t many) {
   return guarded([&] {
     Pending* pending = Pending::of(handle, device);
     if (pending == nullptr) return;
-    pending->generated->kept.at(name)->kernels.add(layout, size, Loaded{function, {few, some, many}});
+    pending->generated->kept.at(name)->kernels.add(layout, size, Loaded{function, {very_few, few, some, many}});
   });
 }
 
@@ -203,7 +203,8 @@ OPSMITH_EXPORT_C bool opsmith_tell_tuning(const int64_t* numbers) {
   return guarded([&] {
     Devices::get().cpu = {numbers[0], numbers[1], numbers[2]};
     Devices::get().cuda = {numbers[3], numbers[4],  numbers[5],  numbers[6],  numbers[7],  numbers[8],
-                           numbers[9], numbers[10], numbers[11], numbers[12], numbers[13], numbers[14]};
+                           numbers[9], numbers[10], numbers[11], numbers[12], numbers[13], numbers[14],
+                           numbers[15]};
   });
 }
 
@@ -221,8 +222,8 @@ OPSMITH_EXPORT_C int64_t opsmith_probe_walk(const int64_t* numbers, size_t count
 
 // Blocks of a launch without reduction.
 OPSMITH_EXPORT_C int64_t opsmith_probe_stream(
-    int64_t count, int64_t few, int64_t some, int64_t many, int64_t multiprocessors) {
-  return stream_blocks(Devices::get().cuda, count, {few, some, many}, multiprocessors);
+    int64_t count, int64_t very_few, int64_t few, int64_t some, int64_t many, int64_t multiprocessors) {
+  return stream_blocks(Devices::get().cuda, count, {very_few, few, some, many}, multiprocessors);
 }
 
 // (chunks, extent, tiles, blocks) of a reduction. `device` 0: columns, kept, length; 1: those, vector, multiprocessors.

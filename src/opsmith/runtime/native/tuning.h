@@ -24,19 +24,20 @@ struct CudaTuning {
   int64_t least_packs = 4;
   int64_t most_packs = 8;
   int64_t few_items = 1024;
-  int64_t few = 2048;  // elements of a multiprocessor, at most
+  int64_t very_few = 128;  // elements of a multiprocessor, at most
+  int64_t few = 2048;
   int64_t some = 8192;
 };
 
 inline int64_t divide_up(int64_t count, int64_t by) { return (count + by - 1) / by; }
 
-// Elements of a block without reduction, where there are few, some or many in all.
+// Elements of a block without reduction, where there are very few, few, some or many in all.
 struct Tiles {
-  int64_t few = 1, some = 1, many = 1;
+  int64_t very_few = 1, few = 1, some = 1, many = 1;
 };
 
 // Of the reduced elements of a pass. `extent` is a chunk's length on a CPU; on a GPU the threads that share a segment's
-// chunk, or the packs of a tile. `tiles` are the pieces that columns are cut into, 1 for a segment.
+// chunk, or the packs across a tile. `tiles` are the pieces that columns are cut into, 1 for a segment.
 struct Chunks {
   int64_t count;
   int64_t extent;
@@ -115,16 +116,17 @@ inline Chunks column_chunks(const CudaTuning& tuning, int64_t columns, int64_t k
                             int64_t multiprocessors) {
   const int64_t tile = column_tile(tuning, columns, kept, rows, vector, multiprocessors);
   const ColumnTiles across = column_tiles(tuning, columns, vector, tile);
-  if (tile < tuning.tile_packs) return {1, tile, across.tiles};
+  if (tile < tuning.tile_packs) return {1, across.width, across.tiles};
   const int64_t most = chunks_of(tuning, tuning.column_threads, across.tiles * kept, multiprocessors);
   const int64_t chunks = std::min(most, divide_up(rows, across.height * tuning.least_packs));
-  return {std::max<int64_t>(1, chunks), tile, across.tiles};
+  return {std::max<int64_t>(1, chunks), across.width, across.tiles};
 }
 
 inline int64_t stream_blocks(const CudaTuning& tuning, int64_t count, const Tiles& tiles, int64_t multiprocessors) {
-  const int64_t tile = count <= tuning.few * multiprocessors    ? tiles.few
-                       : count <= tuning.some * multiprocessors ? tiles.some
-                                                                : tiles.many;
+  const int64_t tile = count <= tuning.very_few * multiprocessors ? tiles.very_few
+                       : count <= tuning.few * multiprocessors    ? tiles.few
+                       : count <= tuning.some * multiprocessors   ? tiles.some
+                                                                  : tiles.many;
   return std::max<int64_t>(1, divide_up(count, tile));
 }
 

@@ -66,8 +66,17 @@ OPSMITH_DEVICE void stream(const Kernel& kernel) {
   const Index count = kernel.walk.count;
   const Index threads = Index(gridDim.x) * Kernel::threads;
   const Index thread = Index(blockIdx.x) * Kernel::threads + threadIdx.x;
-  const bool by_pairs = V > 2 && 2 * threads >= count;
-  const Index packs = by_pairs ? 0 : count / V;
+  if constexpr (V > 2) {
+    if (2 * threads >= count) {  // first, and apart: a small launch mostly waits for its instructions
+      if (thread < count / 2) {
+        compute_at<2>(kernel, 2 * thread);
+      } else if (2 * thread < count) {
+        compute_at<1>(kernel, 2 * thread);
+      }
+      return;
+    }
+  }
+  const Index packs = count / V;
   const bool one_pack = U > 1 && threads >= packs;
   const Index first = one_pack ? thread : Index(blockIdx.x) * (Kernel::threads * U) + threadIdx.x;
   if (first < packs) {
@@ -87,11 +96,8 @@ OPSMITH_DEVICE void stream(const Kernel& kernel) {
       if (is_mine(u)) kernel.template store<V>(outputs, places[u]);
     }
   }
-  if constexpr (V > 2) {
-    if (by_pairs && thread < count / 2) compute_at<2>(kernel, 2 * thread);
-  }
   if constexpr (V > 1) {
-    const Index index = (by_pairs ? count / 2 * 2 : packs * V) + threadIdx.x;
+    const Index index = packs * V + threadIdx.x;
     if (blockIdx.x == 0 && index < count) compute_at<1>(kernel, index);
   }
 }
@@ -194,8 +200,8 @@ OPSMITH_DEVICE void sum_along(
   while (true) {
 #pragma unroll
     for (int u = 0; u < U; ++u) {
-      const auto outputs = computed<V>(kernel, scalars, inputs[u]);
       if (first + u * stride < end) {
+        const auto outputs = computed<V>(kernel, scalars, inputs[u]);
         kernel.template store<V>(outputs, places[u]);
         kernel.template add<V>(sums, outputs);
       }
@@ -206,11 +212,11 @@ OPSMITH_DEVICE void sum_along(
   }
 }
 
-// Few blocks cannot hide each other's waiting for memory: their threads have more packs on the way.
+// Few blocks cannot hide each other's waiting for memory: their threads have more packs on the way, if they have more.
 template <class Kernel, class Index, class Locate>
 OPSMITH_DEVICE void sum_terms(
     const Kernel& kernel, typename Kernel::Sums& sums, Index first, Index end, Index stride, const Locate& locate) {
-  if (Kernel::ahead > Kernel::unroll && gridDim.x <= Kernel::few_blocks) {
+  if (Kernel::ahead > Kernel::unroll && end > Kernel::unroll * stride && gridDim.x <= Kernel::few_blocks) {
     sum_along<Kernel::ahead>(kernel, sums, first, end, stride, locate);
   } else {
     sum_along<Kernel::unroll>(kernel, sums, first, end, stride, locate);
@@ -224,7 +230,7 @@ struct SegmentWalk {
   I length;
   I kept_count;
   I chunks;
-  I group;  // threads that share a chunk: a power of two up to a warp, or a block
+  I group;  // threads that share a chunk, a power of two: part of a warp, or a block
   Extent<Kept, I> kept_sizes;
   Extent<Reduced, I> reduced_sizes;
 
@@ -259,7 +265,7 @@ struct SegmentSum {
       if (adds_up<K, Threads>()) put(partial, item, gathered<K, Threads, A>());
     } else {
       value = warp_sum(value, group);
-      if (threadIdx.x % group == 0 && item < items) put(partial, item, value);
+      if ((threadIdx.x & (group - 1)) == 0 && item < items) put(partial, item, value);
     }
   }
 };
@@ -272,14 +278,15 @@ OPSMITH_DEVICE void segment(const Kernel& kernel) {
   constexpr int V = Kernel::vector;
   const auto& walk = kernel.walk;
   const int group = int(walk.group);
+  const int shift = 31 - __clz(group);  // of a power of two
   const Index items = walk.kept_count * walk.chunks;
-  const Index item = Index(blockIdx.x) * (Kernel::threads / group) + threadIdx.x / group;
+  const Index item = Index(blockIdx.x) * (Kernel::threads >> shift) + (threadIdx.x >> shift);
   typename Kernel::Sums sums{};
   if (item < items) {
-    const Index chunk = divide(item, walk.kept_count);
+    const Index chunk = walk.kept_count == 1 ? item : divide(item, walk.kept_count);
     const auto start = kernel.start(item - chunk * walk.kept_count);
     const Index packs = walk.length / V;
-    const Index lane = threadIdx.x % group;
+    const Index lane = threadIdx.x & (group - 1);
     const auto locate = [&](Index pack) { return kernel.locate(start, pack * V); };
     sum_terms<Kernel, Index>(kernel, sums, chunk * group + lane, packs, walk.chunks * group, locate);
     if constexpr (V > 1) {
@@ -305,7 +312,7 @@ struct ColumnWalk {
   I kept_count;
   I rows;
   I chunks;
-  I tile;  // packs side by side in a block, at most
+  I width;  // packs side by side in a block
   Extent<Kept, I> kept_sizes;
   Extent<Reduced, I> reduced_sizes;
 
@@ -315,7 +322,7 @@ struct ColumnWalk {
         kept_count(I(words.word[place + 1])),
         rows(I(words.word[place + 2])),
         chunks(I(words.word[place + 3])),
-        tile(I(words.word[place + 4])),
+        width(I(words.word[place + 4])),
         kept_sizes(words, place + 5),
         reduced_sizes(words, place + 5 + Kept) {}
 };
@@ -323,8 +330,8 @@ struct ColumnWalk {
 // What the threads of a block have of their columns, for one result after the other.
 template <int Threads, int V, class A>
 OPSMITH_DEVICE A* sums_of_threads() {
-  __shared__ A by_column[V * (Threads + 32)];
-  return by_column;
+  __shared__ A by_thread[V * (Threads + 1)];
+  return by_thread;
 }
 
 template <int Threads, class Index>
@@ -340,7 +347,9 @@ struct ColumnSum {
     gather_warp<K, Threads>(value);
   }
   template <int K, class A, int V>
-  OPSMITH_DEVICE void gather(const A (&)[V]) const {}
+  OPSMITH_DEVICE void gather(const A (&values)[V]) const {
+    if (K == 0) write(values);
+  }
 
   OPSMITH_DEVICE void meet() const { __syncthreads(); }
 
@@ -350,38 +359,41 @@ struct ColumnSum {
     if (adds_up<K, Threads>()) put(partial, blockIdx.x, gathered<K, Threads, A>());
   }
 
-  // One sum a column, that neighbouring threads of a warp share. A column's terms lie in a row of memory, and rows start
-  // as many banks apart as a warp has terms of each: nobody waits for a bank.
+  // One sum a column, shared by neighbouring threads of a warp: as many as there are for each, a power of two.
   template <int K, class A, int V, class Partial>
   OPSMITH_DEVICE void scatter(const A (&values)[V], const Partial& partial) const {
-    A* by_column = sums_of_threads<Threads, V, A>();
-    const int thread = threadIdx.x;
-    const int pitch = height + 32 / width;
-    const int y = thread / width;
-    if (y < height) {
-#pragma unroll
-      for (int lane = 0; lane < V; ++lane) by_column[(lane * width + thread - y * width) * pitch + y] = values[lane];
+    static_assert(Threads % (32 * V) == 0, "a thread for each column");
+    if (K > 0) {
+      __syncthreads();  // another's are read still
+      write(values);
+      __syncthreads();
     }
-    __syncthreads();
-    int share = 32;
-    while (share > 1 && share * width * V > Threads) share /= 2;
-    for (int from = 0; from < width * V; from += Threads / share) {
-      const int each = from + thread / share;
-      A sum = 0;
-      if (each < width * V) {
+    const int shift = 31 - __clz(height < V ? 1 : height > 32 * V ? 32 : height / V);
+    const int each = threadIdx.x >> shift;
+    const A* terms = sums_of_threads<Threads, V, A>() + each % V * (Threads + 1) + each / V;
+    A sum = 0;
+    if (each < width * V) {
 #pragma unroll 4
-        for (int row = thread % share; row < height; row += share) sum += by_column[each * pitch + row];
-      }
-      sum = warp_sum(sum, share);
-      const int lane = each / width;
-      const Index column = first + Index(each - lane * width) * V + lane;
-      if (thread % share == 0 && each < width * V && column < columns) {
-        put(partial, row_of_partials * columns + column, sum);
-      }
+      for (int y = threadIdx.x & ((1 << shift) - 1); y < height; y += 1 << shift) sum += terms[y * width];
     }
-    __syncthreads();  // by_column may be written again
+    sum = warp_sum(sum, 1 << shift);
+    const Index column = first + each;
+    if ((threadIdx.x & ((1 << shift) - 1)) == 0 && each < width * V && column < columns) {
+      put(partial, row_of_partials * columns + column, sum);
+    }
+  }
+
+ private:
+  template <class A, int V>
+  OPSMITH_DEVICE void write(const A (&values)[V]) const {
+    A* by_thread = sums_of_threads<Threads, V, A>();
+#pragma unroll
+    for (int lane = 0; lane < V; ++lane) by_thread[lane * (Threads + 1) + threadIdx.x] = values[lane];
   }
 };
+
+// a / b for a below 2^12 and b up to 32, in few instructions: (a + 1/2) / b is half of 1 / b or more from a whole number.
+OPSMITH_DEVICE int divide_small(int a, int b) { return int(__fdividef(float(a) + 0.5f, float(b))); }
 
 // A block keeps a tile of columns, `width` packs wide, and its threads stand in `height` rows; a chunk is every so many
 // such rows: block = (chunk * tiles + tile) * kept_count + kept.
@@ -391,14 +403,20 @@ OPSMITH_DEVICE void column(const Kernel& kernel) {
   constexpr int V = Kernel::vector;
   const auto& walk = kernel.walk;
   const Index packs = walk.columns / V;
-  const Index tiles = divide_up<Index>(packs, walk.tile);
-  const int width = int(divide_up(packs, tiles));
-  const int height = Kernel::threads / width;
-  const Index outer = divide(Index(blockIdx.x), walk.kept_count);  // chunk * tiles + tile
-  const Index kept = blockIdx.x - outer * walk.kept_count;
-  const Index chunk = divide(outer, tiles);
-  const Index tile = outer - chunk * tiles;
-  const int y = threadIdx.x / width;
+  const int width = int(walk.width);
+  const int height = divide_small(Kernel::threads, width);
+  Index kept = 0, chunk = 0, tile = blockIdx.x;
+  if (walk.kept_count > 1) {
+    tile = divide(Index(blockIdx.x), walk.kept_count);
+    kept = blockIdx.x - tile * walk.kept_count;
+  }
+  if (walk.chunks > 1) {
+    const Index outer = tile;
+    const Index tiles = divide_up<Index>(packs, walk.width);
+    chunk = divide(outer, tiles);
+    tile = outer - chunk * tiles;
+  }
+  const int y = divide_small(threadIdx.x, width);
   const Index pack = tile * width + (threadIdx.x - y * width);
   typename Kernel::Sums sums{};
   if (y < height && pack < packs) {
