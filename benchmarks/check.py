@@ -39,10 +39,10 @@ def jobs(options: argparse.Namespace) -> Iterator[Job]:
                     yield Job((f"opsmith::{name}",), device=device, emulate=emulate, level=level, seeds=tuple(seeds))
 
 
-def row(job: Job) -> dict[str, Any]:
+def row(job: Job, workers: int) -> dict[str, Any]:
     """What a job has found, in a few lines: counts over all seeds, why items were skipped, and each failure."""
     reports: list[Report] = []
-    for event in supervised(job, timeout=1800, workers=2 if job.level == "full" and job.device != "cuda" else 1):
+    for event in supervised(job, timeout=1800, workers=workers):
         if isinstance(event, Planned):
             reports = event.reports
     found = {
@@ -87,9 +87,11 @@ def recorded(options: argparse.Namespace) -> list[dict[str, Any]]:
 def rows_of(waiting: list[Job], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """As they come. On a CPU the whole list has calls of gigabytes: one at a time."""
     alone = [job for job in waiting if job.level == "full" and options.device == "cpu"]
-    yield from map(row, alone)
+    yield from (row(job, workers=2) for job in alone)
+    # Beside a GPU items mostly wait for their compilers: a process for every four cores.
+    workers = max(1, (os.cpu_count() or 1) // 4 // options.at_once) if options.device == "cuda" else 1
     with ThreadPoolExecutor(options.at_once) as pool:
-        for future in as_completed(pool.submit(row, job) for job in waiting[len(alone) :]):
+        for future in as_completed(pool.submit(row, job, workers) for job in waiting[len(alone) :]):
             yield future.result()
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith import Op, Sample
+from opsmith.accuracy.evaluate import weights_of
 from opsmith.checks import compare, compare_samples
 
 Fresh = Callable[[str], str]
@@ -32,6 +33,15 @@ def declared(fresh: Fresh, kernel: Callable[..., Any] | None, backward: Callable
     if backward is not None:
         op.register_backward("cpu", backward)
     return op
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_results_are_given_the_same_gradient_in_every_dtype(dtype: torch.dtype) -> None:
+    """One in a million of cos(n) + 1/2 is so small that float16 has fewer digits for it than bfloat16."""
+    count = 1 << 21
+    exact = weights_of(torch.empty(count, dtype=torch.float64))
+    assert torch.equal(weights_of(torch.empty(count, dtype=dtype)).double(), exact)
+    assert int((exact.abs() < torch.finfo(torch.float16).tiny).sum()) > 10
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])

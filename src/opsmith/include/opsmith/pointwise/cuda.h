@@ -283,7 +283,8 @@ OPSMITH_DEVICE void segment(const Kernel& kernel) {
   const Index item = Index(blockIdx.x) * (Kernel::threads >> shift) + (threadIdx.x >> shift);
   typename Kernel::Sums sums{};
   if (item < items) {
-    const Index chunk = walk.kept_count == 1 ? item : divide(item, walk.kept_count);
+    Index chunk = item;
+    if (walk.kept_count > 1) chunk = divide(item, walk.kept_count);
     const auto start = kernel.start(item - chunk * walk.kept_count);
     const Index packs = walk.length / V;
     const Index lane = threadIdx.x & (group - 1);
@@ -336,9 +337,9 @@ OPSMITH_DEVICE A* sums_of_threads() {
 
 template <int Threads, class Index>
 struct ColumnSum {
-  int width;        // threads side by side
-  int height;       // threads below one another
-  Index first;      // the tile's first column
+  unsigned int width;   // threads side by side
+  unsigned int height;  // threads below one another
+  Index first;          // the tile's first column
   Index columns;
   Index row_of_partials;  // chunk * kept_count + kept
 
@@ -368,19 +369,24 @@ struct ColumnSum {
       write(values);
       __syncthreads();
     }
-    const int shift = 31 - __clz(height < V ? 1 : height > 32 * V ? 32 : height / V);
-    const int each = threadIdx.x >> shift;
-    const A* terms = sums_of_threads<Threads, V, A>() + each % V * (Threads + 1) + each / V;
+    const int shift = lesser(5, 31 - __clz(height / V | 1));
+    const unsigned int each = threadIdx.x >> shift;
+    const unsigned int part = threadIdx.x & ((1u << shift) - 1);
+    const A* terms = sums_of_threads<Threads, V, A>() + each % V * (Threads + 1) + each / V + part * width;
     A sum = 0;
     if (each < width * V) {
-#pragma unroll 4
-      for (int y = threadIdx.x & ((1 << shift) - 1); y < height; y += 1 << shift) sum += terms[y * width];
+      unsigned int y = part;
+      if (height >= V) {  // and mostly V times as many: so many terms in any case
+#pragma unroll
+        for (unsigned int k = 0; k < V; ++k) sum += terms[(k << shift) * width];
+        y += unsigned(V) << shift;
+      }
+#pragma unroll 1
+      for (; y < height; y += 1u << shift) sum += terms[(y - part) * width];
     }
     sum = warp_sum(sum, 1 << shift);
     const Index column = first + each;
-    if ((threadIdx.x & ((1 << shift) - 1)) == 0 && each < width * V && column < columns) {
-      put(partial, row_of_partials * columns + column, sum);
-    }
+    if (part == 0 && each < width * V && column < columns) put(partial, row_of_partials * columns + column, sum);
   }
 
  private:
@@ -393,7 +399,9 @@ struct ColumnSum {
 };
 
 // a / b for a below 2^12 and b up to 32, in few instructions: (a + 1/2) / b is half of 1 / b or more from a whole number.
-OPSMITH_DEVICE int divide_small(int a, int b) { return int(__fdividef(float(a) + 0.5f, float(b))); }
+OPSMITH_DEVICE unsigned int divide_small(unsigned int a, unsigned int b) {
+  return unsigned(__fdividef(float(a) + 0.5f, float(b)));
+}
 
 // A block keeps a tile of columns, `width` packs wide, and its threads stand in `height` rows; a chunk is every so many
 // such rows: block = (chunk * tiles + tile) * kept_count + kept.
@@ -403,8 +411,8 @@ OPSMITH_DEVICE void column(const Kernel& kernel) {
   constexpr int V = Kernel::vector;
   const auto& walk = kernel.walk;
   const Index packs = walk.columns / V;
-  const int width = int(walk.width);
-  const int height = divide_small(Kernel::threads, width);
+  const unsigned int width = walk.width;
+  const unsigned int height = divide_small(Kernel::threads, width);
   Index kept = 0, chunk = 0, tile = blockIdx.x;
   if (walk.kept_count > 1) {
     tile = divide(Index(blockIdx.x), walk.kept_count);
@@ -416,7 +424,7 @@ OPSMITH_DEVICE void column(const Kernel& kernel) {
     chunk = divide(outer, tiles);
     tile = outer - chunk * tiles;
   }
-  const int y = divide_small(threadIdx.x, width);
+  const unsigned int y = divide_small(threadIdx.x, width);
   const Index pack = tile * width + (threadIdx.x - y * width);
   typename Kernel::Sums sums{};
   if (y < height && pack < packs) {
