@@ -212,6 +212,15 @@ OPSMITH_DEVICE void sum_along(
   }
 }
 
+// V elements, computed, stored and summed.
+template <int V, class Kernel>
+OPSMITH_DEVICE void sum_at(const Kernel& kernel, typename Kernel::Sums& sums, const typename Kernel::Place& place) {
+  const auto inputs = kernel.template load<V>(place);
+  const auto outputs = computed<V>(kernel, kernel.scalars(), inputs);
+  kernel.template store<V>(outputs, place);
+  kernel.template add<V>(sums, outputs);
+}
+
 // Few blocks cannot hide each other's waiting for memory: their threads have more packs on the way, if they have more.
 template <class Kernel, class Index, class Locate>
 OPSMITH_DEVICE void sum_terms(
@@ -293,13 +302,7 @@ OPSMITH_DEVICE void segment(const Kernel& kernel) {
     if constexpr (V > 1) {
       // There may be more of it than threads in the group.
       const Index from = chunk + 1 == walk.chunks ? packs * V + lane : walk.length;
-      for (Index index = from; index < walk.length; index += group) {
-        const auto place = kernel.locate(start, index);
-        const auto inputs = kernel.template load<1>(place);
-        const auto outputs = computed<1>(kernel, kernel.scalars(), inputs);
-        kernel.template store<1>(outputs, place);
-        kernel.template add<1>(sums, outputs);
-      }
+      for (Index index = from; index < walk.length; index += group) sum_at<1>(kernel, sums, kernel.locate(start, index));
     }
   }
   kernel.finish(sums, SegmentSum<Kernel::threads, Index>{group, item, items});
@@ -408,33 +411,34 @@ OPSMITH_DEVICE unsigned int divide_small(unsigned int a, unsigned int b) {
 template <class Kernel>
 OPSMITH_DEVICE void column(const Kernel& kernel) {
   using Index = typename Kernel::Index;
+  using Sum = ColumnSum<Kernel::threads, Index>;
   constexpr int V = Kernel::vector;
   const auto& walk = kernel.walk;
   const Index packs = walk.columns / V;
   const unsigned int width = walk.width;
   const unsigned int height = divide_small(Kernel::threads, width);
-  Index kept = 0, chunk = 0, tile = blockIdx.x;
-  if (walk.kept_count > 1) {
-    tile = divide(Index(blockIdx.x), walk.kept_count);
-    kept = blockIdx.x - tile * walk.kept_count;
-  }
-  if (walk.chunks > 1) {
-    const Index outer = tile;
-    const Index tiles = divide_up<Index>(packs, walk.width);
-    chunk = divide(outer, tiles);
-    tile = outer - chunk * tiles;
-  }
   const unsigned int y = divide_small(threadIdx.x, width);
-  const Index pack = tile * width + (threadIdx.x - y * width);
+  const unsigned int x = threadIdx.x - y * width;
   typename Kernel::Sums sums{};
+  // What is small goes first, and apart: it mostly waits for its instructions.
+  if (walk.rows <= height && walk.chunks == 1 && walk.kept_count == 1) {
+    const Index pack = blockIdx.x * width + x;
+    if (y < walk.rows && pack < packs) sum_at<V>(kernel, sums, kernel.locate(kernel.start(0, pack * V), y));
+    kernel.finish(sums, Sum{width, height, blockIdx.x * width * V, walk.columns, 0});
+    return;
+  }
+  const Index tiles = divide_up<Index>(packs, width);
+  const Index outer = divide(Index(blockIdx.x), walk.kept_count);  // chunk * tiles + tile
+  const Index kept = blockIdx.x - outer * walk.kept_count;
+  const Index chunk = divide(outer, tiles);
+  const Index tile = outer - chunk * tiles;
+  const Index pack = tile * width + x;
   if (y < height && pack < packs) {
     const auto start = kernel.start(kept, pack * V);
     const auto locate = [&](Index row) { return kernel.locate(start, row); };
     sum_terms<Kernel, Index>(kernel, sums, chunk * height + y, walk.rows, walk.chunks * height, locate);
   }
-  const Index row_of_partials = chunk * walk.kept_count + kept;
-  kernel.finish(
-      sums, ColumnSum<Kernel::threads, Index>{width, height, tile * width * V, walk.columns, row_of_partials});
+  kernel.finish(sums, Sum{width, height, tile * width * V, walk.columns, chunk * walk.kept_count + kept});
 }
 
 // Adds what each of the threads' V columns gave to their sums.
