@@ -187,14 +187,27 @@ OPSMITH_INLINE A select(bool condition, A a, B b) {
 
 // ---- Half types, held as float: to nearest even, NaN stays NaN.
 
-OPSMITH_INLINE Vec<float> from_bfloat16(Vec<uint16_t> bits) {
-  return (Vec<float>)(__builtin_convertvector(bits, Vec<uint32_t>) << 16);
+#if defined(__AVX512F__) && OPSMITH_LANES == 16 && !defined(__clang__)
+// GCC 12 makes five instructions of the one, and all of them wait for the same port.
+typedef short SixteenShorts __attribute__((vector_size(32)));
+typedef int SixteenInts __attribute__((vector_size(64)));
+OPSMITH_INLINE Vec<uint32_t> widened(Vec<uint16_t> bits) {
+  return (Vec<uint32_t>)__builtin_ia32_pmovzxwd512_mask((SixteenShorts)bits, SixteenInts{}, -1);
 }
+OPSMITH_INLINE Vec<uint16_t> narrowed(Vec<uint32_t> bits) {
+  return (Vec<uint16_t>)__builtin_ia32_pmovdw512_mask((SixteenInts)bits, SixteenShorts{}, -1);
+}
+#else
+OPSMITH_INLINE Vec<uint32_t> widened(Vec<uint16_t> bits) { return __builtin_convertvector(bits, Vec<uint32_t>); }
+OPSMITH_INLINE Vec<uint16_t> narrowed(Vec<uint32_t> bits) { return __builtin_convertvector(bits, Vec<uint16_t>); }
+#endif
+
+OPSMITH_INLINE Vec<float> from_bfloat16(Vec<uint16_t> bits) { return (Vec<float>)(widened(bits) << 16); }
 OPSMITH_INLINE Vec<uint16_t> to_bfloat16(Vec<float> value) {
   const Vec<uint32_t> bits = (Vec<uint32_t>)value;
   const Vec<uint32_t> rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   const Vec<uint32_t> nan = broadcast(uint32_t(0x7fc0));
-  return __builtin_convertvector(value == value ? rounded : nan, Vec<uint16_t>);
+  return narrowed(value == value ? rounded : nan);
 }
 
 #if defined(__F16C__) && OPSMITH_LANES == 16 && defined(__AVX512F__)
