@@ -31,20 +31,32 @@ OPSMITH_INLINE Vec<float> with_sign_of(Vec<float> magnitude, Vec<float> x) {
   return (Vec<float>)((Vec<int32_t>)magnitude | ((Vec<int32_t>)x & int32_t(0x80000000)));
 }
 
-// e^x = 2^n e^r with n whole and |r| <= log(2) / 2; e^r = 1 + r + r^2 q(r).
-OPSMITH_INLINE Vec<float> exp(Vec<float> x) {
-  // Beyond these the value is 0 or infinity anyway. Comparisons let NaN through.
-  x = x < -104.0f ? broadcast(-104.0f) : x;
-  x = x > 89.0f ? broadcast(89.0f) : x;
+// value 2^n for a whole n, rounded once where it is beyond the normal floats.
+OPSMITH_INLINE Vec<float> scaled(Vec<float> value, Vec<float> n) {
+#if defined(__AVX512F__) && OPSMITH_LANES == 16
+  return __builtin_ia32_scalefps512_mask(value, n, Vec<float>{}, -1, 4);
+#else
+  // By two factors: 2^n alone may be beyond the floats where the product is not.
+  const Vec<int32_t> whole = __builtin_convertvector(n, Vec<int32_t>), half = whole >> 1;
+  return value * (Vec<float>)((half + 127) << 23) * (Vec<float>)((whole - half + 127) << 23);
+#endif
+}
+
+// e^x = 2^n e^r with n whole and |r| <= log(2) / 2; e^r = 1 + r + r^2 q(r). For x from -104 to 89, and NaN.
+OPSMITH_INLINE Vec<float> exp_in_range(Vec<float> x) {
   const Vec<float> n = each_lane(x * 1.44269504f, [](float a) { return __builtin_rintf(a); });
   // log(2) in two parts; the product with the first is exact.
   Vec<float> r = fused(n, broadcast(-0.693359375f), x);
   r = fused(n, broadcast(2.12194440e-4f), r);
   const Vec<float> q = polynomial(r, 0.49999994f, 0.166665211f, 0.041668389f, 0.00836873613f, 0.00138145545f);
-  const Vec<float> value = fused(r * r, q, r) + 1.0f;
-  // 2^n by two factors: alone it may be beyond the floats where the product is not.
-  const Vec<int32_t> whole = __builtin_convertvector(n, Vec<int32_t>), half = whole >> 1;
-  return value * (Vec<float>)((half + 127) << 23) * (Vec<float>)((whole - half + 127) << 23);
+  return scaled(fused(r * r, q, r) + 1.0f, n);
+}
+
+OPSMITH_INLINE Vec<float> exp(Vec<float> x) {
+  // Beyond these the value is 0 or infinity anyway. Comparisons let NaN through.
+  x = x < -104.0f ? broadcast(-104.0f) : x;
+  x = x > 89.0f ? broadcast(89.0f) : x;
+  return exp_in_range(x);
 }
 
 // x + x^3 p(x^2) in the middle; outside of it 1 - 2 / (e^2|x| + 1).
@@ -65,7 +77,7 @@ OPSMITH_INLINE Vec<float> erf(Vec<float> x) {
   const Vec<float> t = magnitude > 4.0f ? broadcast(4.0f) : magnitude;  // from there on it is 1
   const Vec<float> q = polynomial(t, 0.128480047f, 0.635831416f, 0.105116196f, -0.022798501f, 0.00318695907f,
                                   -0.000210644779f);
-  const Vec<float> outside = 1.0f - exp(-fused(t, q, t));
+  const Vec<float> outside = 1.0f - exp_in_range(-fused(t, q, t));
   return magnitude < 1.0f ? fused(x, p, x) : with_sign_of(outside, x);
 }
 
