@@ -31,6 +31,19 @@ OPSMITH_INLINE Vec<float> with_sign_of(Vec<float> magnitude, Vec<float> x) {
   return (Vec<float>)((Vec<int32_t>)magnitude | ((Vec<int32_t>)x & int32_t(0x80000000)));
 }
 
+// The greater, and the lesser, of x and a number; NaN stays.
+#if defined(__AVX512F__) && OPSMITH_LANES == 16 && !defined(__clang__)
+OPSMITH_INLINE Vec<float> at_least(Vec<float> x, float least) {
+  return __builtin_ia32_maxps512_mask(broadcast(least), x, x, -1, 4);
+}
+OPSMITH_INLINE Vec<float> at_most(Vec<float> x, float most) {
+  return __builtin_ia32_minps512_mask(broadcast(most), x, x, -1, 4);
+}
+#else
+OPSMITH_INLINE Vec<float> at_least(Vec<float> x, float least) { return x < least ? broadcast(least) : x; }
+OPSMITH_INLINE Vec<float> at_most(Vec<float> x, float most) { return x > most ? broadcast(most) : x; }
+#endif
+
 // value 2^n for a whole n, rounded once where it is beyond the normal floats.
 OPSMITH_INLINE Vec<float> scaled(Vec<float> value, Vec<float> n) {
 #if defined(__AVX512F__) && OPSMITH_LANES == 16
@@ -53,10 +66,7 @@ OPSMITH_INLINE Vec<float> exp_in_range(Vec<float> x) {
 }
 
 OPSMITH_INLINE Vec<float> exp(Vec<float> x) {
-  // Beyond these the value is 0 or infinity anyway. Comparisons let NaN through.
-  x = x < -104.0f ? broadcast(-104.0f) : x;
-  x = x > 89.0f ? broadcast(89.0f) : x;
-  return exp_in_range(x);
+  return exp_in_range(at_most(at_least(x, -104.0f), 89.0f));  // beyond these the value is 0 or infinity anyway
 }
 
 // x + x^3 p(x^2) in the middle; outside of it 1 - 2 / (e^2|x| + 1).
@@ -74,7 +84,7 @@ OPSMITH_INLINE Vec<float> erf(Vec<float> x) {
   const Vec<float> magnitude = magnitude_of(x);
   const Vec<float> p = polynomial(x * x, 0.128379166f, -0.37612626f, 0.112835854f, -0.026853811f, 0.00518832728f,
                                   -0.000801019138f, 7.85385346e-05f);
-  const Vec<float> t = magnitude > 4.0f ? broadcast(4.0f) : magnitude;  // from there on it is 1
+  const Vec<float> t = at_most(magnitude, 4.0f);  // from there on it is 1
   const Vec<float> q = polynomial(t, 0.128480047f, 0.635831416f, 0.105116196f, -0.022798501f, 0.00318695907f,
                                   -0.000210644779f);
   const Vec<float> outside = 1.0f - exp_in_range(-fused(t, q, t));
