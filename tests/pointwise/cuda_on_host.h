@@ -106,16 +106,14 @@ inline void launch(const long long* grid, int thread_count, std::function<void()
 inline void __syncthreads() { on_host::barrier(); }
 
 inline int __clz(int value) { return value == 0 ? 32 : __builtin_clz(unsigned(value)); }
-inline float __fdividef(float x, float y) { return x / y; }
 
 // Every lane of the warp must come here.
 template <class T>
-T __shfl_down_sync(unsigned int, T value, int delta, int width) {
+T __shfl_xor_sync(unsigned int, T value, int mask) {
   const int thread = threadIdx.x;
   on_host::threads[thread].lane_value = value;
   on_host::barrier();
-  const bool inside = thread % width + delta < width;
-  const T other = T(on_host::threads[inside ? thread + delta : thread].lane_value);
+  const T other = T(on_host::threads[thread ^ mask].lane_value);
   on_host::barrier();
   return other;
 }

@@ -343,20 +343,39 @@ def test_a_segment_s_chunks_have_terms_each_and_are_shared_by_part_of_a_block(le
 @pytest.mark.parametrize("kept", [1, 64])
 def test_tiles_cover_the_columns_and_chunks_have_rows_each(rows: int, columns_count: int, kept: int) -> None:
     for vector in (1, 8):
-        chunks, tile, tiles = tuning.column_chunks(columns_count, kept, rows, vector, 132)
-        assert tiles == tuning.column_tiles(columns_count, vector, tile)[0]
-        _, width, height = tuning.column_tiles(columns_count, vector, tile)
+        chunks, block, tiles = tuning.column_chunks(columns_count, kept, rows, vector, 132)
+        width, height, _, _, one_row = standing(block)
         assert (tiles - 1) * width * vector < columns_count <= tiles * width * vector
         assert (chunks - 1) * height < rows
-        assert width <= tile and width * height <= tuning.THREADS["column"]
+        assert width <= tuning.TILE_PACKS and height == tuning.THREADS["column"] // width
+        assert one_row == (rows <= height and chunks == 1 and kept == 1)
+
+
+@pytest.mark.parametrize("vector", [1, 2, 4, 8])
+@pytest.mark.parametrize("width", range(1, tuning.TILE_PACKS + 1))
+def test_a_block_is_told_where_its_threads_stand(width: int, vector: int) -> None:
+    threads = tuning.THREADS["column"]
+    word = tuning.column_block(width, threads // width, vector, one_row=False)
+    told_width, height, inverse, share, one_row = standing(word)
+    assert (told_width, height, one_row) == (width, threads // width, False)
+    assert [thread * inverse >> 15 for thread in range(threads)] == [thread // width for thread in range(threads)]
+    assert (width * vector) << share <= threads and 0 <= share <= 5  # a thread for each part of each column
+    assert share == 5 or height < 2 * vector << share
+
+
+def standing(word: int) -> tuple[int, int, int, int, bool]:
+    """What cuda.h's ColumnBlock makes of the word: width, height, inverse, share, one row."""
+    return word & 0xFFFF, word >> 16 & 0xFFFF, word >> 32 & 0xFFFF, word >> 48 & 0xFF, word >> 56 != 0
 
 
 def test_a_few_short_sums_are_made_in_one_launch_by_as_many_threads_as_there_are_packs() -> None:
     assert tuning.segment_chunks(1024, 1, 4, 132) == (1, 128)
-    assert tuning.column_chunks(128, 1, 128, 4, 132) == (1, 2, 16)
-    assert tuning.column_chunks(512, 1, 512, 8, 132) == (1, 2, 32)
-    chunks, tile, _ = tuning.column_chunks(2048, 1, 2048, 4, 132)
-    assert chunks > 1 and tile == tuning.TILE_PACKS
+    for square, vector, own_row in [(128, 4, True), (512, 8, False)]:
+        chunks, block, tiles = tuning.column_chunks(square, 1, square, vector, 132)
+        width, _, _, _, one_row = standing(block)
+        assert (chunks, width, tiles, one_row) == (1, 2, square // (2 * vector), own_row)
+    chunks, block, _ = tuning.column_chunks(2048, 1, 2048, 4, 132)
+    assert chunks > 1 and standing(block)[0] == tuning.TILE_PACKS
 
 
 def test_one_sum_over_everything_fills_the_gpu_just_once() -> None:

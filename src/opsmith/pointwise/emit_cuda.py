@@ -299,7 +299,7 @@ class _Text:
         if roles & {"inner", "none"}:
             conditions.append("walk.kept_count == 1")
         if self.variant.path == "column" and roles & {"outer", "none"}:
-            conditions.append("walk.columns <= walk.width * vector")
+            conditions.append("walk.columns <= walk.block.width * vector")
         return " && ".join(conditions)
 
     def _locate(self) -> list[str]:

@@ -118,10 +118,10 @@ OPSMITH_DEVICE A pairwise(const T (&values)[V]) {
   return sums[0];
 }
 
-// Over `width` neighbouring lanes of a warp, a power of two; the first of them holds the sum.
+// Over `width` neighbouring lanes of a warp, a power of two; each of them holds the sum.
 template <class A>
-OPSMITH_DEVICE A warp_sum(A value, int width) {
-  for (int step = width / 2; step > 0; step /= 2) value += __shfl_down_sync(0xffffffffu, value, step, width);
+OPSMITH_DEVICE A warp_sum(A value, unsigned int width) {
+  for (unsigned int step = width / 2; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
   return value;
 }
 
@@ -310,13 +310,29 @@ OPSMITH_DEVICE void segment(const Kernel& kernel) {
 
 // --- column: sums down the columns ----------------------------------------------------------------------------------
 
+// How the threads of a block stand, in one word: told, not worked out by each of them.
+struct ColumnBlock {
+  unsigned int width;    // threads side by side, each with a pack
+  unsigned int height;   // threads below one another
+  unsigned int inverse;  // thread / width = thread * inverse / 2^15
+  unsigned int share;    // 2^share threads add up a column
+  bool one_row;          // a thread has one row at most, and a column is one block's
+
+  OPSMITH_DEVICE explicit ColumnBlock(int64_t word)
+      : width(word & 0xffff),
+        height(word >> 16 & 0xffff),
+        inverse(word >> 32 & 0xffff),
+        share(word >> 48 & 0xff),
+        one_row(word >> 56 != 0) {}
+};
+
 template <class I, int Kept, int Reduced>
 struct ColumnWalk {
   I columns;
   I kept_count;
   I rows;
   I chunks;
-  I width;  // packs side by side in a block
+  ColumnBlock block;
   Extent<Kept, I> kept_sizes;
   Extent<Reduced, I> reduced_sizes;
 
@@ -326,7 +342,7 @@ struct ColumnWalk {
         kept_count(I(words.word[place + 1])),
         rows(I(words.word[place + 2])),
         chunks(I(words.word[place + 3])),
-        width(I(words.word[place + 4])),
+        block(words.word[place + 4]),
         kept_sizes(words, place + 5),
         reduced_sizes(words, place + 5 + Kept) {}
 };
@@ -340,9 +356,8 @@ OPSMITH_DEVICE A* sums_of_threads() {
 
 template <int Threads, class Index>
 struct ColumnSum {
-  unsigned int width;   // threads side by side
-  unsigned int height;  // threads below one another
-  Index first;          // the tile's first column
+  ColumnBlock block;
+  Index first;  // the tile's first column
   Index columns;
   Index row_of_partials;  // chunk * kept_count + kept
 
@@ -363,7 +378,7 @@ struct ColumnSum {
     if (adds_up<K, Threads>()) put(partial, blockIdx.x, gathered<K, Threads, A>());
   }
 
-  // One sum a column, shared by neighbouring threads of a warp: as many as there are for each, a power of two.
+  // One sum a column, shared by neighbouring threads of a warp: each has V terms or more, where there are so many.
   template <int K, class A, int V, class Partial>
   OPSMITH_DEVICE void scatter(const A (&values)[V], const Partial& partial) const {
     static_assert(Threads % (32 * V) == 0, "a thread for each column");
@@ -372,24 +387,26 @@ struct ColumnSum {
       write(values);
       __syncthreads();
     }
-    const int shift = lesser(5, 31 - __clz(height / V | 1));
-    const unsigned int each = threadIdx.x >> shift;
-    const unsigned int part = threadIdx.x & ((1u << shift) - 1);
-    const A* terms = sums_of_threads<Threads, V, A>() + each % V * (Threads + 1) + each / V + part * width;
+    const unsigned int each = threadIdx.x >> block.share;
+    const unsigned int part = threadIdx.x & ((1u << block.share) - 1);
+    const bool is_column = each < block.width * V;
     A sum = 0;
-    if (each < width * V) {
+    if (is_column) {
+      const A* terms = sums_of_threads<Threads, V, A>() + each % V * (Threads + 1) + each / V + part * block.width;
+      const unsigned int stride = block.width << block.share;
       unsigned int y = part;
-      if (height >= V) {  // and mostly V times as many: so many terms in any case
+      if (block.height >= V) {
 #pragma unroll
-        for (unsigned int k = 0; k < V; ++k) sum += terms[(k << shift) * width];
-        y += unsigned(V) << shift;
+        for (unsigned int k = 0; k < V; ++k) sum += terms[k * stride];
+        y += unsigned(V) << block.share;
+        terms += V * stride;
       }
 #pragma unroll 1
-      for (; y < height; y += 1u << shift) sum += terms[(y - part) * width];
+      for (; y < block.height; y += 1u << block.share, terms += stride) sum += *terms;
     }
-    sum = warp_sum(sum, 1 << shift);
+    sum = warp_sum(sum, 1u << block.share);
     const Index column = first + each;
-    if (part == 0 && each < width * V && column < columns) put(partial, row_of_partials * columns + column, sum);
+    if (part == 0 && is_column && column < columns) put(partial, row_of_partials * columns + column, sum);
   }
 
  private:
@@ -401,11 +418,6 @@ struct ColumnSum {
   }
 };
 
-// a / b for a below 2^12 and b up to 32, in few instructions: (a + 1/2) / b is half of 1 / b or more from a whole number.
-OPSMITH_DEVICE unsigned int divide_small(unsigned int a, unsigned int b) {
-  return unsigned(__fdividef(float(a) + 0.5f, float(b)));
-}
-
 // A block keeps a tile of columns, `width` packs wide, and its threads stand in `height` rows; a chunk is every so many
 // such rows: block = (chunk * tiles + tile) * kept_count + kept.
 template <class Kernel>
@@ -415,16 +427,16 @@ OPSMITH_DEVICE void column(const Kernel& kernel) {
   constexpr int V = Kernel::vector;
   const auto& walk = kernel.walk;
   const Index packs = walk.columns / V;
-  const unsigned int width = walk.width;
-  const unsigned int height = divide_small(Kernel::threads, width);
-  const unsigned int y = divide_small(threadIdx.x, width);
+  const unsigned int width = walk.block.width;
+  const unsigned int height = walk.block.height;
+  const unsigned int y = threadIdx.x * walk.block.inverse >> 15;
   const unsigned int x = threadIdx.x - y * width;
   typename Kernel::Sums sums{};
   // What is small goes first, and apart: it mostly waits for its instructions.
-  if (walk.rows <= height && walk.chunks == 1 && walk.kept_count == 1) {
+  if (walk.block.one_row) {
     const Index pack = blockIdx.x * width + x;
     if (y < walk.rows && pack < packs) sum_at<V>(kernel, sums, kernel.locate(kernel.start(0, pack * V), y));
-    kernel.finish(sums, Sum{width, height, blockIdx.x * width * V, walk.columns, 0});
+    kernel.finish(sums, Sum{walk.block, blockIdx.x * width * V, walk.columns, 0});
     return;
   }
   const Index tiles = divide_up<Index>(packs, width);
@@ -438,7 +450,7 @@ OPSMITH_DEVICE void column(const Kernel& kernel) {
     const auto locate = [&](Index row) { return kernel.locate(start, row); };
     sum_terms<Kernel, Index>(kernel, sums, chunk * height + y, walk.rows, walk.chunks * height, locate);
   }
-  kernel.finish(sums, Sum{width, height, tile * width * V, walk.columns, chunk * walk.kept_count + kept});
+  kernel.finish(sums, Sum{walk.block, tile * width * V, walk.columns, chunk * walk.kept_count + kept});
 }
 
 // Adds what each of the threads' V columns gave to their sums.
