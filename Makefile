@@ -95,7 +95,7 @@ demo: setup ## What opsmith does, in a minute
 .PHONY: bench
 bench: setup ## On the CPU: the cost of a call against aten, the pointwise ops against torch.compile, builds
 	@$(PY) benchmarks/overhead.py
-	@$(PY) benchmarks/pointwise.py
+	@$(PY) benchmarks/cells.py --suite large
 	@$(PY) benchmarks/build.py
 
 # --- Elsewhere ------------------------------------------------------------------------------------------------
@@ -112,7 +112,9 @@ gpu: ## GPU tests and benchmarks by the python3 on PATH, installing nothing; JSO
 	@$(PYTHON) -m pytest tests -m 'gpu and not timing' -p no:cacheprovider -n 12 --dist worksteal -q
 	@$(PYTHON) -m pytest tests -m 'gpu and timing' -p no:cacheprovider -q
 	@$(PYTHON) benchmarks/run_gpu.py --json "$(OUT)/overhead_gpu.json"
-	@$(PYTHON) benchmarks/pointwise.py --device cuda --json "$(OUT)/pointwise_h200.json"
+	@$(PYTHON) benchmarks/cells.py --device cuda --json "$(OUT)/cells_h200.json" || true  # the cells lost are listed
+	@$(PYTHON) benchmarks/cells.py --suite large --device cuda --dtypes bfloat16 float32 float16 \
+	  --json "$(OUT)/large_h200.json" || true
 	@$(PYTHON) benchmarks/launch.py --json "$(OUT)/launch_h200.json"
 	@$(PYTHON) benchmarks/convrnn.py --loop --json "$(OUT)/convrnn_h200.json"
 	@$(PYTHON) benchmarks/check.py --device cuda --seeds 3 --at-once 12 --json "$(OUT)/check_h200.json"

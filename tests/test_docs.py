@@ -28,7 +28,7 @@ OP_PAGES = sorted((ROOT / "src" / "opsmith" / "ops").glob("*/README.md"))
 QUOTE = re.compile(r"<!-- (\S+\.(?:py|cpp|cu)) \[(\w+)\] -->\n```(?:python|cpp)\n(.*?)\n```", re.DOTALL)
 ITEMS = re.compile(r"<!-- items -->\n((?:\|.*\n)*)")
 ROWS = re.compile(r"<!-- columns -->\n((?:\|.*\n)*)")
-TABLE = re.compile(r"<!-- (benchmarks/results/(\w+?)_\w+\.json)((?: \w+)*) -->\n((?:\|.*\n)*)")
+TABLE = re.compile(r"<!-- (benchmarks/results/(\w+?)_\w+\.json)((?: [\w:-]+)*) -->\n((?:\|.*\n)*)")
 
 
 def region(path: str, marker: str) -> str:
@@ -72,21 +72,26 @@ def times(row: dict | None) -> list[str]:
 
 
 def large_table(rows: list[dict], names: Sequence[str]) -> list[str]:
-    """Rows of `opsmith bench`: a line an op, layout and dtype, of the ops that the marker names, or of all."""
+    """Rows of `opsmith bench`: a line an op, layout and dtype, of those that the marker names ("mish", "bfloat16",
+    "scale_bias_relu:64-columns"), or of all."""
+    dtypes = {row["dtype"] for row in rows}
+    wanted, ops = dtypes & {*names} or dtypes, {*names} - dtypes
     found: dict[tuple[str, str], dict[str, dict[str, dict]]] = {}
     for row in rows:
         op, (_, _, layout) = row["op"].removeprefix("opsmith::"), row["sample"].partition(", ")
-        if op in names or not names:
+        if row["dtype"] in wanted and (not ops or ops & {op, f"{op}:{layout.replace(' ', '-')}"}):
             cell = found.setdefault((f"{op}, {layout}" if layout else op, row["dtype"]), {})
             cell.setdefault(row["direction"], {})[row["contender"].removesuffix("-max")] = row
-    lines = ["| op | dtype | forward | of copy | backward | of copy |", "|---|---|---|---|---|---|"]
+    shares = rows[0]["device"] != "cpu"  # of a copy as fast as a CPU's memory, which others use meanwhile, little is told
+    heads = ["op", "dtype", *(("forward", "of copy", "backward", "of copy") if shares else ("forward", "backward"))]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for (op, dtype), ways in found.items():
         cells = []
         for way in ("forward", "backward"):
             timed = ways.get(way, {})
-            share = timed["opsmith"].get("share") if "share" in timed.get("opsmith", {}) else None
+            share = timed.get("opsmith", {}).get("share")
             taken = {f"{who}_us": timed[who]["us"] if who in timed else None for who in WHO}
-            cells += times({**taken, "share_of_copy": share} if share is not None else None)
+            cells += times({**taken, "share_of_copy": share} if share is not None else None)[: 2 if shares else 1]
         lines.append(f"| {' | '.join([op, dtype, *cells])} |")
     return lines
 
@@ -96,8 +101,11 @@ def cells_table(rows: list[dict], names: Sequence[str]) -> list[str]:
     from cells import lost
 
     own = {_cell(row): row["us"] for row in rows if row["contender"] == "opsmith"}
+    slower = lost(rows, "cpu" if rows[0]["device"] == "cpu" else "cuda")
+    if not slower:
+        return [f"| of {len(own)} cells none is lost |", "|---|"]
     lines = [f"| of {len(own)} cells, those lost | dtype | | opsmith | faster |", "|---|---|---|---|---|"]
-    for row in lost(rows, "cpu" if rows[0]["device"] == "cpu" else "cuda"):
+    for row in slower:
         op, faster = row["op"].removeprefix("opsmith::"), f"{row['contender']} {row['us']:.3g}"
         shown = [f"{op}, {row['sample']}", row["dtype"], row["direction"], f"{own[_cell(row)]:.3g} us", faster]
         lines.append(f"| {' | '.join(shown)} |")
@@ -187,7 +195,7 @@ def test_the_readme_has_code_and_figures() -> None:
     assert len(QUOTE.findall(text)) >= 4
     assert [path for path, _, _, _ in TABLE.findall(text)] == [
         f"benchmarks/results/{name}.json"
-        for name in ("pointwise_h200", "pointwise_cpu", "convrnn_h200", "overhead_cpu", "overhead_h200")
+        for name in ("pointwise_h200", "large_cpu", "convrnn_h200", "overhead_cpu", "overhead_h200")
     ]
 
 
@@ -218,6 +226,12 @@ def test_a_table_of_large_calls_has_a_line_an_op_and_layout() -> None:
         "| scale_bias_relu, 64 columns | bfloat16 | **128** / 131 / - | 99 % |  |  |"
     ]
     assert len(large_table(rows, [])) == 4
+    assert large_table(rows, ["mish", "scale_bias_relu:64-columns"]) == large_table(rows, [])
+    assert len(large_table(rows, ["mish", "scale_bias_relu:NCHW", "bfloat16"])) == 3
+    rows += [{**row, "dtype": "float32"} for row in rows]
+    assert len(large_table(rows, ["bfloat16"])) == 4 and len(large_table(rows, [])) == 6
+    on_a_cpu = large_table([{**row, "device": "cpu"} for row in rows], ["mish", "float32"])
+    assert on_a_cpu[0] == "| op | dtype | forward | backward |" and on_a_cpu[2:] == ["| mish | float32 | **128** / 131 / - |  |"]
 
 
 def test_a_table_of_cells_has_those_that_are_lost() -> None:
@@ -226,6 +240,7 @@ def test_a_table_of_cells_has_those_that_are_lost() -> None:
     rows = [bench_row("opsmith", 4.0), bench_row("eager", 2.0, **slower), bench_row("compile-max", 4.0, **even)]
     heading, _, *lines = cells_table(rows, [])
     assert "of 1 cells" in heading and lines == ["| mish, 2^27 | bfloat16 | forward | 4 us | eager 2 |"]
+    assert cells_table([rows[0], rows[2]], []) == ["| of 1 cells none is lost |", "|---|"]
 
 
 def test_the_two_commands_are_named() -> None:
