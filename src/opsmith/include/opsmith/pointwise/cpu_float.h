@@ -69,6 +69,12 @@ OPSMITH_INLINE Vec<float> exp(Vec<float> x) {
   return exp_in_range(at_most(at_least(x, -104.0f), 89.0f));  // beyond these the value is 0 or infinity anyway
 }
 
+// e^-|x|
+OPSMITH_INLINE Vec<float> decay(Vec<float> x) {
+  const Vec<float> negative = (Vec<float>)((Vec<int32_t>)x | int32_t(0x80000000));
+  return exp_in_range(at_least(negative, -104.0f));
+}
+
 // x + x^3 p(x^2) in the middle; outside of it 1 - 2 / (e^2|x| + 1).
 OPSMITH_INLINE Vec<float> tanh(Vec<float> x) {
   const Vec<float> square = x * x, magnitude = magnitude_of(x);
