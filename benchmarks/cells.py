@@ -151,7 +151,7 @@ def _tell(console: Console, rows: list[dict[str, Any]]) -> None:
             told = ", ".join(f"{row['contender']} {row['us']:.4g}" for row in times)
             share = f", {times[0]['share']:.0%} of the limit" if "share" in times[0] else ""
             where = f"{times[0]['op']:26} {times[0]['dtype']:9} {times[0]['sample']:22} {direction:9}"
-            console.print(f"{where} {told} us{share}")
+            console.print(f"{where} {told} us{share}", soft_wrap=True)
 
 
 if __name__ == "__main__":

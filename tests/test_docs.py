@@ -82,7 +82,9 @@ def large_table(rows: list[dict], names: Sequence[str]) -> list[str]:
         if row["dtype"] in wanted and (not ops or ops & {op, f"{op}:{layout.replace(' ', '-')}"}):
             cell = found.setdefault((f"{op}, {layout}" if layout else op, row["dtype"]), {})
             cell.setdefault(row["direction"], {})[row["contender"].removesuffix("-max")] = row
-    shares = rows[0]["device"] != "cpu"  # of a copy as fast as a CPU's memory, which others use meanwhile, little is told
+    shares = (
+        rows[0]["device"] != "cpu"
+    )  # of a copy as fast as a CPU's memory, which others use meanwhile, little is told
     heads = ["op", "dtype", *(("forward", "of copy", "backward", "of copy") if shares else ("forward", "backward"))]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for (op, dtype), ways in found.items():
@@ -231,7 +233,9 @@ def test_a_table_of_large_calls_has_a_line_an_op_and_layout() -> None:
     rows += [{**row, "dtype": "float32"} for row in rows]
     assert len(large_table(rows, ["bfloat16"])) == 4 and len(large_table(rows, [])) == 6
     on_a_cpu = large_table([{**row, "device": "cpu"} for row in rows], ["mish", "float32"])
-    assert on_a_cpu[0] == "| op | dtype | forward | backward |" and on_a_cpu[2:] == ["| mish | float32 | **128** / 131 / - |  |"]
+    assert on_a_cpu[0] == "| op | dtype | forward | backward |" and on_a_cpu[2:] == [
+        "| mish | float32 | **128** / 131 / - |  |"
+    ]
 
 
 def test_a_table_of_cells_has_those_that_are_lost() -> None:

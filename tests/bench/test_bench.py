@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import os
+import subprocess
+import sys
+import time
 
 import pytest
 import torch
@@ -21,6 +26,11 @@ from .ops_to_time import Fresh, cubed, halve_, scale_add
 
 SOME = Ceilings(read=1e10, write=1e10, copy=1e10, matmul={"float32": 1e11})
 HUGE = Ceilings(read=1e18, write=1e18, copy=1e18, matmul={"float32": 1e18})
+
+
+def quiet(texts: list[str]) -> list[str]:
+    """Warnings and notes but for those of a machine that others use too."""
+    return [text for text in texts if "noisy" not in text]
 
 
 def test_rows_of_an_op_beside_eager(fresh: Fresh) -> None:
@@ -73,7 +83,7 @@ def test_an_in_place_op_in_every_direction(fresh: Fresh) -> None:
     results = opsmith.bench(
         halve_(fresh), device="cpu", against=["eager"], direction=["forward", "backward", "both"], ceilings=SOME
     )
-    assert len(results.rows) == 6 and not [text for text in results.warnings if "noisy" not in text]
+    assert len(results.rows) == 6 and not quiet(results.warnings)
 
 
 def test_an_op_whose_results_are_wrong_is_not_timed(fresh: Fresh) -> None:
@@ -89,7 +99,7 @@ def test_a_wrong_contender_is_left_out_and_told(fresh: Fresh) -> None:
     op.register_kernel("cpu", name="wrong")(lambda x: x * x * x * 1.001)
     results = opsmith.bench(op, device="cpu", against=["wrong", "eager"], direction="forward", ceilings=SOME)
     assert [row["contender"] for row in results.rows] == ["opsmith", "eager"]
-    (told,) = [text for text in results.warnings if "noisy" not in text]
+    (told,) = quiet(results.warnings)
     assert "wrong is not timed, for its results are not the reference's: result:" in told
 
 
@@ -121,7 +131,7 @@ def test_no_backward_where_nothing_has_a_gradient(fresh: Fresh) -> None:
     op.register_samples(lambda device, dtype: [opsmith.Sample((torch.randn(4),), {}, "four")])
     results = opsmith.bench(op, device="cpu", against=[], ceilings=SOME)
     assert [row["direction"] for row in results.rows] == ["forward"]
-    assert results.warnings == [f"{op.name} four: no backward, for nothing there has a gradient"]
+    assert quiet(results.warnings) == [f"{op.name} four: no backward, for nothing there has a gradient"]
 
 
 def test_what_no_machine_can_do_is_a_fault_of_the_benchmark(fresh: Fresh) -> None:
@@ -129,7 +139,7 @@ def test_what_no_machine_can_do_is_a_fault_of_the_benchmark(fresh: Fresh) -> Non
     op.register_cost(lambda x: opsmith.Cost(bytes=1 << 40))  # for 64 elements
     made = [opsmith.Sample((torch.randn(1 << 20),), {}, "large")]
     (row,) = opsmith.bench(op, device="cpu", samples=made, against=[], direction="forward", ceilings=SOME).rows
-    assert row["share"] > 1 and row["notes"] == [
+    assert row["share"] > 1 and quiet(row["notes"]) == [
         "above the machine's ceiling: a fault of the benchmark, or of the declared cost"
     ]
 
@@ -137,7 +147,7 @@ def test_what_no_machine_can_do_is_a_fault_of_the_benchmark(fresh: Fresh) -> Non
 def test_what_stays_in_the_cache_may_be_faster_than_memory(fresh: Fresh) -> None:
     slow = Ceilings(read=1e3, write=1e3, copy=1e3, matmul={"float32": 1e11})
     (row,) = opsmith.bench(scale_add(fresh), device="cpu", against=[], direction="forward", ceilings=slow).rows
-    assert row["notes"] == ["above the memory's ceiling, for its arguments stay in the processor's cache"]
+    assert quiet(row["notes"]) == ["above the memory's ceiling, for its arguments stay in the processor's cache"]
 
 
 def test_a_limit_of_arithmetic(fresh: Fresh) -> None:
@@ -190,11 +200,106 @@ def test_what_a_call_runs(fresh: Fresh) -> None:
 
 
 def test_a_first_call_in_a_process_of_its_own() -> None:
-    taken = first_call_seconds(opsmith.ops.square, "eager", "cpu")
+    taken = first_call_seconds(opsmith.ops.square, "eager", "cpu", "float64")
     assert taken is not None and 0 < taken < 60
 
 
 def test_a_first_call_that_cannot_be_made_is_not_told(fresh: Fresh) -> None:
-    assert first_call_seconds(cubed(fresh), "eager", "cpu") is None, (
+    assert first_call_seconds(cubed(fresh), "eager", "cpu", "float32") is None, (
         "declared in this test, it is nowhere to import from"
     )
+
+
+# --- what bench cannot be told by a kernel or a caller
+
+
+@pytest.mark.parametrize("against", ["opsmith", "forgetful"])
+def test_a_kernel_that_is_right_only_at_first_is_not_timed(fresh: Fresh, against: str) -> None:
+    op = cubed(fresh)
+    calls = []
+
+    def forgetful(x: torch.Tensor) -> torch.Tensor:
+        calls.append(x)
+        return x * x * x if len(calls) < 5 else torch.zeros_like(x)
+
+    if against == "opsmith":
+        op.register_kernel("cpu")(forgetful)
+        with pytest.raises(errors.WrongResultError, match="called again, after it was timed: result"):
+            opsmith.bench(op, device="cpu", against=[], direction="forward", ceilings=SOME)
+        return
+    op.register_kernel("cpu", name="right")(lambda x: x * x * x)
+    op.register_kernel("cpu", name="forgetful")(forgetful)
+    results = opsmith.bench(op, device="cpu", against=["forgetful"], direction="forward", ceilings=SOME)
+    assert [row["contender"] for row in results.rows] == ["opsmith"]
+    (told,) = quiet(results.warnings)
+    assert "forgetful is not timed" in told and "called again, after it was timed" in told
+
+
+@pytest.mark.parametrize("size", [1000, 1 << 21])
+def test_what_draws_random_numbers_is_timed_and_not_verified(fresh: Fresh, size: int) -> None:
+    def noisily(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.rand_like(x)
+
+    op = opsmith.op(fresh("noisily"))(noisily)
+    sample = opsmith.Sample((torch.randn(size),), name="one")
+    results = opsmith.bench(op, device="cpu", samples=[sample], against=["eager"], direction="forward", ceilings=SOME)
+    assert [row["verified"] for row in results.rows] == [False, False]
+    assert f"{op.name} draws random numbers: its results are held against nothing" in results.warnings
+
+
+def test_samples_of_one_name_are_told_apart(fresh: Fresh) -> None:
+    samples = [opsmith.Sample((torch.randn(size),), name="1M") for size in (4, 8, 16)]
+    found = workloads(cubed(fresh), "cpu", torch.float32, samples)
+    assert [(each.name, each.elements) for each in found] == [("1M", 4), ("1M (2)", 8), ("1M (3)", 16)]
+
+
+@pytest.mark.parametrize("device", ["cpu:0", torch.device("cpu"), torch.device("cpu", 0)])
+def test_a_device_in_torchs_words(fresh: Fresh, device: str | torch.device) -> None:
+    results = opsmith.bench(cubed(fresh), device=device, against="eager", direction="forward", threads=1, ceilings=SOME)
+    assert [(row["contender"], row["device"], row["threads"]) for row in results.rows] == [
+        ("opsmith", "cpu", 1), ("eager", "cpu", 1),
+    ]  # fmt: skip
+    assert results.environment["kind"] == "cpu" and results.environment["threads"] == 1
+    results.to_json()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [({"device": "meta"}, "neither 'cpu' nor 'cuda'"), ({"device": "cpu", "threads": 0}, "at least one is needed")],
+)
+def test_what_cannot_be_measured_on_is_said(fresh: Fresh, wrong: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        opsmith.bench(cubed(fresh), ceilings=SOME, **wrong)
+
+
+def test_an_op_without_a_sample_that_has_elements_says_so(fresh: Fresh) -> None:
+    results = opsmith.bench(cubed(fresh), device="cpu", samples=[opsmith.Sample((torch.zeros(0),))], ceilings=SOME)
+    assert results.rows == [] and "no sample has elements to be timed on" in results.warnings[0]
+
+
+def test_work_of_other_processes_is_noticed() -> None:
+    neighbours = cpu.Neighbours()
+    spinning = "import time; until = time.time() + 1.5\nwhile time.time() < until: pass"
+    with neighbours.watched():
+        subprocess.run([sys.executable, "-c", spinning], check=True)
+    assert neighbours.share > 0.5 / len(os.sched_getaffinity(0))
+    own = cpu.Neighbours()
+    with own.watched():
+        until = time.process_time() + 1.0
+        while time.process_time() < until:
+            pass
+    assert own.share < neighbours.share
+
+
+def test_a_wide_interval_is_noted(fresh: Fresh) -> None:
+    turn = itertools.count()
+
+    def restless(x: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.001 * (1 + next(turn) % 7 % 3))
+        return x + 1
+
+    op = opsmith.op(fresh("restless"))(restless)
+    sample = opsmith.Sample((torch.randn(4),), name="one")
+    (row,) = opsmith.bench(op, device="cpu", samples=[sample], against=[], direction="forward", ceilings=SOME).rows
+    width = (row["high_us"] - row["low_us"]) / (2 * row["us"])
+    assert (width > 0.05) == any("only, for the machine is noisy" in note for note in row["notes"])

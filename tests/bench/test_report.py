@@ -504,3 +504,13 @@ def test_odd_rows_are_drawn_without_a_complaint(browser: Browser, tmp_path: Path
     browser.evaluate(OPENED)
     assert browser.evaluate("document.documentElement.dataset.drawn") == "yes"
     assert browser.complaints == []
+
+
+def test_shares_are_of_the_ceilings_that_are_drawn() -> None:
+    """Of two files the better ceilings count, for the rows of both."""
+    slow, fast = Results([made_row()], {"ceilings": dict(CEILINGS["cuda"])}), made_results()
+    slow.environment = {**fast.environment, "ceilings": {**CEILINGS["cuda"], "copy": COPY["cuda"] / 2}}
+    slow.rows[0] = {**made_row("opsmith::other"), "share": 0.5}
+    (machine,) = merged([("slow", slow), ("fast", fast)])
+    (row,) = [row for row in machine.rows if row["op"] == "opsmith::other"]
+    assert row["share"] == pytest.approx(row["bytes"] / COPY["cuda"] * 1e6 / row["us"], abs=1e-4) != 0.5

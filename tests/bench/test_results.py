@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from opsmith import errors
 from opsmith.bench import Results, regressions
-from opsmith.bench.results import COLUMNS, KEY, NOISE, common_rows, key_of, selected
+from opsmith.bench.results import COLUMNS, KEY, NOISE, common_rows, key_of, missing, selected
 
 from .made_rows import made_results, made_row
 
@@ -121,3 +123,32 @@ def test_every_column_of_a_row_is_explained() -> None:
     for row in made_results().rows:
         assert row.keys() <= COLUMNS.keys()
     assert {*KEY} <= COLUMNS.keys()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"us": math.nan}, {"us": math.inf}, {"us": 0}, {"us": -5}, {"us": True}, {"high_us": "2"}, {"notes": 5},
+        {"low_us": None},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_time_that_nothing_takes_is_damage(tmp_path: Path, damage: dict[str, Any]) -> None:
+    results = made_results()
+    results.rows[3] |= damage
+    results.save(tmp_path / "rows.json")
+    with pytest.raises(errors.ResultsFileError, match="its rows are damaged"):
+        Results.load(tmp_path / "rows.json")
+
+
+def test_nested_beyond_reading_is_not_json(tmp_path: Path) -> None:
+    path = tmp_path / "deep.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(errors.ResultsFileError, match="is not JSON"):
+        Results.load(path)
+
+
+def test_what_is_missing_now_is_told() -> None:
+    before = Results([made_row(), made_row(contender="triton"), made_row("opsmith::gelu")])
+    now = Results([made_row(), made_row(contender="eager")])
+    assert [row["contender"] for row in missing(before, now, {"opsmith", "triton"})] == ["triton"]

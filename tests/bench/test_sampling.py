@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import math
 import random
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ import pytest
 
 from opsmith.bench import Timing
 from opsmith.bench.sampling import LEAST_ROUNDS, indistinguishable, interval, measured
+from opsmith.bench.timing import median_interval
 
 
 class Made:
@@ -119,3 +121,17 @@ def test_two_are_told_apart_where_noise_allows_it() -> None:
     assert not indistinguishable(same, one), "they are the same, and known to be, within 3 %"
     assert not indistinguishable(slower, one)
     assert indistinguishable(wild, one), "faster or slower by more than 3 %: nobody can tell"
+
+
+@pytest.mark.parametrize("count", [6, 9, 12, 30, 60])
+def test_an_interval_has_the_median_in_it_as_often_as_it_says(count: int) -> None:
+    draw = random.Random(0)
+    inside = 0
+    for _ in range(2000):
+        low, high = median_interval([draw.expovariate(1.0) for _ in range(count)])
+        inside += low <= math.log(2) <= high
+    assert inside / 2000 >= 0.945
+
+
+def test_of_few_values_an_interval_has_them_all() -> None:
+    assert median_interval([3.0]) == (3.0, 3.0) and median_interval([3.0, 1.0, 2.0]) == (1.0, 3.0)

@@ -66,3 +66,13 @@ def test_scaling_goes_from_a_thousand_to_a_thousand_million() -> None:
     assert (SCALING[0], SCALING[-1]) == (2**10, 2**30)
     assert [described(size) for size in SCALING] == ["1 K", "16 K", "256 K", "4 M", "64 M", "1 G"]
     assert described(1000) == "1,000" and described(3 << 20) == "3,145,728" and described(512) == "512"
+
+
+def test_values_are_of_the_samples_kind(fresh: Fresh) -> None:
+    def root(x: torch.Tensor) -> torch.Tensor:
+        return torch.sqrt(torch.log(x))
+
+    op = opsmith.pointwise(fresh("root"))(root)
+    op.register_samples(lambda device, dtype: [opsmith.Sample((1 + torch.rand(7, device=device, dtype=dtype),))])
+    (x,) = resized(op, (32, 5), "cpu", torch.float32).args
+    assert x.shape == (32, 5) and float(x.min()) >= 1 and x.unique().numel() == 7

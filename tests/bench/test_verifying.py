@@ -167,3 +167,26 @@ def test_sums_may_be_taken_in_another_order(fresh: Fresh) -> None:
     verify(made, "opsmith", lambda values: values[0].flip(0).reshape(-1, 1).sum(0)[0], "forward")
     with pytest.raises(errors.WrongResultError, match="would be rounding"):
         verify(made, "opsmith", lambda values: values[0].sum() * 1.01, "forward")
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("size", SIZES)
+def test_small_numbers_are_held_to_their_own_rounding(
+    fresh: Fresh, size: int, dtype: torch.dtype, direction: str
+) -> None:
+    """A kernel that flushes what is small is within any rounding of the largest number."""
+
+    def growth(x: torch.Tensor, rate: torch.Tensor) -> torch.Tensor:
+        return torch.exp(x * rate)
+
+    op = opsmith.pointwise(fresh("growth"))(growth)
+    made = of(op, torch.linspace(-4, 8, size).view(-1, 1).to(dtype), torch.ones(1).to(dtype))
+    verify(made, "opsmith", contender(op, "opsmith", "cpu"), direction)
+
+    def flushed(values: Sequence[Any]) -> torch.Tensor:
+        right = op.reference(*values)
+        return right.where(right.detach() > 1e-1, right * 1.25)
+
+    with pytest.raises(errors.WrongResultError, match=r"result|gradient"):
+        verify(made, "flushed", flushed, direction)

@@ -11,6 +11,7 @@ from bench.made_rows import made_results, made_row
 from rich.console import Console
 
 from opsmith.bench import Ceilings, Results, ceilings
+from opsmith.bench.environment import processor
 from opsmith.cli._bench_table import bar, shown
 
 from .conftest import Invoke, flat
@@ -145,8 +146,88 @@ def test_compare_with_rows_of_other_things_proves_nothing(invoke: Invoke, tmp_pa
     made_results().save(tmp_path / "other.json")
     result = invoke(*FORWARD, "--compare", tmp_path / "other.json")
     assert result.exit_code == 1
+    assert "was measured on another machine (NVIDIA H200)" in flat(result.output)
+    other = made_results()
+    other.environment["device"] = processor()
+    other.save(tmp_path / "other.json")
+    result = invoke(*FORWARD, "--compare", tmp_path / "other.json")
+    assert result.exit_code == 1
     assert "0 rows compared" in flat(result.output) and "Nothing was measured that is in both" in flat(result.output)
-    assert "was measured with another device: NVIDIA H200, now" in flat(result.output)
+
+
+def test_compare_ends_with_1_where_a_kernel_is_not_measured_any_more(invoke: Invoke, tmp_path: Path) -> None:
+    before = tmp_path / "before.json"
+    assert invoke(*FORWARD, "--json", before).exit_code == 0
+    held = json.loads(before.read_text())
+    held["rows"].append({**held["rows"][0], "contender": "triton"})
+    before.write_text(json.dumps(held))
+    result = invoke(*FORWARD, "--compare", before)
+    assert result.exit_code == 1 and "forward triton: not measured any more" in flat(result.output)
+
+
+# --- what goes wrong on the way
+
+BROKEN = """
+import opsmith, torch
+
+@opsmith.op("bench_tests::broken")
+def broken(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+@broken.register_kernel("cpu")
+def _(x):
+    raise ZeroDivisionError("of the author's own")
+
+@broken.register_samples
+def _(device, dtype):
+    yield opsmith.Sample((torch.ones(4, device=device, dtype=dtype),))
+
+@opsmith.op("bench_tests::sound")
+def sound(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+@sound.register_samples
+def _(device, dtype):
+    yield opsmith.Sample((torch.ones(4, device=device, dtype=dtype),), name="four")
+"""
+
+
+def test_an_op_that_fails_costs_nobody_elses_rows(invoke: Invoke, tmp_path: Path) -> None:
+    source, rows = tmp_path / "half_broken.py", tmp_path / "new" / "rows.json"
+    source.write_text(BROKEN)
+    result = invoke("bench", source, "--device", "cpu", "--against", "eager", "--direction", "forward", "--json", rows)
+    assert result.exit_code == 1
+    assert "bench_tests::broken, float32: ZeroDivisionError: of the author's own" in flat(result.output)
+    assert [row["op"] for row in Results.load(rows).rows] == ["bench_tests::sound"] * 2
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ceilings, "measure", lambda device: pytest.fail("it was measured"))
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path, tmp_path / "file" / "rows.json"):
+        result = invoke(*FORWARD, "--json", path)
+        assert result.exit_code == 2 and f"--json {path} cannot be written" in flat(result.output)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--direction", ","), "give one or more of forward, backward, both"),
+        (("--threads", "0"), "greater than or equal to 1"),
+        (("--shape", "2^60"), "scale_add, float32: "),
+    ],
+)
+def test_bad_options_are_told_in_words(invoke: Invoke, arguments: tuple[str, ...], said: str) -> None:
+    result = invoke(*FORWARD, *arguments)
+    assert result.exit_code in (1, 2) and said in flat(result.output) and "Traceback" not in result.output
+
+
+def test_a_gpu_that_is_not_there_is_told(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    result = invoke("bench", "mish", "--device", "cuda")
+    assert result.exit_code == 2 and "torch sees no GPU here" in flat(result.output)
 
 
 def test_a_wrong_op_is_told_and_the_others_are_timed(invoke: Invoke, tmp_path: Path) -> None:

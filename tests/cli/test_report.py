@@ -76,3 +76,17 @@ def test_as_a_user_runs_it(run: Run, rows: Path, tmp_path: Path) -> None:
     done = run("report", str(rows), "-o", str(tmp_path / "page.html"))
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "page.html").stat().st_size > 200_000
+
+
+def test_the_page_does_not_take_the_place_of_its_rows(invoke: Invoke, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.json"
+    made_results().save(rows)
+    before = rows.read_text()
+    result = invoke("report", rows, "-o", rows)
+    assert result.exit_code == 2 and "would be overwritten" in flat(result.output) and rows.read_text() == before
+
+
+def test_a_page_that_cannot_be_written_is_told_in_words(invoke: Invoke, tmp_path: Path) -> None:
+    made_results().save(tmp_path / "rows.json")
+    result = invoke("report", tmp_path / "rows.json", "-o", "/dev/full")
+    assert result.exit_code == 2 and "cannot be written: No space left on device" in flat(result.output)

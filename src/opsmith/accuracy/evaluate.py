@@ -77,8 +77,13 @@ def outputs(
 def weights_of(result: torch.Tensor, draw: int = 0) -> torch.Tensor:
     """The gradient handed to a result: fixed, with no symmetry to hide in, and the same numbers in every dtype: those
     that bfloat16 holds and float16 does. (One in a million is small enough to be rounded by the latter.)"""
-    count = torch.arange(result.numel(), device=result.device, dtype=torch.float64).reshape(result.shape)
-    return (torch.cos(count + draw) + 0.5).to(torch.bfloat16).to(torch.float16).to(result.dtype)
+    places = torch.arange(result.numel(), device=result.device).reshape(result.shape)
+    return weights_at(places, result.dtype, draw)
+
+
+def weights_at(places: torch.Tensor, dtype: torch.dtype, draw: int = 0) -> torch.Tensor:
+    """The same of some of a result's elements, by their places in its order."""
+    return (torch.cos(places.double() + draw) + 0.5).to(torch.bfloat16).to(torch.float16).to(dtype)
 
 
 def floating_dtypes(args: Sequence[Any]) -> list[torch.dtype]:

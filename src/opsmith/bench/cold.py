@@ -21,11 +21,12 @@ from opsmith.bench.contenders import contender
 from opsmith.bench.run import workloads
 from opsmith.bench.workload import call_for
 op = opsmith.get(given["op"])
-(workload, *_) = workloads(op, given["device"], torch.float32)
+(workload, *_) = workloads(op, given["device"], getattr(torch, given["dtype"]))
 if given["device"] == "cuda":
     torch.cuda.synchronize()
 began = time.perf_counter()
-call = call_for(contender(op, given["contender"], given["device"]), workload.values, op.signature, "both")
+call = call_for(contender(op, given["contender"], given["device"]), workload.values, op.signature,
+                "both" if workload.has_gradient else "forward")
 call()
 if given["device"] == "cuda":
     torch.cuda.synchronize()
@@ -33,9 +34,10 @@ print("seconds", time.perf_counter() - began)
 """
 
 
-def first_call_seconds(op: Op, name: str, device: str) -> float | None:
-    """Of forward and backward on the op's first sample; None where it does not run alone."""
-    given = json.dumps({"op": op.name, "module": op.module, "contender": name, "device": device})
+def first_call_seconds(op: Op, name: str, device: str, dtype: str) -> float | None:
+    """Of forward and backward, where there is one, on the op's first sample of a dtype; None where it does not run
+    alone."""
+    given = json.dumps({"op": op.name, "module": op.module, "contender": name, "device": device, "dtype": dtype})
     with tempfile.TemporaryDirectory(prefix="opsmith_cold_") as folder:
         environment = {
             **os.environ,

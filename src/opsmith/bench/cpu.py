@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -24,6 +25,41 @@ def pinned(threads: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+class Neighbours:
+    """What other processes took of the processors that this one may use, while it was measuring."""
+
+    def __init__(self) -> None:
+        self._taken = self._there = 0.0
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        busy, own, began = _busy_seconds(), time.process_time(), time.perf_counter()
+        yield
+        if busy is None or (now := _busy_seconds()) is None:
+            return
+        self._taken += max(0.0, now - busy - (time.process_time() - own))
+        self._there += (time.perf_counter() - began) * len(os.sched_getaffinity(0))
+
+    @property
+    def share(self) -> float:
+        return self._taken / self._there if self._there else 0.0
+
+
+def _busy_seconds() -> float | None:
+    """Of the processors that this process may use, since the system began; None where the system does not tell."""
+    names = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+    total = 0
+    try:
+        with open("/proc/stat") as lines:
+            for name, *ticks in (line.split() for line in lines):
+                if name in names:
+                    user, nice, system, _, _, interrupts, softly, stolen = map(int, ticks[:8])
+                    total += user + nice + system + interrupts + softly + stolen
+    except (OSError, ValueError):
+        return None
+    return total / os.sysconf("SC_CLK_TCK")
 
 
 class CallSampler:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,12 +35,13 @@ COLUMNS = {
     "host_us": "microseconds of a call on the host, for arguments so small that the GPU is never waited for",
     "peak_bytes": "memory beyond the inputs while the call ran, on a GPU",
     "held_bytes": "memory of its results and gradients alone",
-    "cold_s": "seconds of the first call in a new process with empty caches (--cold)",
+    "cold_s": "seconds of forward and backward for the first time, in a new process with empty caches (--cold)",
     "verified": "whether its results were held against the reference's",
     "notes": "what a reader must know",
 }
 """What a row has, where it was measured."""
 KEY = ("op", "sample", "dtype", "elements", "direction", "contender", "device", "threads")
+CELL = tuple(name for name in KEY if name != "contender")
 NOISE = 0.03
 """What two runs on one machine differ by, beside their own spread: clocks and places in memory."""
 
@@ -70,7 +71,7 @@ class Results:
             held = json.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise ResultsFileError(path, f"cannot be read: {error.strerror}") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ResultsFileError(path, "is not JSON") from error
         if not isinstance(held, dict) or held.get("schema") != SCHEMA:
             raise ResultsFileError(path, f"has no rows of schema {SCHEMA}")
@@ -94,9 +95,17 @@ def _is_whole(held: dict[str, Any]) -> bool:
         isinstance(row, dict)
         and all(isinstance(row.get(name), str) for name in IDENTITY)
         and all(isinstance(row.get(name), (str, int, type(None))) for name in KEY)
-        and isinstance(row.get("us"), (int, float))
+        and _is_time(row.get("us"))
+        and all(name not in row or _is_time(row[name]) for name in ("low_us", "high_us"))
+        and ("low_us" in row) == ("high_us" in row)
+        and isinstance(row.get("notes", []), list)
         for row in rows
     )
+
+
+def _is_time(value: Any) -> bool:
+    """Whether it is a number of microseconds that something can have taken: a year is 3e13."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e14
 
 
 @dataclass(frozen=True)
@@ -118,11 +127,11 @@ class Change:
         return f"{what}: {times} ({self.ratio:.2f}x, where {self.allowed:.2f}x is noise)"
 
 
-def key_of(row: Row) -> tuple[Any, ...]:
-    return tuple(row.get(name) for name in KEY)
+def key_of(row: Row, names: Sequence[str] = KEY) -> tuple[Any, ...]:
+    return tuple(row.get(name) for name in names)
 
 
-def regressions(before: Results, now: Results, contenders: Sequence[str] | None = None) -> list[Change]:
+def regressions(before: Results, now: Results, contenders: Collection[str] | None = None) -> list[Change]:
     """Rows of both files that have become slower beyond the measured noise: their two intervals, and NOISE."""
     former = {key_of(row): row for row in before.rows if row.get("us")}
     found = []
@@ -140,7 +149,18 @@ def _half_width(row: Row) -> float:
     return (row["high_us"] - row["low_us"]) / (2 * row["us"]) if row.get("high_us") else 0.0
 
 
-def common_rows(before: Results, now: Results, contenders: Sequence[str] | None = None) -> int:
+def missing(before: Results, now: Results, contenders: Collection[str]) -> list[Row]:
+    """Rows of before, of these contenders, that have none now though the op was measured in the same cell."""
+    cells = {key_of(row, CELL) for row in now.rows}
+    there = {key_of(row) for row in now.rows}
+    return [
+        row
+        for row in before.rows
+        if row["contender"] in contenders and key_of(row, CELL) in cells and key_of(row) not in there
+    ]
+
+
+def common_rows(before: Results, now: Results, contenders: Collection[str] | None = None) -> int:
     """How many rows the two files share: a comparison of none proves nothing."""
     measured = [row for row in now.rows if not contenders or row["contender"] in contenders]
     return len({key_of(row) for row in before.rows} & {key_of(row) for row in measured})

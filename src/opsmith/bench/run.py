@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,25 +14,28 @@ from ..samples import Sample
 from . import ceilings as limits
 from . import cpu, gpu
 from .ceilings import Ceilings
-from .contenders import OPSMITH, Function, contender, replayable
+from .contenders import BASELINES, OPSMITH, Function, contender, replayable
 from .environment import environment
 from .results import Results, Row
 from .sampling import Sampler, indistinguishable, interval, measured
 from .timing import Timing, time_together
-from .verifying import verify
+from .verifying import is_random, verify
 from .workload import DIRECTIONS, MOST_COPIES, Workload, call_for
 
 SMALL = 64 << 10
 """Bytes of inputs for which a call's time on the host is told."""
+NOISY, CROWDED = 0.05, 0.15
+"""The half of an interval, relative to its median, and the share of the processors that others took, from which on it
+is told."""
 
 
 def bench(
     op: Op,
     *,
-    device: str | None = None,
+    device: str | torch.device | None = None,
     dtype: torch.dtype | Sequence[torch.dtype] | None = None,
     samples: Sequence[Sample] | None = None,
-    against: Sequence[str] = ("eager", "compile"),
+    against: str | Sequence[str] = ("eager", "compile"),
     direction: str | Sequence[str] = ("forward", "backward"),
     threads: int = 2,
     ceilings: Ceilings | None = None,
@@ -56,8 +60,11 @@ def bench(
         ceilings: the machine's, where they have been measured already.
         on_row: called with each row as it is done.
     """
-    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    where = _kind(device)
     directions = [direction] if isinstance(direction, str) else list(direction)
+    others = against.split(",") if isinstance(against, str) else list(against)
+    if threads < 1:
+        raise ValueError(f"threads={threads}: at least one is needed")
     for each in directions:
         if each not in DIRECTIONS:
             raise ValueError(f"direction={each!r} is not one of {', '.join(DIRECTIONS)}")
@@ -66,53 +73,110 @@ def bench(
     with cpu.pinned(threads if where == "cpu" else torch.get_num_threads()), replayable():
         found = ceilings or limits.measure(where)
         results = Results([], environment(where, threads, found))
+        neighbours = cpu.Neighbours()
         for chosen in dtypes:
-            for workload in workloads(op, where, chosen, samples):
+            given = workloads(op, where, chosen, samples)
+            if not given:
+                _warn(results.warnings, f"{op.name}, {_dtype_name(chosen)}: no sample has elements to be timed on")
+            for workload in given:
                 for each in directions:
-                    for row in _rows(workload, each, against, found, threads, results.warnings):
+                    for row in _rows(workload, each, others, found, threads, neighbours, results.warnings):
                         results.rows.append(row)
                         if on_row is not None:
                             on_row(row)
+    if where == "cpu" and neighbours.share > CROWDED:
+        _warn(results.warnings, f"{op.name}: a noisy machine: others took {neighbours.share:.0%} of the processors; "
+                                "its times are too long, and what is parallel suffers most")  # fmt: skip
     return results
 
 
+def _kind(device: str | torch.device | None) -> str:
+    """'cpu' or 'cuda'. Raises ValueError for what is not measured here."""
+    if device is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    given = torch.device(device)
+    if given.type not in ("cpu", "cuda"):
+        raise ValueError(f"device={str(device)!r} is neither 'cpu' nor 'cuda'")
+    if given.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device='cuda': torch sees no GPU here")
+    if given.type == "cuda" and given.index not in (None, torch.cuda.current_device()):
+        raise ValueError(f"device={str(device)!r} is not the current GPU: with torch.cuda.device({given.index}) it is")
+    return given.type
+
+
 def workloads(op: Op, device: str, dtype: torch.dtype, samples: Sequence[Sample] | None = None) -> list[Workload]:
-    """The op on each of the samples, or on its own: those that are not empty."""
+    """The op on each of the samples, or on its own: those that are not empty, each under a name of its own."""
     given = op.samples_for(device, dtype) if samples is None else samples
-    found = [
-        Workload(op, op.signature.bind(s.args, dict(s.kwargs)), s.name or f"sample {i}") for i, s in enumerate(given)
-    ]
-    return [workload for workload in found if all(tensor.numel() for tensor in workload.tensors)]
+    found: dict[str, Workload] = {}
+    for place, sample in enumerate(given):
+        name = sample.name or f"sample {place}"
+        if name in found:
+            name = next(other for k in itertools.count(2) if (other := f"{name} ({k})") not in found)
+        found[name] = Workload(op, op.signature.bind(sample.args, dict(sample.kwargs)), name)
+    return [each for each in found.values() if each.tensors and all(tensor.numel() for tensor in each.tensors)]
 
 
 def _rows(
-    workload: Workload, direction: str, against: Sequence[str], found: Ceilings, threads: int, warnings: list[str]
+    workload: Workload,
+    direction: str,
+    against: Sequence[str],
+    found: Ceilings,
+    threads: int,
+    neighbours: cpu.Neighbours,
+    warnings: list[str],
 ) -> list[Row]:
     if direction != "forward" and not workload.has_gradient:
         _warn(warnings, f"{workload.op.name} {workload.name}: no {direction}, for nothing there has a gradient")
         return []
-    contenders, samplers = _contenders(workload, direction, against, warnings)
-    timings = measured(samplers, most=60 if workload.device.type == "cuda" else 30)
+    verified = not is_random(workload)
+    if not verified:
+        _warn(warnings, f"{workload.op.name} draws random numbers: its results are held against nothing")
+    contenders, samplers = _contenders(workload, direction, against, verified, warnings)
+    with neighbours.watched():
+        timings = measured(samplers, most=60 if workload.device.type == "cuda" else 30)
     own = timings[OPSMITH]
     rows = []
     for name, timing in timings.items():
+        if verified and not _is_right_still(workload, name, contenders[name], direction, warnings):
+            continue
         row = _row(workload, direction, name, timing, own, found, threads)
         row |= _host(workload, contenders[name], direction)
         row |= _memory(workload, contenders[name], direction)
-        notes: list[str] = []
-        highest = found.fastest / found.copy if row.get("limit") == "memory" else 1.0
-        if row.get("share", 0.0) > limits.TOLERANCE * highest:
-            notes.append(_too_fast(workload))
-        if name != OPSMITH and indistinguishable(timing, own):
-            notes.append("too noisy to tell it from opsmith")
-        rows.append({**row, "verified": True, "notes": notes})
+        notes = _notes(row, timing, own, found)
+        rows.append({**row, "verified": verified, "notes": notes})
         for note in notes:
             _warn(warnings, f"{workload.op.name} {workload.name} {direction} {name}: {note}")
     return rows
 
 
+def _is_right_still(workload: Workload, name: str, function: Function, direction: str, warnings: list[str]) -> bool:
+    """What keeps something from call to call is right at first. torch's own compiler does not."""
+    if name in BASELINES:
+        return True
+    try:
+        verify(workload, name, function, direction, again=True)
+    except WrongResultError as reason:
+        if name == OPSMITH:
+            raise
+        _warn(warnings, str(reason))
+        return False
+    return True
+
+
+def _notes(row: Row, timing: Timing, own: Timing, found: Ceilings) -> list[str]:
+    notes = []
+    highest = found.fastest / found.copy if row.get("limit") == "memory" else 1.0
+    if row.get("share", 0.0) > limits.TOLERANCE * highest:
+        notes.append(_too_fast(row))
+    if (spread := interval(timing.samples).half_width) > NOISY:
+        notes.append(f"known to {spread:.0%} only, for the machine is noisy")
+    if timing is not own and indistinguishable(timing, own):
+        notes.append("too noisy to tell it from opsmith")
+    return notes
+
+
 def _contenders(
-    workload: Workload, direction: str, against: Sequence[str], warnings: list[str]
+    workload: Workload, direction: str, against: Sequence[str], verified: bool, warnings: list[str]
 ) -> tuple[dict[str, Function], dict[str, Sampler]]:
     """Who can be measured here, verified, each with its sampler. The op itself must be; without another one the rest
     are measured all the same."""
@@ -122,7 +186,8 @@ def _contenders(
     for name in dict.fromkeys((OPSMITH, *against)):
         try:
             function = contender(workload.op, name, workload.device.type)
-            verify(workload, name, function, direction)
+            if verified:
+                verify(workload, name, function, direction)
             contenders[name] = function
         except (UnavailableError, WrongResultError) as reason:
             if name == OPSMITH:
@@ -151,10 +216,9 @@ def _cache_bytes(workload: Workload) -> int:
     return gpu.l2_bytes() if workload.device.type == "cuda" else cpu.CACHE_BYTES
 
 
-def _too_fast(workload: Workload) -> str:
+def _too_fast(row: Row) -> str:
     """On a GPU the cache is overwritten before each sample; on a CPU small arguments, however many, stay in it."""
-    each = workload.input_bytes + workload.result_bytes
-    if workload.device.type == "cpu" and MOST_COPIES * each < _cache_bytes(workload):
+    if row["device"] == "cpu" and row["limit"] == "memory" and MOST_COPIES * row["bytes"] < cpu.CACHE_BYTES:
         return "above the memory's ceiling, for its arguments stay in the processor's cache"
     return "above the machine's ceiling: a fault of the benchmark, or of the declared cost"
 
@@ -177,12 +241,11 @@ def _row(
     workload: Workload, direction: str, name: str, timing: Timing, own: Timing, found: Ceilings, threads: int
 ) -> Row:
     spread = interval(timing.samples)
-    dtype = str(workload.dtype).removeprefix("torch.")
     on_gpu = workload.device.type == "cuda"
     row: Row = {
         "op": workload.op.name,
         "sample": workload.name,
-        "dtype": dtype,
+        "dtype": _dtype_name(workload.dtype),
         "elements": workload.elements,
         "direction": direction,
         "contender": name,
@@ -199,9 +262,13 @@ def _row(
                 "speedup_high": round(versus.high, 4)}  # fmt: skip
     cost = workload.cost(direction)
     if cost is not None and (cost.bytes or cost.flops):
-        least, limit = found.seconds(cost, dtype)
-        row |= {"bytes": cost.bytes, "flops": cost.flops, "share": round(least / spread.median, 4), "limit": limit}
+        row |= {"bytes": cost.bytes, "flops": cost.flops}
+        row |= found.share(row)
     return row
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _us(seconds: float) -> float:

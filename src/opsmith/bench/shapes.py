@@ -30,7 +30,8 @@ def parsed(text: str) -> tuple[int, ...]:
 
 def resized(op: Op, shape: Sequence[int], device: str, dtype: torch.dtype) -> Sample:
     """The op's first sample that has elements, with its first tensor of another shape. The others follow: a dimension
-    that is as long as the first tensor's at the same place, counted from the right, stays so."""
+    that is as long as the first tensor's at the same place, counted from the right, stays so. Values are the
+    sample's, over and over, for an op may take no others."""
     signature = op.signature
     for sample in op.samples_for(device, dtype):
         values = signature.bind(sample.args, dict(sample.kwargs))
@@ -56,10 +57,8 @@ def _like(tensor: torch.Tensor, old: Sequence[int], new: Sequence[int]) -> torch
         shape = list(new)
     if tuple(shape) == tuple(tensor.shape):
         return tensor
-    if not tensor.is_floating_point():
-        low, high = int(tensor.min()), int(tensor.max()) + 1
-        return torch.randint(low, high, shape, dtype=tensor.dtype, device=tensor.device)
-    return torch.randn(shape, dtype=tensor.dtype, device=tensor.device)
+    count, flat = math.prod(shape), tensor.flatten()
+    return flat.repeat(-(-count // flat.numel()))[:count].reshape(shape)
 
 
 def described(elements: int) -> str:

@@ -59,6 +59,18 @@ def tell(error: Exception) -> None:
     errors.print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
 
 
+def writable(path: Path, option: str) -> None:
+    """Refuses a file that could not be written, before the work and not after it."""
+    existed = path.exists()
+    try:
+        with path.open("a"):
+            pass
+    except OSError as error:
+        raise RefusedError(f"{option} {path} cannot be written: {error.strerror}") from error
+    if not existed:
+        path.unlink()
+
+
 def tilde(path: str | Path) -> str:
     """A path as people write it: ~ for the home directory."""
     home, text = os.path.expanduser("~"), str(path)

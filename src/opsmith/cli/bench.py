@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,9 +10,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from ..errors import OpsmithError
 from ._bench_table import shown
 from ._options import OPS, From, OnDevice
-from ._screen import FAILED, RefusedError, errors, output, tell
+from ._screen import FAILED, RefusedError, errors, output, tell, writable
 
 if TYPE_CHECKING:
     from ..bench.results import Results, Row
@@ -37,7 +39,7 @@ def command(
         str, typer.Option(help="eager, compile, compile-max, liger, or names of the op's kernels.")
     ] = "eager,compile",
     direction: Annotated[str, typer.Option(help="forward, backward, both.")] = "forward,backward",
-    threads: Annotated[int, typer.Option(help="Of a CPU.")] = 2,
+    threads: Annotated[int, typer.Option(min=1, help="Of a CPU.")] = 2,
     profile: Annotated[
         bool, typer.Option("--profile", help="Tell which kernels each call runs, and how long each takes.")
     ] = False,
@@ -53,12 +55,15 @@ def command(
     from ..bench import Results, bench
     from ..bench import ceilings as limits
     from ..bench.cpu import pinned
-    from ..errors import OpsmithError
 
     chosen = _ops(names or [], sources or [])
-    where = device.value if device else _default_device()
+    where = _device(device.value if device else None)
     dtypes = _dtypes(dtype, where)
     directions = _directions(direction)
+    if json is not None:
+        with contextlib.suppress(OSError):
+            json.absolute().parent.mkdir(parents=True, exist_ok=True)
+        writable(json, "--json")
     before = _loaded(compare) if compare is not None else None
     with pinned(threads) if where == "cpu" else pinned(_threads()), errors.status("the machine's ceilings"):
         found = limits.measure(where)
@@ -72,16 +77,20 @@ def command(
                         op, device=where, dtype=each, samples=samples, against=_listed(against), direction=directions,
                         threads=threads, ceilings=found,
                     )  # fmt: skip
-            except OpsmithError as error:  # the others' times are worth having
-                tell(error)
+            except RefusedError:
+                raise
+            except Exception as error:  # the op's own, its author's, torch's: the others' times are worth having
+                tell(error if isinstance(error, OpsmithError) else _failed(op, each, error))
                 failed = True
                 continue
             if cold and results.rows:
                 with errors.status(f"{op.name}, first calls"):
-                    _first_calls(op, where, results.rows)
+                    _first_calls(op, where, results)
             everything.rows += results.rows
             everything.environment = results.environment
             everything.warnings += [text for text in results.warnings if text not in everything.warnings]
+            if json is not None:
+                _save(everything, json)  # as it goes: the rest may be interrupted
             if results.rows:
                 output.print(shown(results.rows, output))
                 output.print()
@@ -89,34 +98,57 @@ def command(
                 _profile(op, samples, where, each, directions)
     for warning in everything.warnings:
         errors.print(Text.assemble(("note: ", "yellow"), warning), soft_wrap=True)
-    if json is not None:
-        everything.save(json)
+    if not everything.rows and not failed:
+        errors.print(Text("Nothing was timed."))
+        failed = True
     if before is not None and not _is_as_fast(before, everything, compare):
         failed = True
     if failed:
         raise typer.Exit(FAILED)
 
 
+def _save(results: Results, path: Path) -> None:
+    try:
+        results.save(path)
+    except OSError as error:
+        raise RefusedError(f"--json {path} cannot be written: {error.strerror}") from error
+
+
+def _failed(op: Op, dtype: Any, error: Exception) -> Exception:
+    """A foreign error, with what was being measured."""
+    said = str(error).strip() or "no message"
+    return RuntimeError(f"{op.name}, {str(dtype).removeprefix('torch.')}: {type(error).__name__}: {said}")
+
+
 def _is_as_fast(before: Results, now: Results, name: Path | None) -> bool:
     """Says what has become slower: the op or one of its kernels, for a baseline's time is nobody's fault here."""
     from ..bench import regressions
     from ..bench.contenders import BASELINES
-    from ..bench.results import common_rows
+    from ..bench.results import common_rows, missing
 
-    own = [row["contender"] for row in now.rows if row["contender"] not in BASELINES]
+    if not now.rows:
+        return False
+    here, there = now.environment.get("device"), before.environment.get("device")
+    if here != there:
+        output.print(Text(f"{name} was measured on another machine ({there}): times there say nothing of times here."))
+        return False
+    if before.environment.get("torch") != now.environment.get("torch"):
+        told = f"{name} was measured with torch {before.environment.get('torch')}, not {now.environment.get('torch')}"
+        errors.print(Text.assemble(("note: ", "yellow"), told))
+    own = {row["contender"] for row in (*before.rows, *now.rows)} - {*BASELINES}
     common, slower = common_rows(before, now, own), regressions(before, now, own)
-    for fact in ("device", "torch"):
-        then, today = before.environment.get(fact), now.environment.get(fact)
-        if now.rows and then != today:
-            errors.print(
-                Text.assemble(("note: ", "yellow"), f"{name} was measured with another {fact}: {then}, now {today}")
-            )
+    gone = missing(before, now, own)
+    for row in gone:
+        told = (
+            f"  {row['op']} {row['sample']} {row['dtype']} {row['direction']} {row['contender']}: not measured any more"
+        )
+        output.print(Text(told, "red"), soft_wrap=True)
     output.print(Text(f"{common} rows compared with {name}, {len(slower)} slower"), soft_wrap=True)
     for change in slower:
         output.print(Text(f"  {change}", "red"), soft_wrap=True)
     if not common:
         output.print("Nothing was measured that is in both: the same ops, samples, dtypes and device are needed.")
-    return bool(common) and not slower
+    return bool(common) and not slower and not gone
 
 
 def _ops(names: list[str], sources: list[str]) -> list[Op]:
@@ -141,6 +173,8 @@ def _directions(text: str) -> list[str]:
     from ..bench.workload import DIRECTIONS
 
     given = _listed(text)
+    if not given:
+        raise RefusedError(f"--direction: give one or more of {', '.join(DIRECTIONS)}")
     for each in given:
         if each not in DIRECTIONS:
             raise RefusedError(f"--direction {each} is not one of {', '.join(DIRECTIONS)}")
@@ -179,10 +213,12 @@ def _listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _default_device() -> str:
+def _device(wanted: str | None) -> str:
     import torch
 
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise RefusedError("--device cuda: torch sees no GPU here. `opsmith doctor` tells more.")
+    return wanted or ("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def _threads() -> int:
@@ -201,12 +237,17 @@ def _loaded(path: Path) -> Results:
         raise RefusedError(f"--compare: {error}") from error
 
 
-def _first_calls(op: Op, device: str, rows: list[Row]) -> None:
+def _first_calls(op: Op, device: str, results: Results) -> None:
+    """Told in the first row of each contender."""
     from ..bench.cold import first_call_seconds
 
-    firsts = {row["contender"]: row for row in reversed(rows)}
+    firsts: dict[str, Row] = {row["contender"]: row for row in reversed(results.rows)}
     for name, row in firsts.items():
-        row["cold_s"] = first_call_seconds(op, name, device)
+        seconds = first_call_seconds(op, name, device, row["dtype"])
+        if seconds is None:
+            results.warnings.append(f"{op.name} {name}: its first call in a new process failed, or took too long")
+        else:
+            row["cold_s"] = seconds
 
 
 def _profile(op: Op, samples: list[Sample] | None, device: str, dtype: Any, directions: list[str]) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
-from ._screen import RefusedError, output, size, tilde
+from ._screen import RefusedError, output, size, tilde, writable
 
 
 def command(
@@ -27,6 +28,9 @@ def command(
         raise RefusedError(f"-o {to} is a directory. Give the page's file: -o {to / 'report.html'}")
     if not to.absolute().parent.is_dir():
         raise RefusedError(f"-o {to}: there is no directory {to.absolute().parent} to write it into.")
+    if any(to.exists() and path.exists() and to.samefile(path) for path in results):
+        raise RefusedError(f"-o {to} is one of the files to be read, and would be overwritten.")
+    writable(to, "-o")
     files = []
     for path, name in zip(results, _names(results), strict=True):
         try:
@@ -34,9 +38,12 @@ def command(
         except ResultsFileError as error:
             raise RefusedError(str(error)) from error
     text = page(files)
-    to.write_text(text, encoding="utf-8")
+    try:
+        to.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RefusedError(f"-o {to} cannot be written: {error.strerror}") from error
     count = sum(len(each.rows) for _, each in files)
-    output.print(f"{tilde(to)}: {count} rows, {size(len(text.encode()))}", soft_wrap=True)
+    output.print(Text(f"{tilde(to)}: {count} rows, {size(len(text.encode()))}"), soft_wrap=True)
 
 
 def _names(paths: list[Path]) -> list[str]:

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..ceilings import Ceilings
 from ..contenders import BASELINES, OPSMITH
 from ..results import Results, Row, key_of
-from .numbers import positive
+from .numbers import number, positive
 
 
 @dataclass
@@ -63,7 +64,17 @@ def _fill(machine: Machine) -> None:
             machine.notes.append(f"{again} rows were measured before {name} as well: those of {name} are shown.")
         found |= {key_of(row): row for row in results.rows}
         machine.notes += [warning for warning in results.warnings if warning not in machine.notes]
-    machine.rows = list(found.values())
+    machine.rows = [_with_share(row, machine.ceilings) for row in found.values()]
+
+
+def _with_share(row: Row, ceilings: dict[str, float]) -> Row:
+    """The row with its share of the ceilings that the page draws: files have their own."""
+    if not all(ceilings.get(name) for name in ("copy", "read", "write")):
+        return row
+    matmul = {name.removeprefix("matmul "): rate for name, rate in ceilings.items() if name.startswith("matmul ")}
+    limits = Ceilings(ceilings["read"], ceilings["write"], ceilings["copy"], matmul)
+    known = {name: positive(row.get(name)) or 0 for name in ("bytes", "flops")}
+    return row if number(row.get("share")) is None else {**row, **limits.share({**row, **known})}
 
 
 def _ceilings(environment: dict[str, Any]) -> dict[str, float]:

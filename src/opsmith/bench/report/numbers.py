@@ -11,9 +11,13 @@ SI = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
 def number(value: Any) -> float | None:
     """A row's value as a number, where it is one: rows may lack anything."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return float(value)
+    try:
+        found = float(value)
+    except OverflowError:  # an integer of four hundred digits
+        return None
+    return found if math.isfinite(found) else None
 
 
 def positive(value: Any) -> float | None:
