@@ -24,6 +24,7 @@ from .workload import DIRECTIONS, MOST_COPIES, Workload, call_for
 
 SMALL = 64 << 10
 """Bytes of inputs for which a call's time on the host is told."""
+UNSURE = "known to"
 NOISY, CROWDED = 0.05, 0.15
 """The half of an interval, relative to its median, and the share of the processors that others took, from which on it
 is told."""
@@ -84,6 +85,10 @@ def bench(
                         results.rows.append(row)
                         if on_row is not None:
                             on_row(row)
+    unsure = sum(any(note.startswith(UNSURE) for note in row["notes"]) for row in results.rows)
+    if unsure:
+        told = f"{unsure} of {len(results.rows)} times are known to {NOISY:.0%} or worse, for the machine is noisy"
+        _warn(results.warnings, f"{op.name}: {told}")
     if where == "cpu" and neighbours.share > CROWDED:
         _warn(results.warnings, f"{op.name}: a noisy machine: others took {neighbours.share:.0%} of the processors; "
                                 "its times are too long, and what is parallel suffers most")  # fmt: skip
@@ -145,7 +150,8 @@ def _rows(
         notes = _notes(row, timing, own, found)
         rows.append({**row, "verified": verified, "notes": notes})
         for note in notes:
-            _warn(warnings, f"{workload.op.name} {workload.name} {direction} {name}: {note}")
+            if not note.startswith(UNSURE):  # told of all rows at once
+                _warn(warnings, f"{workload.op.name} {workload.name} {direction} {name}: {note}")
     return rows
 
 
@@ -169,7 +175,7 @@ def _notes(row: Row, timing: Timing, own: Timing, found: Ceilings) -> list[str]:
     if row.get("share", 0.0) > limits.TOLERANCE * highest:
         notes.append(_too_fast(row))
     if (spread := interval(timing.samples).half_width) > NOISY:
-        notes.append(f"known to {spread:.0%} only, for the machine is noisy")
+        notes.append(f"{UNSURE} {spread:.0%} only, for the machine is noisy")
     if timing is not own and indistinguishable(timing, own):
         notes.append("too noisy to tell it from opsmith")
     return notes
