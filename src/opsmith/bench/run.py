@@ -19,7 +19,7 @@ from .environment import environment
 from .results import Results, Row
 from .sampling import Sampler, indistinguishable, interval, measured
 from .timing import Timing, time_together
-from .verifying import is_random, verify
+from .verifying import Verifier, is_random
 from .workload import DIRECTIONS, MOST_COPIES, Workload, call_for
 
 SMALL = 64 << 10
@@ -133,34 +133,34 @@ def _rows(
     if direction != "forward" and not workload.has_gradient:
         _warn(warnings, f"{workload.op.name} {workload.name}: no {direction}, for nothing there has a gradient")
         return []
-    verified = not is_random(workload)
-    if not verified:
+    verifier = None if is_random(workload) else Verifier(workload, direction)
+    if verifier is None:
         _warn(warnings, f"{workload.op.name} draws random numbers: its results are held against nothing")
-    contenders, samplers = _contenders(workload, direction, against, verified, warnings)
+    contenders, samplers = _contenders(workload, direction, against, verifier, warnings)
     with neighbours.watched():
         timings = measured(samplers, most=60 if workload.device.type == "cuda" else 30)
     own = timings[OPSMITH]
     rows = []
     for name, timing in timings.items():
-        if verified and not _is_right_still(workload, name, contenders[name], direction, warnings):
+        if verifier is not None and not _is_right_still(verifier, name, contenders[name], warnings):
             continue
         row = _row(workload, direction, name, timing, own, found, threads)
         row |= _host(workload, contenders[name], direction)
         row |= _memory(workload, contenders[name], direction)
         notes = _notes(row, timing, own, found)
-        rows.append({**row, "verified": verified, "notes": notes})
+        rows.append({**row, "verified": verifier is not None, "notes": notes})
         for note in notes:
             if not note.startswith(UNSURE):  # told of all rows at once
                 _warn(warnings, f"{workload.op.name} {workload.name} {direction} {name}: {note}")
     return rows
 
 
-def _is_right_still(workload: Workload, name: str, function: Function, direction: str, warnings: list[str]) -> bool:
+def _is_right_still(verifier: Verifier, name: str, function: Function, warnings: list[str]) -> bool:
     """What keeps something from call to call is right at first. torch's own compiler does not."""
     if name in BASELINES:
         return True
     try:
-        verify(workload, name, function, direction, again=True)
+        verifier.verify(name, function, again=True)
     except WrongResultError as reason:
         if name == OPSMITH:
             raise
@@ -182,7 +182,7 @@ def _notes(row: Row, timing: Timing, own: Timing, found: Ceilings) -> list[str]:
 
 
 def _contenders(
-    workload: Workload, direction: str, against: Sequence[str], verified: bool, warnings: list[str]
+    workload: Workload, direction: str, against: Sequence[str], verifier: Verifier | None, warnings: list[str]
 ) -> tuple[dict[str, Function], dict[str, Sampler]]:
     """Who can be measured here, verified, each with its sampler. The op itself must be; without another one the rest
     are measured all the same."""
@@ -192,8 +192,8 @@ def _contenders(
     for name in dict.fromkeys((OPSMITH, *against)):
         try:
             function = contender(workload.op, name, workload.device.type)
-            if verified:
-                verify(workload, name, function, direction)
+            if verifier is not None:
+                verifier.verify(name, function)
             contenders[name] = function
         except (UnavailableError, WrongResultError) as reason:
             if name == OPSMITH:

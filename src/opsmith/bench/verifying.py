@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any
 
 import torch
 
 from ..accuracy.budget import HALF_TYPES
-from ..accuracy.evaluate import Named, evaluate, weights_at
+from ..accuracy.evaluate import Change, Named, evaluate, weights_at
 from ..accuracy.truth import Comparison, Rounding, Truth
 from ..errors import WrongResultError
 from ..purity import RandomState
@@ -21,27 +22,71 @@ of a pointwise op SAMPLED elements from everywhere against float64."""
 SAMPLED = 1 << 16
 
 
-def verify(workload: Workload, name: str, function: Function, direction: str, *, again: bool = False) -> None:
-    """Raises WrongResultError unless a contender computes what the reference does: the op and its kernels within what
-    rounding explains, others more loosely, for they need only be the same function. Eager is the reference. `again`:
-    it has been timed since."""
-    if name == "eager":
-        return
-    gradients = direction != "forward"
-    pointwise = workload.op.default.forward.reference.keeps_layout
-    mine = evaluate(workload.op.signature.arguments, function, workload.values, gradients=gradients)
-    if name in BASELINES:
-        wrong = _far_off(workload, mine, gradients)
-    elif workload.elements > VERIFIED_WHOLE:
-        wrong = _far_off(workload, mine, gradients)
-        if wrong is None and pointwise:
-            wrong = _wrong_elements(workload, mine, gradients)
-    else:
-        truth = _truth(workload, gradients, Rounding(pointwise=pointwise))
-        wrong = _first_wrong(truth.beside(mine))
-    if wrong is not None:
-        since = "called again, after it was timed: " if again else ""
-        raise WrongResultError(workload.op.name, name, workload.name, since + wrong)
+class Verifier:
+    """Holds contenders against the reference on one workload."""
+
+    def __init__(self, workload: Workload, direction: str) -> None:
+        self._workload, self._gradients = workload, direction != "forward"
+        self._pointwise = workload.op.default.forward.reference.keeps_layout
+
+    def verify(self, name: str, function: Function, *, again: bool = False) -> None:
+        """Raises WrongResultError unless a contender computes what the reference does: the op and its kernels within
+        what rounding explains, others more loosely, for they need only be the same function. Eager is the reference.
+        `again`: it has been timed since."""
+        workload = self._workload
+        if name == "eager":
+            return
+        mine = evaluate(workload.op.signature.arguments, function, workload.values, gradients=self._gradients)
+        if name in BASELINES:
+            wrong = _far_off(workload, mine, self._gradients)
+        elif workload.elements > VERIFIED_WHOLE:
+            wrong = _far_off(workload, mine, self._gradients) or self._wrong_elements(mine)
+        else:
+            wrong = _first_wrong(self._whole.beside(mine))
+        if wrong is not None:
+            since = "called again, after it was timed: " if again else ""
+            raise WrongResultError(workload.op.name, name, workload.name, since + wrong)
+
+    @cached_property
+    def _whole(self) -> Truth:
+        return self._truth(self._workload.values, Rounding(pointwise=self._pointwise))
+
+    def _truth(self, values: Sequence[Any], rounding: Rounding, lay: Change | None = None) -> Truth:
+        op = self._workload.op
+        return Truth(op.signature.arguments, op.inline_like_call, values, self._gradients, rounding, lay=lay)
+
+    def _wrong_elements(self, mine: list[Named]) -> str | None:
+        """What is wrong with elements of a pointwise op, each held to its own rounding: in terms of the largest number
+        there is, a small one may be anything."""
+        shape = self._shape
+        if not self._pointwise or any(result.shape != shape for result in self._workload.results):
+            return None
+        given = [(what, self._picked(tensor)) for what, tensor in mine if tensor is not None and tensor.shape == shape]
+        return _first_wrong(self._sampled.beside(given))
+
+    @cached_property
+    def _sampled(self) -> Truth:
+        signature, values, places = self._workload.op.signature, self._workload.values, self._places
+        flat = [None if tensor is None else self._picked(tensor) for tensor in signature.flatten(values)]
+        fewer = signature.unflatten(values, flat)
+        return self._truth(fewer, Rounding(pointwise=True), lambda weight: weights_at(places, weight.dtype))
+
+    @cached_property
+    def _shape(self) -> torch.Size:
+        return torch.Size(torch.broadcast_shapes(*(tensor.shape for tensor in self._workload.tensors)))
+
+    @cached_property
+    def _places(self) -> torch.Tensor:
+        drawn = torch.randint(self._shape.numel(), (SAMPLED,), generator=torch.Generator().manual_seed(0))
+        return drawn.to(self._workload.device)
+
+    def _picked(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.expand(self._shape)[torch.unravel_index(self._places, self._shape)]
+
+
+def verify(workload: Workload, name: str, function: Function, direction: str) -> None:
+    """One contender, once."""
+    Verifier(workload, direction).verify(name, function)
 
 
 def is_random(workload: Workload) -> bool:
@@ -53,36 +98,8 @@ def is_random(workload: Workload) -> bool:
     return changed
 
 
-def _truth(workload: Workload, gradients: bool, rounding: Rounding) -> Truth:
-    reference = workload.op.inline_like_call
-    return Truth(workload.op.signature.arguments, reference, workload.values, gradients, rounding)
-
-
 def _first_wrong(compared: Iterable[Comparison]) -> str | None:
     return next((f"{each.what}: {each.message}" for each in compared if not each), None)
-
-
-def _wrong_elements(workload: Workload, mine: list[Named], gradients: bool) -> str | None:
-    """What is wrong with elements of a pointwise op, each held to its own rounding: in terms of the largest number
-    there is, a small one may be anything."""
-    signature = workload.op.signature
-    shape = torch.broadcast_shapes(*(tensor.shape for tensor in workload.tensors))
-    if any(result.shape != shape for result in workload.results):
-        return None
-    places = torch.randint(math.prod(shape), (SAMPLED,), generator=torch.Generator().manual_seed(0))
-    places = places.to(workload.device)
-    index = torch.unravel_index(places, shape)
-
-    def picked(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.expand(shape)[index]
-
-    flat = [None if tensor is None else picked(tensor) for tensor in signature.flatten(workload.values)]
-    truth = Truth(
-        signature.arguments, workload.op.inline_like_call, signature.unflatten(workload.values, flat), gradients,
-        Rounding(pointwise=True), lay=lambda weight: weights_at(places, weight.dtype),
-    )  # fmt: skip
-    given = [(what, picked(tensor)) for what, tensor in mine if tensor is not None and tensor.shape == shape]
-    return _first_wrong(truth.beside(given))
 
 
 def _far_off(workload: Workload, mine: list[Named], gradients: bool) -> str | None:
