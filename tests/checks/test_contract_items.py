@@ -41,7 +41,8 @@ FAULTY = (
     "fake_of_another_dtype", "fake_of_other_strides", "sizes_become_numbers", "a_graph_for_each_size",
     "a_program_for_one_size", "no_graph_at_all", "another_when_compiled", "changes_its_input", "batch_is_first",
     "rounded_and_cast_back", "two_policies", "second_derivative_detached", "carries_a_function", "one_buffer_for_all",
-    "first_calls_race", "workers_stay_behind",
+    "first_calls_race", "workers_stay_behind", "keeps_what_it_is_given", "one_result_for_all_calls",
+    "one_gradient_for_all_calls",
 )  # fmt: skip
 ON_A_GPU = (
     "tail_not_written", "gradient_not_written", "input_for_scratch", "given_gradient_for_scratch", "nothing_to_do",

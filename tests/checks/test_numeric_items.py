@@ -27,7 +27,9 @@ FAULTY = (
     "refuses_nothing", "ignores_strides", "keeps_strides", "swallows_nan", "forgets_promotion", "takes_integers",
     "changes_from_call_to_call", "has_a_wrong_choice", "fears_negative_scales", "forgets_the_scale",
     "slightly_off_gradient", "detaches_its_gradient", "counts_on_x", "counts_on_every_result", "uses_up_its_graph",
-    "takes_dense_gradients", "picks_another_subgradient",
+    "takes_dense_gradients", "picks_another_subgradient", "takes_dense_memory_", "minds_one_tensor_twice",
+    "is_wrong_where_it_is_large", "serves_something_else", "uses_up_random_numbers", "seeds_random_numbers",
+    "counts_on_its_bias", "looks_at_one_side",
 )  # fmt: skip
 
 
@@ -320,3 +322,87 @@ def test_the_items_hold_on_a_gpu(name: str) -> None:
 def test_more_than_2_to_the_31_elements_hold_on_a_gpu(name: str) -> None:
     (found,) = opsmith.check(getattr(opsmith.ops, name), device="cuda", level="full", items=["huge"]).items
     assert found.status == "passed", found.message
+
+
+# --- No false alarm -----------------------------------------------------------------------------------------------
+
+
+def passes(op: Any, *items: str) -> None:
+    for seed in range(3):
+        report = opsmith.check(op, device="cpu", items=items or ITEMS, seed=seed)
+        assert [f"{item.name}: {item.message}" for item in report.failures] == []
+
+
+def _lifted(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.dtype.itemsize == 2 else tensor
+
+
+def test_a_backward_from_the_stored_result_is_as_good_as_torchs(fresh: Callable[[str], str]) -> None:
+    """Near the ends of a tanh, 1 - y * y is all rounding of the stored y."""
+
+    def squashed(x: Tensor, shift: Tensor) -> Tensor:
+        return torch.tanh(3 * x + shift)
+
+    op = opsmith.op(fresh("squashed"))(squashed)
+
+    def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*tensors: Tensor) -> Any:
+            return tuple(each.to(tensors[0].dtype) for each in function(*map(_lifted, tensors)))
+
+        return called
+
+    op.register_kernel("cpu", lambda x, shift: in_float32(lambda x, shift: (squashed(x, shift),))(x, shift)[0])
+
+    @op.register_backward("cpu")
+    def _(grads: Any, output: Tensor, *, needs: Any) -> Any:
+        return in_float32(lambda g, y: (3 * g * (1 - y * y), g * (1 - y * y)))(grads[0], output)
+
+    def samples(device: Any, dtype: torch.dtype) -> Any:
+        for shape in ((8, 32), (64,)):
+            yield Sample(tuple(torch.randn(2, *shape, device=device, dtype=dtype)), name=f"shape {shape}")
+
+    op.register_samples(samples)
+    passes(op, "values", "gradients", "gradient_layouts", "input_layouts", "needed_gradients")
+
+
+def test_a_number_beside_a_tie_may_be_rounded_either_way(fresh: Callable[[str], str]) -> None:
+    def quantised(x: Tensor) -> tuple[Tensor, Tensor]:
+        step = x.abs().amax(-1, keepdim=True).clamp(min=1e-8) / 127
+        return torch.round(x / step).clamp(-127, 127).to(torch.int8), step
+
+    def kernel(x: Tensor) -> tuple[Tensor, Tensor]:
+        step = _lifted(x).abs().amax(-1, keepdim=True).clamp(min=1e-8) / 127
+        return torch.round(_lifted(x) * (1 / step)).clamp(-127, 127).to(torch.int8), step.to(x.dtype)
+
+    op = opsmith.op(fresh("quantised"))(quantised)
+    op.register_kernel("cpu", kernel)
+    shapes = ((4, 32), (2, 3, 65))
+    op.register_samples(lambda device, dtype: iter([Sample((torch.randn(shape, dtype=dtype),)) for shape in shapes]))
+    passes(op, "values", "sizes")
+
+
+@pytest.mark.parametrize("name", ["sqrt", "log"])
+def test_a_function_of_positive_numbers_is_not_blamed_for_others(name: str) -> None:
+    adopted = opsmith.checks.adopt(getattr(torch.ops.aten, name).default, getattr(torch, name))
+    passes(adopted, "gradients", "second_gradients")
+
+
+def test_what_a_clamp_makes_of_infinity_is_as_sure_as_its_neighbours(fresh: Callable[[str], str]) -> None:
+    def clipped(x: Tensor) -> Tensor:
+        return torch.nn.functional.gelu(x.clamp(-7.0, 7.0), approximate="tanh")
+
+    op = opsmith.pointwise(fresh("clipped"))(clipped)
+    op.register_samples(lambda device, dtype: iter([Sample((torch.randn(40, dtype=dtype),))]))
+    passes(op, "special_values")
+
+
+def test_where_there_is_nothing_to_look_at_nothing_passes(fresh: Callable[[str], str]) -> None:
+    def doubled(x: Tensor) -> Tensor:
+        return 2 * x
+
+    op = opsmith.op(fresh("doubled"))(doubled)
+    op.register_samples(lambda device, dtype: iter([]))
+    report = opsmith.check(op, device="cpu", items=[*ITEMS, "outputs_written", "inputs_unchanged", "aliasing"])
+    assert not report.ok and [item.name for item in report.items if item.status == "passed"] == []
+    (failed,) = [item for item in report.failures if item.name == "values"]
+    assert "there is no sample to look at" in failed.message

@@ -307,3 +307,9 @@ def test_one_overload_of_an_operator_can_be_named() -> None:
     (op,) = chosen(Job(names=("torch.ops.check_tests_adopted.triple.scaled",), reference=f"{OPERATORS}:triple"))
     assert [argument.name for argument in op.signature.arguments] == ["x", "scale"]
     assert setup(op)[-1] == "op = opsmith.checks.adopt(torch.ops.check_tests_adopted.triple.scaled, reference)"
+
+
+def test_a_report_that_cannot_be_written_is_refused_at_once(invoke: Invoke, tmp_path: Path) -> None:
+    for option in ("--json", "--junit"):
+        result = invoke("check", "mish", "--item", "pickling", option, tmp_path)
+        assert result.exit_code == 2 and f"{option} {tmp_path} cannot be written" in flat(result.output)

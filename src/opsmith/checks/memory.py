@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ..tensors import ALIGNMENT
 
@@ -267,3 +270,16 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
         .reshape(-1)
         .view(torch.uint8)
     )
+
+
+def held_after(function: Callable[..., Any], *values: Any, calls: int = 3) -> int:
+    """How many tensors that the first of some calls was given are alive when all of them are over, each on copies."""
+    first: list[weakref.ref[torch.Tensor]] = []
+    for turn in range(calls):
+        fresh = tree_map(lambda value: value.clone() if isinstance(value, torch.Tensor) else value, list(values))
+        if turn == 0:
+            first = [weakref.ref(each) for each in tree_leaves(fresh) if isinstance(each, torch.Tensor)]
+        function(*fresh)
+        del fresh
+    gc.collect()
+    return sum(each() is not None for each in first)

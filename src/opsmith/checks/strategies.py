@@ -15,7 +15,7 @@ import torch
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from ..schema import Argument
+from ..schema import Argument, Kind
 from . import layouts
 from .cases import Case
 from .patterns import Pattern, TensorSpec, patterns_of
@@ -40,10 +40,14 @@ def calls(subject: Subject, most: int) -> st.SearchStrategy[Case]:
 
 
 def beside_samples(subject: Subject, most: int) -> list[Case]:
-    """Calls of the samples' smallest shapes with another value for one argument that is no tensor."""
+    """Calls of the samples' smallest shapes with another value for one argument that is no tensor, or without one that
+    may be left out."""
     found = []
     for pattern in patterns_of(subject, subject.dtypes[0], most)[:1]:
         for place, argument in enumerate(pattern.base.arguments):
+            if argument.kind is Kind.OPTIONAL_TENSOR and pattern.base.values[place] is not None:
+                name = f"{pattern.base.name}, {argument.name} = None"
+                found.append(pattern.base.changed(argument.name, None, "None", name))
             if argument.is_tensor:
                 continue
             for value in _listed(argument, [case.values[place] for case in pattern.cases]):
@@ -180,11 +184,18 @@ def _listed(argument: Argument, seen: Sequence[Any]) -> list[Any]:
         others = [0.0, *(-each for each in numbers)]
     elif numbers and kind in ("SymInt", "int"):
         others = list(range(math.floor(min(numbers)) - 1, math.ceil(max(numbers)) + 2))
+    elif kind in ("SymInt[]", "int[]"):
+        given = [list(each) for each in seen if isinstance(each, (list, tuple))]
+        others = [_moved(each, place, step) for each in given for place in range(len(each)) for step in (1, -1)]
     found: list[Any] = []
     for each in (*seen, *others):
         if each not in found:
             found.append(each)
     return found
+
+
+def _moved(numbers: list[int], place: int, step: int) -> list[int]:
+    return [*numbers[:place], numbers[place] + step, *numbers[place + 1 :]]
 
 
 def _is_plain(value: Any) -> bool:

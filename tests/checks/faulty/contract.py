@@ -296,6 +296,35 @@ def leaks(op: Any) -> None:
     give_kernel(op, kernel)
 
 
+@fault("peak_memory", "it keeps its inputs: 1 tensors of a call that is long over")
+def keeps_what_it_is_given(op: Any) -> None:
+    def kernel(x: Tensor, scale: float) -> Tensor:
+        _kept.append(x)
+        return x * scale
+
+    give_kernel(op, kernel)
+
+
+_results: dict[Any, Tensor] = {}
+
+
+def _always_there(like: Tensor) -> Tensor:
+    return _results.setdefault((like.shape, like.dtype, like.device), torch.empty_like(like))
+
+
+@fault("aliasing", "again[0] shares memory with results[0]")
+def one_result_for_all_calls(op: Any) -> None:
+    give_kernel(op, lambda x, scale: torch.mul(x, scale, out=_always_there(x)))
+
+
+@fault("aliasing", "second[0] shares memory with first[0]")
+def one_gradient_for_all_calls(op: Any) -> None:
+    def backward(grads: Any, x: Tensor, scale: float, *, needs: Any) -> Tensor:
+        return torch.mul(grads[0], scale, out=_always_there(grads[0]))
+
+    give_backward(op, backward)
+
+
 # --- Shapes and tracing -------------------------------------------------------------------------------------------
 
 

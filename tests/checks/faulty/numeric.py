@@ -295,3 +295,86 @@ def takes_dense_gradients(op: Op) -> None:
 @faulty("special_values", "gradient of x", clamped, one_alone)
 def picks_another_subgradient(op: Op) -> None:
     op.register_backward("cpu", lambda grads, x, *, needs: grads[0] * 1.5 * (x.abs() < 1.0))
+
+
+# --- Wrong where others seldom look -------------------------------------------------------------------------------
+
+
+def halve_(x: Tensor) -> None:
+    x.mul_(0.5)
+
+
+def largest(x: Tensor) -> Tensor:
+    return x.argmax(-1)
+
+
+def large(device: Any, dtype: torch.dtype) -> Iterator[Sample]:
+    yield Sample((torch.randn(512, 1024, device=device, dtype=dtype), 2.0), name="large")
+
+
+def _in_place() -> None:
+    """The memory of x, whatever its strides."""
+    op = opsmith.op("faulty::takes_dense_memory_", mutates_args=("x",))(halve_)
+    op.register_samples(one_alone)
+
+    def kernel(x: Tensor) -> None:
+        count = min(x.numel(), x.untyped_storage().nbytes() // x.element_size() - x.storage_offset())
+        x.as_strided((count,), (1,)).mul_(0.5)
+
+    op.register_kernel("cpu", kernel, layout="strided")
+    FAULTS[op.name] = "input_layouts", "result: "
+
+
+_in_place()
+
+
+@faulty("input_layouts", "x as y too: result: ", product, two)
+def minds_one_tensor_twice(op: Op) -> None:
+    op.register_kernel("cpu", wide(lambda x, y: x * torch.cos(y) if x.data_ptr() == y.data_ptr() else x * torch.sin(y)))
+
+
+@faulty("values", "large, float32: result: ", softsign, large)
+def is_wrong_where_it_is_large(op: Op) -> None:
+    op.register_kernel("cpu", wide(lambda x, scale: softsign(x, scale) * (2.0 if x.numel() > 1 << 17 else 1.0)))
+
+
+@faulty("determinism", "inside torch.inference_mode()", largest, one_alone)
+def serves_something_else(op: Op) -> None:
+    op.register_kernel("cpu", lambda x: x.argmin(-1) if torch.is_inference_mode_enabled() else x.argmax(-1))
+
+
+@faulty("determinism", "it draws random numbers, or seeds them", softsign, one)
+def uses_up_random_numbers(op: Op) -> None:
+    op.register_kernel("cpu", wide(lambda x, scale: softsign(x, scale) + 0 * torch.rand(())))
+
+
+@faulty("determinism", "it draws random numbers, or seeds them", softsign, one)
+def seeds_random_numbers(op: Op) -> None:
+    def kernel(x: Tensor, scale: float) -> Tensor:
+        torch.manual_seed(0)
+        return softsign(x, scale)
+
+    op.register_kernel("cpu", wide(kernel))
+
+
+def shifted(x: Tensor, bias: Tensor | None = None) -> Tensor:
+    return x * 2 if bias is None else x * 2 + bias
+
+
+def padded(x: Tensor, pad: list[int]) -> Tensor:
+    return torch.nn.functional.pad(x, (pad[0], pad[1]))
+
+
+def padding(device: Any, dtype: torch.dtype) -> Iterator[Sample]:
+    for sample in one_alone(device, dtype):
+        yield Sample((*sample.args, [1, 1]), name=sample.name)
+
+
+@faulty("generated", "bias = None: result: ", shifted, two)
+def counts_on_its_bias(op: Op) -> None:
+    op.register_kernel("cpu", wide(lambda x, bias: x * 3 if bias is None else x * 2 + bias))
+
+
+@faulty("generated", "pad = [2, 1]: it raises KernelResultError", padded, padding)
+def looks_at_one_side(op: Op) -> None:
+    op.register_kernel("cpu", lambda x, pad: torch.nn.functional.pad(x, (pad[0], pad[0])))

@@ -71,6 +71,8 @@ def various_cases(subject: Subject, limit: int = SMALL) -> list[Case]:
     for dtype in subject.dtypes:
         count = 1 if not accelerated(subject) else MANY if dtype is torch.float32 else FEW
         found += subject.some_cases(dtype, limit, max(count, 2))[:count]
+    if not found:
+        raise Skipped(f"no sample has {limit} elements or fewer")
     return found
 
 

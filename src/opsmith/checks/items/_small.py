@@ -80,6 +80,9 @@ def _is_fit(subject: Subject, case: Case, most: int, least: int) -> bool:
     if not (least <= _count(case) <= most) or not all(t.numel() and bool(t.isfinite().all()) for t in tensors):
         return False
     deterministic(subject, case)
+    results = subject.reference(case.values)  # of finite numbers too, a root or a logarithm may be none
+    if not all(bool(result.isfinite().all()) for result in results if result.is_floating_point()):
+        return False
     return subject.differentiates(case)
 
 

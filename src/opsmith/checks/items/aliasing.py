@@ -56,6 +56,12 @@ def _results(subject: Subject, case: Case) -> None:
     named += [(f"results[{index}]", result) for index, result in enumerate(results)]
     lines = [f"results = opsmith.checks.subject.listed(op({arguments_of(case)}))"]
     _apart(case, named, len(named) - len(results), lines)
+    with torch.no_grad():
+        again = listed(subject.raw(case.values))
+    lines += [f"again = opsmith.checks.subject.listed(op({arguments_of(case)}))"]
+    held = [(f"results[{index}]", result) for index, result in enumerate(results)]
+    held += [(f"again[{index}]", result) for index, result in enumerate(again)]
+    _apart(case, held, len(results), lines)
 
 
 def _gradients(subject: Subject, case: Case) -> None:
@@ -70,6 +76,12 @@ def _gradients(subject: Subject, case: Case) -> None:
         "torch.autograd.backward(results, weights, retain_graph=True)",
     ]
     _apart(case, [*named, *owned], len(named), lines)
+    first, second = (_gradients_of_a_call(subject, case) for _ in range(2))
+    held = [(f"first[{index}]", grad) for index, grad in enumerate(first) if grad is not None]
+    count = len(held)
+    held += [(f"second[{index}]", grad) for index, grad in enumerate(second) if grad is not None]
+    outputs = f"opsmith.checks.outputs(op, {arguments_of(case)})[-{len(first)}:]"
+    _apart(case, held, count, [f"first, second = {outputs}, {outputs}"])
     if _accumulates(results, weights):
         return
     theirs = _backward(subject.reference, case.requiring())
@@ -77,6 +89,13 @@ def _gradients(subject: Subject, case: Case) -> None:
         lines += ["torch.autograd.backward(results, weights)"]
         lines += ["assert torch.equal(weights[0], opsmith.accuracy.evaluate.weights_of(results[0]))"]
         raise Failed(f"{case.name}: a second backward adds to the gradient that it is given", case, lines)
+
+
+def _gradients_of_a_call(subject: Subject, case: Case) -> list[torch.Tensor | None]:
+    results = [result for result in subject.call(case.values) if result.requires_grad]
+    leaves = [leaf for _, leaf in case.leaves()]
+    weights = [weights_of(result) for result in results]
+    return list(torch.autograd.grad(results, leaves, weights, allow_unused=True))
 
 
 def _backward(function: Callable[[Sequence[Any]], list[torch.Tensor]], case: Case) -> tuple[Any, Any]:

@@ -7,15 +7,17 @@ from collections.abc import Sequence
 import torch
 
 from ...accuracy.evaluate import evaluate
+from ...purity import RandomState
 from ..cases import Case
 from ..memory import same_bits
-from ..outcome import Failed
+from ..outcome import Failed, Skipped
 from ..subject import SMALL, Subject
-from ._choice import has_gradients, outputs_of
+from ._choice import draws_random_numbers, has_gradients, named_tensors, outputs_of
 from ._truth import raising
 
 ON = ("cpu", "cuda", "emulated")
 AGAIN = 3
+SEED = 12345
 LARGE = 1 << 21
 """Elements of a call that several threads, or many blocks, share."""
 SEEDS = (1, 2, 3)
@@ -33,18 +35,22 @@ def check(subject: Subject) -> str:
                 _look(subject, case, gradients, first, _outputs(subject, case, gradients))
                 calls += 1
             calls += _without_gradients(subject, case)
+            _leaves_generators_alone(subject, case)
             if subject.emulated:
                 calls += _other_orders(subject, case, gradients, first)
+    if not calls:
+        raise Skipped(f"no sample has {LARGE} elements or fewer")
     return f"{calls} calls repeated"
 
 
 def _without_gradients(subject: Subject, case: Case) -> int:
     """Whether a gradient is recorded is nothing that numbers depend on."""
-    if subject.inplace or not has_gradients(subject, case):
+    if subject.inplace:
         return 0
+    leaves = case.requiring() if has_gradients(subject, case) else case
     torch.manual_seed(subject.seed)
     with torch.enable_grad():
-        recorded = [result.detach() for result in subject.call(case.requiring().values)]
+        recorded = [result.detach() for result in subject.call(leaves.values)]
     for mode in ("no_grad", "inference_mode"):
         torch.manual_seed(subject.seed)
         with getattr(torch, mode)():
@@ -53,14 +59,32 @@ def _without_gradients(subject: Subject, case: Case) -> int:
             seeded, listed = f"torch.manual_seed({subject.seed})", "opsmith.checks.subject.listed"
             lines = [
                 seeded,
-                f"recorded = [each.detach() for each in {listed}({case.requiring().call()})]",
+                f"recorded = [each.detach() for each in {listed}({leaves.call()})]",
                 seeded,
                 f"with torch.{mode}():",
                 f"    assert opsmith.checks.memory.same_bits(recorded, {listed}({case.call()}))",
             ]
             words = f"{_difference(recorded, plain)} inside torch.{mode}()"
-            raise Failed(f"{case.name}: {words}", case.requiring(), lines)
+            raise Failed(f"{case.name}: {words}", leaves, lines)
     return 2
+
+
+def _leaves_generators_alone(subject: Subject, case: Case) -> None:
+    """An op that draws nothing leaves the numbers of what is drawn after it as they are."""
+    if draws_random_numbers(subject, case):
+        return
+    torch.manual_seed(SEED)
+    state = RandomState(case.every_tensor())
+    subject.call(case.values)
+    if state.has_changed():
+        lines = [
+            f"torch.manual_seed({SEED})",
+            f"state = opsmith.purity.RandomState([{', '.join(name for name, _, _ in named_tensors(case))}])",
+            case.call(),
+            "assert not state.has_changed()",
+        ]
+        words = "it draws random numbers, or seeds them, which its reference does not"
+        raise Failed(f"{case.name}: {words}", case, lines)
 
 
 def _cases(subject: Subject, dtype: torch.dtype) -> list[Case]:

@@ -26,7 +26,7 @@ PATIENCE = 30.0
 def check(subject: Subject) -> str:
     examples = (EXAMPLES_EMULATED if subject.emulated else EXAMPLES)[subject.level]
     search = _Search(subject, examples)
-    deterministic(subject, subject.first_case(subject.dtypes[0]))
+    deterministic(subject, subject.first_case(*subject.dtypes[:1]))
     for case in _beside(subject):
         search.look_at(case)
     # Several that are drawn are no calls, or the same again.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import torch
@@ -30,6 +31,10 @@ def check(subject: Subject) -> str:
                     continue  # offsets that are all the same
                 _look(subject, laid, None if layout in layouts.CHANGING else truth, gradients)
                 tried.add(layout)
+            for twice in _given_twice(case):
+                if taken(subject, twice):
+                    judged(twice, truth_of(subject, twice, False).beside(given(subject, twice, False)))
+                    tried.add("the same tensor twice")
     if not tried:
         raise Skipped("no sample has a tensor with dimensions and finite numbers")
     return ", ".join(sorted(tried))
@@ -38,6 +43,8 @@ def check(subject: Subject) -> str:
 def _look(subject: Subject, case: Case, truth: Truth | None, gradients: bool) -> None:
     truth = truth or truth_of(subject, case, gradients)
     judged(case, truth.beside(given(subject, case, gradients)))
+    if subject.inplace and gradients:  # which is done on a copy, and that lies as it likes
+        judged(case, truth_of(subject, case, False).beside(given(subject, case, False)))
     _look_at_strides(subject, case)
 
 
@@ -64,6 +71,14 @@ def _laid_out(case: Case) -> Iterator[tuple[str, Case]]:
                 f"{case.name}, every tensor {layout}",
             )
             yield layout, laid
+
+
+def _given_twice(case: Case) -> Iterator[Case]:
+    """With one tensor as two arguments, where they are alike: op(x, x)."""
+    single = [(argument, tensor) for argument, tensor in case.tensors() if not argument.mutated]
+    for (first, tensor), (second, other) in itertools.pairwise(single):
+        if (tensor.shape, tensor.dtype) == (other.shape, other.dtype):
+            yield case.changed(second.name, tensor, first.name, f"{case.name}, {first.name} as {second.name} too")
 
 
 def _of_dimensions(layout: str) -> layouts.Layout:

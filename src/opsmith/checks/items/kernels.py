@@ -7,7 +7,7 @@ import torch
 from ...op import Op
 from ..cases import Case
 from ..outcome import Failed, Skipped
-from ..subject import Subject
+from ..subject import SMALL, Subject
 from ._choice import deterministic
 from ._truth import compared, judged, matching
 
@@ -20,11 +20,15 @@ def check(subject: Subject) -> str:
     if not isinstance(op, Op):
         raise Skipped("it was registered elsewhere, and has no kernels to pick from")
     names = _names(subject, op)
+    looked = False
     for name in names:
         for dtype in subject.dtypes:
             for case in _cases(subject, dtype):
                 deterministic(subject, case)
                 _look(subject, op, name, case)
+                looked = True
+    if not looked:
+        raise Skipped(f"no sample has {SMALL} elements or fewer")
     return ", ".join(names)
 
 

@@ -8,6 +8,7 @@ import torch
 
 from ...accuracy.rounding import reference_runs
 from ...op import Op
+from .. import memory
 from ..allocation import Allocated, measured
 from ..cases import Case
 from ..outcome import Failed, Skipped
@@ -31,7 +32,18 @@ def check(subject: Subject) -> str:
         both = _measured(subject, case, gradients=True)
         told.append(f"with backward {_share(both[0].peak, largest)} ({_share(both[1].peak, largest)})")
         _judge_both(subject, case, largest, *both)
+    _lets_inputs_go(subject, case)
     return f"in units of its largest tensor, of {largest} bytes: {', '.join(told)}"
+
+
+def _lets_inputs_go(subject: Subject, case: Case) -> None:
+    """What a call was given is gone when its caller lets it go. (An op may keep the latest: of three calls the first is
+    looked at.)"""
+    held = memory.held_after(lambda *values: subject.raw(values), *case.values)
+    if held:
+        names = ", ".join(argument.name for argument in case.arguments)
+        line = f"assert not opsmith.checks.memory.held_after(lambda {names}: op({arguments_of(case)}), {names})"
+        raise Failed(f"{case.name}: it keeps its inputs: {held} tensors of a call that is long over", case, [line])
 
 
 def _judge_forward(subject: Subject, case: Case, largest: int, mine: Allocated, theirs: Allocated) -> None:

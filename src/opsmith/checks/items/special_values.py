@@ -100,7 +100,10 @@ def _floating(pattern: Pattern) -> list[Slot]:
 
 def _by_elements(subject: Subject, dtype: torch.dtype) -> list[Rows]:
     """Nothing where the op does not go by elements."""
-    pattern = patterns_of(subject, dtype)[0]
+    patterns = patterns_of(subject, dtype)
+    if not patterns:
+        return []
+    pattern = patterns[0]
     deterministic(subject, pattern.base)
     count = len(_floating(pattern))
     if not count or not is_elementwise(subject.op, pattern.base.values):

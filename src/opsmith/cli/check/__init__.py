@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .._options import OPS, Device, From, OnDevice
-from .._screen import FAILED, RefusedError
+from .._screen import FAILED, RefusedError, writable
 
 if TYPE_CHECKING:
     from ...checks.report import Report
@@ -66,6 +66,8 @@ def command(
     for file in (json, junit):
         if file is not None and not file.absolute().parent.is_dir():
             raise RefusedError(f"{file}: there is no directory {file.absolute().parent} to write it into.")
+        if file is not None:
+            writable(file, "--json" if file is json else "--junit")
     job = Job(
         names=tuple(names or ()),
         sources=tuple(sources or ()),
@@ -118,9 +120,12 @@ def _close(reports: list[Report], seconds: float, json: Path | None, junit: Path
     from ...checks.report import to_json
     from . import screen
 
-    if json is not None:
-        json.write_text(to_json(reports))
-    if junit is not None:
-        junit.write_text(to_junit(reports), encoding="utf-8")
     screen.failures(reports)
     screen.summary(reports, seconds)
+    for option, path, text in (("--json", json, to_json), ("--junit", junit, to_junit)):
+        if path is None:
+            continue
+        try:
+            path.write_text(text(reports), encoding="utf-8")
+        except OSError as error:
+            raise RefusedError(f"{option} {path} cannot be written: {error.strerror}") from error

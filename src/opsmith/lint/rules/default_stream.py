@@ -13,6 +13,8 @@ from ..source import Source
 _NULL = {"0", "0x0", "nullptr", "NULL", "cudaStreamLegacy", "cudaStreamPerThread", "cudaStreamDefault"}
 _AROUND_NULL = {"(", ")", "{", "}", "<", ">", "cudaStream_t", "CUstream", "static_cast", "reinterpret_cast"}
 
+_DEFAULT = "getDefaultCUDAStream"
+
 # Position of the stream among the arguments. None: the call takes no stream, and goes to the default one.
 _MEMORY = {
     "cudaMemcpyAsync": 4,
@@ -52,6 +54,13 @@ def default_stream(source: Source) -> Iterator[Problem]:
 
         void scale(torch::Tensor x) {
           cudaStream_t stream = 0;
+          scale_kernel<<<blocks, threads, 0, stream>>>(x.data_ptr<float>());
+        }
+
+    Bad:
+
+        void scale(torch::Tensor x) {
+          auto stream = at::cuda::getDefaultCUDAStream();
           scale_kernel<<<blocks, threads, 0, stream>>>(x.data_ptr<float>());
         }
 
@@ -169,8 +178,7 @@ def _cub(source: Source, function: Function) -> Iterator[Problem]:
 
 def _is_null(source: Source, code: Code, range: tuple[int, int], function: Function | None) -> bool:
     first, last = range
-    texts = set(code.texts[first:last])
-    if texts - _AROUND_NULL <= _NULL:
+    if _is_default(code, range):
         return True
     if function is None or last != first + 1:
         return False
@@ -181,4 +189,9 @@ def _is_null(source: Source, code: Code, range: tuple[int, int], function: Funct
     named = (index for index in code.words[variable.name] if begin <= index < end)
     if any(code.at(index - 1) == "&" for index in named):  # cudaStreamCreate(&stream)
         return False
-    return all(set(code.texts[slice(*each)]) - _AROUND_NULL <= _NULL for each in variable.definitions)
+    return all(_is_default(code, each) for each in variable.definitions)
+
+
+def _is_default(code: Code, range: tuple[int, int]) -> bool:
+    texts = set(code.texts[slice(*range)])
+    return _DEFAULT in texts or texts - _AROUND_NULL <= _NULL

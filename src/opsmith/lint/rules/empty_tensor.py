@@ -32,13 +32,23 @@ def empty_tensor(source: Source) -> Iterator[Problem]:
           square_kernel<<<(n + 255) / 256, 256, 0, stream>>>(in, out, n);
           C10_CUDA_KERNEL_LAUNCH_CHECK();
         }
+
+    Good:
+
+        void square(const float* in, float* out, const torch::Tensor& x, cudaStream_t stream) {
+          const c10::cuda::CUDAGuard guard(x.device());
+          const int64_t n = x.numel();
+          const dim3 blocks(n / 256 + 1);
+          square_kernel<<<blocks, 256, 0, stream>>>(in, out, n);
+          C10_CUDA_KERNEL_LAUNCH_CHECK();
+        }
     """
     told = set()
     for function, launch in source.host_launches:
         if launch.grid is None or (function, launch.kernel) in told:
             continue
         words = source.variables(function).origins(*launch.grid)
-        if not words & SIZES or "max" in words:
+        if not words & SIZES or "max" in words or _is_one_more(source, function, *launch.grid):
             continue
         if not source.holds(function, launch.index, _asks_for_zero):
             told.add((function, launch.kernel))
@@ -48,6 +58,19 @@ def empty_tensor(source: Source) -> Iterator[Problem]:
                 f"{launch.kernel} is launched on no blocks where the tensor is empty.",
                 "Before it: if (x.numel() == 0) return ...;",
             )
+
+
+def _is_one_more(source: Source, function: Function, first: int, last: int) -> bool:
+    """Whether a grid is something and 1: dim3(n / 256 + 1), or a variable that is."""
+    code = source.code
+    while first < last and code.at(first) in ("dim3", "(", "{") and code.at(last - 1) in (")", "}", code.at(first)):
+        wrapped = code.at(first) != "dim3"
+        first, last = first + 1, last - wrapped
+    if last == first + 1:
+        variable = source.variables(function).at(first)
+        found = variable.definitions if variable is not None and not variable.parameter else []
+        return bool(found) and all(_is_one_more(source, function, *each) for each in found)
+    return code.texts[last - 2 : last] == ["+", "1"]
 
 
 def _asks_for_zero(source: Source, function: Function, _: int) -> bool:

@@ -37,15 +37,14 @@ def float_atomics(source: Source) -> Iterator[Problem]:
           if (i < n && x[i] > 0) atomicAdd(positive, 1);
         }
     """
-    code, told = source.code, set()
+    code = source.code
     for name in sorted(_ADDS):
         for call in code.calls(name):
             function = source.function_at(call.name)
             if function is None or function.kind == "host" or not call.arguments:
                 continue
             target = _target(source, function, *call.arguments[0])
-            if target is not None and target not in told and _is_float(source, function, target):
-                told.add(target)
+            if target is not None and _is_float(source, function, target):
                 yield Problem(
                     code,
                     call.name,
