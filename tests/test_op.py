@@ -330,3 +330,10 @@ def test_the_names_of_the_op_are_settled_before_anything_is_left_behind(fresh: F
         opsmith.op(name)(square)
     opsmith.get(f"{name}_out")._close()
     assert isinstance(opsmith.op(name)(square), Op)
+
+
+def test_an_op_of_a_text_that_was_executed_has_a_module(fresh: Callable[[str], str]) -> None:
+    names: dict[str, Any] = {"Tensor": torch.Tensor}
+    exec("def doubled(x: Tensor) -> Tensor:\n    return 2 * x\n", names)
+    names["doubled"].__module__ = None
+    assert opsmith.op(fresh("doubled"))(names["doubled"]).module == "__main__"

@@ -101,10 +101,10 @@ class Op:
         self.name = name
         self.reference = function
         self.signature: Signature = infer(function, name, mutates_args)
-        self.module = function.__module__
+        self.module = function.__module__ or "__main__"  # None: of a text that was executed by itself
         self.__name__ = function.__name__
         self.__qualname__ = function.__qualname__
-        self.__module__ = function.__module__
+        self.__module__ = self.module
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
         self.autocast = autocast_policy

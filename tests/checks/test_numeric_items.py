@@ -376,7 +376,7 @@ def test_a_number_beside_a_tie_may_be_rounded_either_way(fresh: Callable[[str], 
 
     op = opsmith.op(fresh("quantised"))(quantised)
     op.register_kernel("cpu", kernel)
-    shapes = ((4, 32), (2, 3, 65))
+    shapes = ((4, 32), (2, 3, 65), (512, 1024))
     op.register_samples(lambda device, dtype: iter([Sample((torch.randn(shape, dtype=dtype),)) for shape in shapes]))
     passes(op, "values", "sizes")
 

@@ -226,7 +226,7 @@ def test_bad_options_are_told_in_words(invoke: Invoke, arguments: tuple[str, ...
 
 def test_a_gpu_that_is_not_there_is_told(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    result = invoke("bench", "mish", "--device", "cuda")
+    result = invoke("bench", "opsmith::mish", "--device", "cuda")
     assert result.exit_code == 2 and "torch sees no GPU here" in flat(result.output)
 
 

@@ -109,6 +109,17 @@ inline int __clz(int value) { return value == 0 ? 32 : __builtin_clz(unsigned(va
 
 // Every lane of the warp must come here.
 template <class T>
+T __shfl_down_sync(unsigned int, T value, int delta, int width) {
+  const int thread = threadIdx.x;
+  on_host::threads[thread].lane_value = value;
+  on_host::barrier();
+  const bool inside = thread % width + delta < width;
+  const T other = T(on_host::threads[inside ? thread + delta : thread].lane_value);
+  on_host::barrier();
+  return other;
+}
+
+template <class T>
 T __shfl_xor_sync(unsigned int, T value, int mask) {
   const int thread = threadIdx.x;
   on_host::threads[thread].lane_value = value;
