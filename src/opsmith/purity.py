@@ -69,6 +69,15 @@ class RandomState:
             generator.set_state(state)
 
 
+def draws_random_numbers(call: Callable[[], object], tensors: Iterable[torch.Tensor | None]) -> bool:
+    """Whether a call draws from a generator, whose state is then put back."""
+    state = RandomState(tensors)
+    call()
+    changed = state.has_changed()
+    state.restore()
+    return changed
+
+
 _reading = threading.Lock()
 
 

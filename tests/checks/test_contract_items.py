@@ -63,6 +63,16 @@ def told(report: opsmith.checks.Report) -> list[str]:
     return [f"{item.name}: {item.message}" for item in report.failures]
 
 
+def test_an_op_is_not_blamed_for_symbols_that_its_reference_does_not_take(fresh: Fresh) -> None:
+    def counted(x: Tensor) -> Tensor:
+        return x + float(str(x.shape[0]))  # which a symbol is not
+
+    op = opsmith.op(fresh("counted"))(counted)
+    op.register_samples(lambda device, dtype: iter([Sample((torch.randn(4, 3, dtype=dtype),))]))
+    (found,) = opsmith.check(op, device="cpu", items=["fake"]).items
+    assert found.status == "passed" and "sizes as symbols are not looked at" in found.message, found.message
+
+
 # --- What is sound passes -----------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from ..accuracy.budget import HALF_TYPES
 from ..accuracy.evaluate import Change, Named, evaluate, weights_at
 from ..accuracy.truth import Comparison, Rounding, Truth
 from ..errors import WrongResultError
-from ..purity import RandomState
+from ..purity import draws_random_numbers
 from .contenders import BASELINES, Function
 from .workload import Workload
 
@@ -91,11 +91,10 @@ def verify(workload: Workload, name: str, function: Function, direction: str) ->
 
 def is_random(workload: Workload) -> bool:
     """Whether the reference draws random numbers: then there is nothing to hold a result against."""
-    before = RandomState(workload.tensors)
-    evaluate(workload.op.signature.arguments, workload.op.inline_like_call, workload.values, gradients=False)
-    changed = before.has_changed()
-    before.restore()
-    return changed
+    arguments, reference = workload.op.signature.arguments, workload.op.inline_like_call
+    return draws_random_numbers(
+        lambda: evaluate(arguments, reference, workload.values, gradients=False), workload.tensors
+    )
 
 
 def _first_wrong(compared: Iterable[Comparison]) -> str | None:

@@ -71,6 +71,13 @@ def writable(path: Path, option: str) -> None:
         path.unlink()
 
 
+def write(path: Path, option: str, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RefusedError(f"{option} {path} cannot be written: {error.strerror}") from error
+
+
 def tilde(path: str | Path) -> str:
     """A path as people write it: ~ for the home directory."""
     home, text = os.path.expanduser("~"), str(path)

@@ -13,7 +13,7 @@ from rich.text import Text
 from ..errors import OpsmithError
 from ._bench_table import shown
 from ._options import OPS, From, OnDevice
-from ._screen import FAILED, RefusedError, errors, output, tell, writable
+from ._screen import FAILED, RefusedError, errors, output, tell, writable, write
 
 if TYPE_CHECKING:
     from ..bench.results import Results, Row
@@ -90,7 +90,7 @@ def command(
             everything.environment = results.environment
             everything.warnings += [text for text in results.warnings if text not in everything.warnings]
             if json is not None:
-                _save(everything, json)  # as it goes: the rest may be interrupted
+                write(json, "--json", everything.to_json())  # as it goes: the rest may be interrupted
             if results.rows:
                 output.print(shown(results.rows, output))
                 output.print()
@@ -105,13 +105,6 @@ def command(
         failed = True
     if failed:
         raise typer.Exit(FAILED)
-
-
-def _save(results: Results, path: Path) -> None:
-    try:
-        results.save(path)
-    except OSError as error:
-        raise RefusedError(f"--json {path} cannot be written: {error.strerror}") from error
 
 
 def _failed(op: Op, dtype: Any, error: Exception) -> Exception:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from ._screen import RefusedError, output, size, tilde, writable
+from ._screen import RefusedError, output, size, tilde, writable, write
 
 
 def command(
@@ -38,10 +38,7 @@ def command(
         except ResultsFileError as error:
             raise RefusedError(str(error)) from error
     text = page(files)
-    try:
-        to.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise RefusedError(f"-o {to} cannot be written: {error.strerror}") from error
+    write(to, "-o", text)
     count = sum(len(each.rows) for _, each in files)
     output.print(Text(f"{tilde(to)}: {count} rows, {size(len(text.encode()))}"), soft_wrap=True)
 

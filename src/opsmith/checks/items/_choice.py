@@ -7,9 +7,9 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from ... import purity
 from ...accuracy.evaluate import evaluate
 from ...errors import OpsmithError
-from ...purity import RandomState
 from ...schema import Argument
 from ..cases import Case
 from ..outcome import Skipped
@@ -22,11 +22,7 @@ MOST = 8
 
 
 def draws_random_numbers(subject: Subject, case: Case) -> bool:
-    state = RandomState(case.every_tensor())
-    subject.reference(case.values)
-    changed = state.has_changed()
-    state.restore()
-    return changed
+    return purity.draws_random_numbers(lambda: subject.reference(case.values), case.every_tensor())
 
 
 def has_gradients(subject: Subject, case: Case) -> bool:

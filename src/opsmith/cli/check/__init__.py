@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .._options import OPS, Device, From, OnDevice
-from .._screen import FAILED, RefusedError, writable
+from .._screen import FAILED, RefusedError, writable, write
 
 if TYPE_CHECKING:
     from ...checks.report import Report
@@ -123,9 +123,5 @@ def _close(reports: list[Report], seconds: float, json: Path | None, junit: Path
     screen.failures(reports)
     screen.summary(reports, seconds)
     for option, path, text in (("--json", json, to_json), ("--junit", junit, to_junit)):
-        if path is None:
-            continue
-        try:
-            path.write_text(text(reports), encoding="utf-8")
-        except OSError as error:
-            raise RefusedError(f"{option} {path} cannot be written: {error.strerror}") from error
+        if path is not None:
+            write(path, option, text(reports))
