@@ -18,6 +18,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import torch
 
 from opsmith import runtime
+from opsmith.kernels import extension as extensions
 
 pytest_plugins = ["opsmith.testing.plugin", "pytester"]  # the first is installed too, but not where PYTHONPATH serves
 
@@ -54,6 +55,15 @@ def at_speed() -> None:
     taken = min(imported() for _ in range(3))
     if taken > IMPORT_SECONDS:
         pytest.skip(f"this machine is slow just now: it imports torch in {taken:.2f} s, not in {IMPORT_SECONDS}")
+
+
+@pytest.fixture(autouse=True)
+def _extension_names_of_its_own() -> Iterator[None]:
+    """What a test names its extensions is free again after it: which tests share a process is chance."""
+    before = dict(extensions.registry)
+    yield
+    extensions.registry.clear()
+    extensions.registry.update(before)
 
 
 @pytest.fixture(autouse=True)

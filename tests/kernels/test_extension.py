@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +17,9 @@ from torch import Tensor
 import opsmith
 from opsmith import Op, Sample, errors, toolchain
 from opsmith.checks import compare_samples
-from opsmith.kernels import extension as extensions
 from opsmith.kernels.extension import Extension
 
 Fresh = Callable[[str], str]
-
-
-@pytest.fixture(autouse=True)
-def _own_names() -> Iterator[None]:
-    before = dict(extensions.registry)
-    yield
-    extensions.registry.clear()
-    extensions.registry.update(before)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,6 @@ from toolchain.support import files_under, wait_until
 
 import opsmith
 from opsmith import errors, runtime, toolchain
-from opsmith.kernels import extension as extensions
 from opsmith.kernels.extension import Extension
 from opsmith.toolchain import objects
 
@@ -31,13 +30,9 @@ runtime.tier()  # decided here, by the cache that all tests share
 
 
 @pytest.fixture(autouse=True)
-def _no_switches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _no_switches(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("GPU_TARGETS", "DEBUG", "USE_CUDA", "MAX_JOBS"):
         monkeypatch.delenv(variable, raising=False)
-    before = dict(extensions.registry)
-    yield
-    extensions.registry.clear()
-    extensions.registry.update(before)
 
 
 def returning(directory: Path, *values: int, suffix: str = ".cpp") -> list[Path]:

@@ -16,7 +16,6 @@ from torch import Tensor
 import opsmith
 from opsmith import Op, Sample, errors, toolchain
 from opsmith.checks import compare_samples
-from opsmith.kernels import extension as extensions
 from opsmith.kernels.extension import Extension
 
 from .cuda_sources import LAUNCHED, SQUARE
@@ -39,13 +38,10 @@ PLAIN_CPP = f"""
 
 
 @pytest.fixture(autouse=True)
-def _own_names_and_switches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _own_switches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for variable in ("GPU_TARGETS", "DEBUG", "USE_CUDA", "MAX_JOBS"):
         monkeypatch.delenv(variable, raising=False)
-    before = dict(extensions.registry)
     yield
-    extensions.registry.clear()
-    extensions.registry.update(before)
     toolchain.forget()
 
 

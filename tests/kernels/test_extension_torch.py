@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,19 +10,14 @@ import torch
 
 import opsmith
 from opsmith import errors, toolchain
-from opsmith.kernels import extension as extensions
 
 
 @pytest.fixture(autouse=True)
-def _own_names() -> Iterator[None]:
+def _needs_python_headers() -> None:
     try:
         toolchain.python_headers()
     except errors.PythonHeadersNotFoundError as error:
         pytest.skip(str(error))
-    before = dict(extensions.registry)
-    yield
-    extensions.registry.clear()
-    extensions.registry.update(before)
 
 
 ON_TORCH = """
