@@ -326,6 +326,27 @@ def test_samples_that_are_not_there(fresh: Fresh) -> None:
         opsmith.op(fresh("samples"))(square).samples_for("cpu")
 
 
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda x: [opsmith.Sample(x)], "Sample was given a Tensor for args"),
+        (lambda x: [opsmith.Sample((x,), x)], "Sample was given a Tensor for kwargs"),
+        (lambda x: [(x,)], "samples of .* are to be opsmith.Sample, and one is a tuple"),
+        (lambda x: opsmith.Sample((x,)), "is to yield them, and it returned a Sample"),
+        (lambda x: None, "is to yield them, and it returned a NoneType"),
+    ],
+)
+def test_samples_that_are_none(fresh: Fresh, make: Callable[[Tensor], Any], said: str) -> None:
+    op = opsmith.op(fresh("samples"))(square)
+    op.register_samples(lambda device, dtype: make(torch.ones(1, 3)))
+    with pytest.raises(errors.InvalidSampleError, match=rf"{said}.*opsmith.Sample\(\(x,\)\)"):
+        op.samples_for("cpu")
+
+
+def test_the_arguments_of_a_sample_may_be_a_list() -> None:
+    assert opsmith.Sample([1, 2]).args == (1, 2)  # type: ignore[arg-type]
+
+
 def test_errors_survive_a_worker_process() -> None:
     for error in (errors.InvalidNameError("x"), errors.DeviceMixError("a::b", {"x": "cpu", "y": "cuda:0"})):
         assert str(pickle.loads(pickle.dumps(error))) == str(error)

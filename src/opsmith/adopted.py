@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .errors import NotAnOperatorError, SeveralOverloadsError
-from .samples import Cost, Sample
+from .samples import Cost, Sample, samples_of
 from .schema import Argument, Kind, Signature
 
 _KINDS = {kind.value: kind for kind in Kind if kind is not Kind.VALUE}
@@ -75,7 +75,7 @@ class Adopted:
 
     def samples_for(self, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32) -> list[Sample]:
         if self._samples is not None:
-            return list(self._samples(device, dtype))
+            return samples_of(self._samples(device, dtype), self.name)
         made = [self._made(shape, device, dtype) for shape in SHAPES]
         known = [sample for sample in made if self._is_taken(sample, self.inline_like_call)]
         # Nobody said that the operator takes what its reference takes. Where it takes nothing, that is to be told.

@@ -25,7 +25,7 @@ from .reference import Plain
 from .refusals import given_as
 from .registration import exists
 from .runtime import autocast, execution
-from .samples import Cost, Sample
+from .samples import Cost, Sample, samples_of
 from .schema import Signature, infer, split_name
 from .tensors import copied_as_laid_out
 from .variant import Registered, Variant
@@ -370,7 +370,7 @@ class Op:
     def samples_for(self, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32) -> list[Sample]:
         if self.samples is None:
             raise SamplesMissingError(self.name)
-        return list(self.samples(device, dtype))
+        return samples_of(self.samples(device, dtype), self.name)
 
     def _check_device(self, device: str) -> None:
         self.default.forward.check_open()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from .errors import InvalidSampleError
 
 
 @dataclass(frozen=True)
@@ -15,6 +17,14 @@ class Sample:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
 
+    def __post_init__(self) -> None:
+        # A tensor would be taken apart, row by row, into arguments that nobody meant.
+        if not isinstance(self.args, (tuple, list)):
+            raise InvalidSampleError(f"Sample was given {_type(self.args)} for args.")
+        if not isinstance(self.kwargs, Mapping):
+            raise InvalidSampleError(f"Sample was given {_type(self.kwargs)} for kwargs, which are a dictionary.")
+        object.__setattr__(self, "args", tuple(self.args))
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -22,3 +32,18 @@ class Cost:
 
     bytes: int = 0
     flops: int = 0
+
+
+def samples_of(made: Any, op: str) -> list[Sample]:
+    """What an op's author yields, each looked at."""
+    if not isinstance(made, Iterable):
+        raise InvalidSampleError(f"What makes the samples of {op} is to yield them, and it returned {_type(made)}.")
+    samples = list(made)
+    for sample in samples:
+        if not isinstance(sample, Sample):
+            raise InvalidSampleError(f"The samples of {op} are to be opsmith.Sample, and one is {_type(sample)}.")
+    return samples
+
+
+def _type(value: object) -> str:
+    return f"a {type(value).__name__}"

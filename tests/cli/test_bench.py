@@ -274,6 +274,24 @@ def test_a_file_that_declares_no_op(invoke: Invoke, tmp_path: Path) -> None:
     assert result.exit_code == 2 and "declares no op" in flat(result.output)
 
 
-def test_an_op_that_is_not_there(invoke: Invoke) -> None:
-    result = invoke("bench", "opsmith::mishh", "--device", "cpu")
-    assert result.exit_code == 2 and "Did you mean opsmith::mish" in flat(result.output)
+@pytest.mark.parametrize("name", ["opsmith::mishh", "mihs"])
+def test_an_op_that_is_not_there(invoke: Invoke, name: str) -> None:
+    result = invoke("bench", name, "--device", "cpu")
+    assert result.exit_code == 2 and "Did you mean opsmith::mish?" in flat(result.output)
+
+
+def test_a_source_without_names_stands_for_its_ops_alone(invoke: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "ops_of_one_file.py").write_text(
+        "import torch, opsmith\n"
+        "@opsmith.op('one_file::only')\n"
+        "def only(x: torch.Tensor) -> torch.Tensor: return x + 1\n"
+        "@only.register_samples\n"
+        "def samples(device, dtype): yield opsmith.Sample((torch.ones(8, device=device, dtype=dtype),))\n"
+    )
+    rows = tmp_path / "rows.json"
+    result = invoke(
+        "bench", "--from", tmp_path / "ops_of_one_file.py", "--device", "cpu", "--against", "eager", "--direction",
+        "forward", "--json", rows,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert {row["op"] for row in Results.load(rows).rows} == {"one_file::only"}

@@ -48,13 +48,19 @@ def find(name: str, sources: Sequence[str] = (), verb: str = "show") -> Op:
     same = [known for known in found if known.partition("::")[2] == name]
     if len(same) == 1:
         return found[same[0]]
-    near = same or difflib.get_close_matches(name, found, n=1)
+    near = same or difflib.get_close_matches(name, found, n=1) or _likest(name, found)
     hint = f"Did you mean {' or '.join(near)}?\n" if near else ""
     known = ", ".join(found)
     raise RefusedError(
         f"no op is named {name!r}. {hint}Declared: {known}.\n"
         f"An op of your own is found by the file or module that declares it:  opsmith {verb} {name} --from FILE.py"
     )
+
+
+def _likest(base: str, names: Iterable[str]) -> list[str]:
+    """Of names with their namespaces, the one whose own name is most like one that was given without."""
+    bases = {name.partition("::")[2]: name for name in names}
+    return [bases[near] for near in difflib.get_close_matches(base, bases, n=1)]
 
 
 def load(source: str) -> ModuleType:

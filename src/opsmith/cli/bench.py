@@ -14,6 +14,7 @@ from ..errors import OpsmithError
 from ._bench_table import shown
 from ._options import OPS, From, OnDevice
 from ._screen import FAILED, RefusedError, errors, output, tell, writable, write
+from ._selection import selected
 
 if TYPE_CHECKING:
     from ..bench.results import Results, Row
@@ -56,7 +57,7 @@ def command(
     from ..bench import ceilings as limits
     from ..bench.cpu import pinned
 
-    chosen = _ops(names or [], sources or [])
+    chosen = selected(names or [], sources or [], "bench")
     where = _device(device.value if device else None)
     dtypes = _dtypes(dtype, where)
     directions = _directions(direction)
@@ -142,24 +143,6 @@ def _is_as_fast(before: Results, now: Results, name: Path | None) -> bool:
     if not common:
         output.print("Nothing was measured that is in both: the same ops, samples, dtypes and device are needed.")
     return bool(common) and not slower and not gone
-
-
-def _ops(names: list[str], sources: list[str]) -> list[Op]:
-    from ._sources import declared, find, is_file, load
-
-    if not names:
-        return list(declared(sources).values())
-    chosen: list[Op] = []
-    for name in names:
-        if is_file(name) or ("::" not in name and "." in name):
-            module = load(name).__name__
-            own = [op for op in declared().values() if op.module == module or op.module.startswith(f"{module}.")]
-            if not own:
-                raise RefusedError(f"{name} declares no op.")
-            chosen += own
-        else:
-            chosen.append(find(name, sources, "bench"))
-    return list({op.name: op for op in chosen}.values())
 
 
 def _directions(text: str) -> list[str]:

@@ -129,6 +129,13 @@ class SamplesMissingError(OpsmithError, LookupError):
         )
 
 
+class InvalidSampleError(OpsmithError, TypeError):
+    """A sample is no call of an op: its arguments are no tuple, or something else than a sample was yielded."""
+
+    def __init__(self, said: str) -> None:
+        super().__init__(f"{said} An op's arguments are a tuple, also where there is one:  opsmith.Sample((x,))")
+
+
 class UnknownOpError(OpsmithError, LookupError):
     """No op of that name is declared."""
 

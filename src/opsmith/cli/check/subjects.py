@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-from types import ModuleType
 from typing import Any
 
 import torch
 
-from ... import ops
 from ...adopted import Adopted, adopt
 from ...errors import NotAnOperatorError, SeveralOverloadsError
-from ...op import Op, registry
+from ...op import Op
 from .._screen import RefusedError
-from .._sources import SHIPPED, declared, find, is_file, load, look_here
+from .._selection import selected
+from .._sources import load
 from .job import Job
 
 PREFIX = "torch.ops."
@@ -24,55 +22,7 @@ def chosen(job: Job) -> list[Op | Adopted]:
     operators = [name for name in job.names if name.startswith(PREFIX)]
     if operators or job.reference or job.samples:
         return [_adopted(job, operators)]
-    before = set(registry)
-    loaded = [load(source) for source in job.sources]
-    if not job.names:
-        found = [op for module in loaded for op in _ops_of(module, before)]
-        return list({op.name: op for op in found or _shipped()}.values())
-    return list({op.name: op for name in job.names for op in _meant(name, job)}.values())
-
-
-def _shipped() -> list[Op]:
-    return [op for name, op in declared().items() if name.startswith(f"{SHIPPED}::")]
-
-
-def _meant(name: str, job: Job) -> list[Op]:
-    """The op of that name, or those that a file or module of that name declares."""
-    before = set(registry)
-    if is_file(name):
-        return _ops_of(load(name), before)
-    known = {each.rpartition("::")[2] for each in registry} | {*ops.names()}
-    if "::" in name or name in known or not _is_module(name):
-        return [find(name, job.sources, "check")]
-    return _ops_of(load(name), before)
-
-
-def _is_module(name: str) -> bool:
-    """Whether it looks like a module's name, and the first part of it can be imported."""
-    parts = name.split(".")
-    if not all(part.isidentifier() for part in parts):
-        return False
-    if len(parts) > 1:
-        return True
-    look_here()
-    try:
-        return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):
-        return False
-
-
-def _ops_of(module: ModuleType, before: set[str]) -> list[Op]:
-    """What a module or the modules of its package declare; else what came to be declared when it was imported."""
-    name = module.__name__
-    own = [op for op in registry.values() if op.module == name or op.module.startswith(f"{name}.")]
-    new = [op for op in registry.values() if op.name not in before and not op.name.startswith(f"{SHIPPED}::")]
-    if not (own or new):
-        where = getattr(module, "__file__", None) or name
-        raise RefusedError(
-            f"{where} declares no op. An operator registered without opsmith is checked beside plain PyTorch:\n"
-            "  opsmith check torch.ops.NAMESPACE.NAME --reference FILE.py:FUNCTION"
-        )
-    return own or new
+    return list(selected(job.names, job.sources, "check"))
 
 
 def _adopted(job: Job, operators: list[str]) -> Adopted:
