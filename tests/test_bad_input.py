@@ -224,6 +224,26 @@ class TestReferences:
         with pytest.raises(errors.RandomReferenceError, match="draws random numbers"):
             op(x, True).sum().backward()
 
+    @pytest.mark.parametrize(
+        "reference",
+        [
+            lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x),
+            lambda x: torch.nn.functional.dropout(x * 2, 0.5, False),
+            lambda x: torch.nn.functional.dropout(x * 2, 0.0, True),
+            lambda x: torch.rrelu(x, training=False),
+        ],
+        ids=["attention", "inference", "no dropout", "rrelu"],
+    )
+    def test_that_could_draw_random_numbers_and_does_not(self, fresh: Fresh, reference: Callable[..., Any]) -> None:
+        def plain(x: Tensor) -> Tensor:
+            return reference(x)  # type: ignore[no-any-return]
+
+        x = torch.randn(2, 3, 5, 8, requires_grad=True)
+        op = opsmith.op(fresh("could_be_noisy"))(plain)
+        torch.testing.assert_close(
+            torch.autograd.grad(op(x).square().sum(), x), torch.autograd.grad(plain(x).square().sum(), x)
+        )
+
     def test_that_returns_other_than_annotated(self, fresh: Fresh) -> None:
         def liar(x: Tensor) -> Tensor:
             return x, x  # type: ignore[return-value]

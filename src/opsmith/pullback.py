@@ -80,14 +80,16 @@ class Vjp(Reference):
         if not pairs or not wanted:
             return [torch.zeros_like(leaf, memory_format=torch.contiguous_format) for leaf in wanted]
         # torch.autograd.grad, less its checks of shapes, whose first use imports sympy: half a second.
-        found = _engine_run_backward(
+        found = list(_engine_run_backward(
             tuple(result for result, _ in pairs), tuple(grad.to(result.dtype) for result, grad in pairs),
             differentiable, differentiable, tuple(wanted), allow_unreachable=True, accumulate_grad=False,
-        )  # fmt: skip
+        ))  # fmt: skip
+        del results, pairs  # Neither they nor a gradient that is copied are to take memory beside the copies.
         settled = []
-        for leaf, grad in zip(wanted, found, strict=True):
-            grad = torch.zeros_like(leaf) if grad is None else grad
-            settled.append(grad.contiguous())
+        for leaf in wanted:
+            grad = found.pop(0)
+            settled.append((torch.zeros_like(leaf) if grad is None else grad).contiguous())
+            del grad
         if differentiable:
             return settled
         return settle([grad.detach() for grad in settled], [t for t in (*tensors, *grads) if t is not None])

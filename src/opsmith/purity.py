@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -31,7 +31,7 @@ class Audit(TorchDispatchMode):
         self._owners = {storage_of(tensor): argument for argument, tensor in inputs}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self.random is None and torch.Tag.nondeterministic_seeded in func.tags:
+        if self.random is None and _draws(func, args, kwargs or {}):
             self.random = f"{func._schema.name} at {self._line()}"
         for argument, value in zip(func._schema.arguments, args, strict=False):
             if argument.is_write and isinstance(value, torch.Tensor) and storage_of(value) in self._owners:
@@ -48,6 +48,17 @@ class Audit(TorchDispatchMode):
         if code is None or frame.f_code.co_filename != code.co_filename:
             return described(self._function)
         return f"{os.path.basename(code.co_filename)}:{frame.f_lineno}"
+
+
+def _draws(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an operator draws random numbers in this call: attention without dropout does not, though it can."""
+    if torch.Tag.nondeterministic_seeded not in func.tags:
+        return False
+    given = {each.name: each.default_value for each in func._schema.arguments if each.has_default_value()}
+    given |= {each.name: value for each, value in zip(func._schema.arguments, args, strict=False)} | dict(kwargs)
+    chances = [given.get("dropout_p"), given.get("dropout"), given.get("p") if "dropout" in func._schema.name else None]
+    trains = [given.get("train"), given.get("training")]
+    return not (any(type(chance) in (int, float) and chance == 0 for chance in chances) or False in trains)
 
 
 class RandomState:

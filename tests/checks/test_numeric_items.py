@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy
@@ -29,7 +29,8 @@ FAULTY = (
     "slightly_off_gradient", "detaches_its_gradient", "counts_on_x", "counts_on_every_result", "uses_up_its_graph",
     "takes_dense_gradients", "picks_another_subgradient", "takes_dense_memory_", "minds_one_tensor_twice",
     "is_wrong_where_it_is_large", "serves_something_else", "uses_up_random_numbers", "seeds_random_numbers",
-    "counts_on_its_bias", "looks_at_one_side",
+    "counts_on_its_bias", "looks_at_one_side", "counts_in_single", "counts_from_the_front", "goes_by_the_default",
+    "minds_the_default", "forgets_to_conjugate",
 )  # fmt: skip
 
 
@@ -50,10 +51,32 @@ def shows(reproduction: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("name", ["softsign", "product", "both", "clamped", "row_sum"])
+@pytest.fixture(autouse=True)
+def _default_dtype() -> Iterator[None]:
+    yield
+    torch.set_default_dtype(torch.float32)  # which some reproductions change
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["softsign", "product", "both", "clamped", "row_sum", "attention", "top_two", "spectrum", "complex_product"],
+)
 def test_a_sound_op_passes_every_item(numeric: Any, name: str) -> None:
-    report = opsmith.check(opsmith.get(f"faulty::{name}"), device="cpu", items=ITEMS)
+    report = opsmith.check(opsmith.get(f"faulty::{name}"), device="cpu", items=[*ITEMS, "vmap"])
     assert [f"{item.name}: {item.message}" for item in report.failures] == []
+
+
+def test_a_gradient_that_is_derived_leaves_no_memory_taken_beside_its_copies(numeric: Any) -> None:
+    (found,) = opsmith.check(opsmith.get("faulty::attention"), device="cpu", items=["peak_memory"]).items
+    assert found.status == "passed", found.message
+
+
+@pytest.mark.parametrize(("name", "words"), [
+    ("attention", "its reference has no forward mode"), ("complex_product", "its gradients are of complex numbers"),
+])  # fmt: skip
+def test_why_tangents_are_left_out_is_told(numeric: Any, name: str, words: str) -> None:
+    (found,) = opsmith.check(opsmith.get(f"faulty::{name}"), device="cpu", items=["forward_mode"]).items
+    assert found.status == "skipped" and words in found.message
 
 
 def test_the_list_of_faults_is_whole(numeric: Any) -> None:

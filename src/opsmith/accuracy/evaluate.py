@@ -42,7 +42,7 @@ def evaluate(
     # An in-place op cannot write into a leaf: it is given a copy that has a history, laid out as the leaf is.
     called = [_copy(v) if a.mutated else v for a, v in zip(arguments, values, strict=True)]
     results = _listed(function(called))
-    named = [(name, _real(result)) for name, result in zip(_names(results), results, strict=True)]
+    named = [(name, in_pairs(result.detach())) for name, result in zip(_names(results), results, strict=True)]
     if not gradients:
         return [*named]
     leaves = [t for t in tensors if t is not None and t.requires_grad]
@@ -83,6 +83,8 @@ def weights_of(result: torch.Tensor, draw: int = 0) -> torch.Tensor:
 
 def weights_at(places: torch.Tensor, dtype: torch.dtype, draw: int = 0) -> torch.Tensor:
     """The same of some of a result's elements, by their places in its order."""
+    if dtype.is_complex:
+        return torch.complex(*(weights_at(places, torch.float64, draw + part) for part in (0, 1))).to(dtype)
     return (torch.cos(places.double() + draw) + 0.5).to(torch.bfloat16).to(torch.float16).to(dtype)
 
 
@@ -116,10 +118,9 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
     return copy.copy_(tensor) if tensor.requires_grad else copy
 
 
-def _real(result: torch.Tensor) -> torch.Tensor:
-    """Complex numbers as pairs, which have last places."""
-    result = result.detach()
-    return torch.view_as_real(result.resolve_conj()) if result.is_complex() else result
+def in_pairs(tensor: torch.Tensor) -> torch.Tensor:
+    """Complex numbers as pairs of real ones, which have last places and tangents of their own."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def _listed(returned: Any) -> list[torch.Tensor]:

@@ -24,8 +24,9 @@ NEARBY = 0.05
 """How far away the farthest of them is."""
 MOVES, COINS = 4, 8
 """At least so many, and one for each tensor of the call; before an op is said to be wrong, by so many sets of coins."""
-TIES = 64
-"""And so many before a number that is not rounded itself, but is of rounded ones, is said to be wrong."""
+TIES = 256
+"""And so many before a number that is not rounded itself, but is of rounded ones, is said to be wrong: the place of the
+largest of ten equal numbers may be any of theirs."""
 PLATEAU = 4 * torch.finfo(torch.float64).eps
 FINE = 1e4
 """Units in the last place that a reference in a dtype may be off where terms cancel; one that computes in a coarser
@@ -396,7 +397,7 @@ class Truth:
         for seed in range(1, TIES):  # of many numbers beside ties, some are left on one side by luck
             if bool(right.all()):
                 break
-            moved = self._evaluated(self._args, torch.float64, change=_shaken(seed, 0, STEP))
+            moved = self._evaluated(self._args, torch.float64, change=_strewn(seed, STEP))
             right |= _is_one_of(mine, [moved[place][1]])
         if bool(right.all()):
             return Comparison(what, True, 0.0, 0.0)
@@ -443,11 +444,23 @@ def _shaken(seed: int, row: int, step: float) -> Change:
     return change
 
 
+def _strewn(seed: int, step: float) -> Change:
+    """For one evaluation: each element goes up or down by a part of a step of its own. No two stay equal."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        parts = torch.rand(tensor.numel(), generator=generator, dtype=torch.float64).reshape(tensor.shape)
+        return tensor * (1 + (2.0 * parts.to(tensor) - 1.0) * step)
+
+    return change
+
+
 def _nearby(factor: float, dtype: torch.dtype | None = None) -> Change:
     """A little up, in that dtype."""
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
-        return (tensor.to(dtype or tensor.dtype) * factor).to(tensor.dtype)
+        narrow = tensor.dtype if dtype is None else dtype.to_complex() if tensor.is_complex() else dtype
+        return (tensor.to(narrow) * factor).to(tensor.dtype)
 
     return change
 

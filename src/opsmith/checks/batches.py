@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..accuracy.evaluate import evaluate, weights_of
+from ..accuracy.evaluate import evaluate, in_pairs, weights_of
 from ..accuracy.truth import Comparison, Function, Rounding, Truth
 from ..adopted import Adopted
 from ..schema import Argument, flatten, unflatten
@@ -95,7 +95,7 @@ def _gradient_of(arguments: Sequence[Argument], function: Function, values: Sequ
 
     def gradient(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         def total(tensor: torch.Tensor) -> torch.Tensor:
-            found = results(*tensors[:place], tensor, *tensors[place + 1 :])
+            found = [in_pairs(each) for each in results(*tensors[:place], tensor, *tensors[place + 1 :])]
             parts = [(each * weights_of(each)).sum() for each in found if each.is_floating_point()]
             return torch.stack([part.to(torch.promote_types(part.dtype, tensor.dtype)) for part in parts]).sum()
 

@@ -77,13 +77,14 @@ class Case:
                 case = case.changed(argument.name, changed, inner)
         return case.named(name or self.name)
 
-    def requiring(self, names: Sequence[str] | None = None) -> Case:
-        """With fresh leaves that require a gradient: every floating tensor, or those of the named arguments."""
+    def requiring(self, names: Sequence[str] | None = None, complex_too: bool = False) -> Case:
+        """With fresh leaves that require a gradient: every floating tensor, or those of the named arguments;
+        `complex_too`: and every single tensor of complex numbers."""
         case = self
         for argument, value in zip(self.arguments, self.values, strict=True):
             if names is not None and argument.name not in names:
                 continue
-            if isinstance(value, torch.Tensor) and value.is_floating_point():
+            if isinstance(value, torch.Tensor) and (value.is_floating_point() or (complex_too and value.is_complex())):
                 code = f"{argument.name}.detach().requires_grad_()"
                 case = case.changed(argument.name, value.detach().requires_grad_(), code)
             elif argument.kind in (Kind.TENSOR_LIST, Kind.OPTIONAL_TENSOR_LIST) and value:

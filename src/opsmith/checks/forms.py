@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from ..accuracy.evaluate import evaluate, weights_of
+from ..accuracy.evaluate import evaluate, in_pairs, weights_of
 from ..accuracy.truth import Comparison, Function, Rounding, Truth
 from ..schema import Argument, Kind, flatten, unflatten
 from .cases import Case
@@ -59,19 +59,28 @@ class Form:
 def second_gradients(subject: Subject, case: Case) -> Form:
     """First gradients of a call whose results are given gradients with no symmetry, as a function of both."""
     leaves = case.requiring()
-    results = [result for result in subject.reference(leaves.values) if result.requires_grad]
+    results = [in_pairs(result) for result in subject.reference(leaves.values) if result.requires_grad]
     grads = tuple(weights_of(result) for result in results)
     arguments = _with(subject, [f"grad_{index}" for index in range(len(grads))])
     count = len(subject.arguments)
 
     def derived(function: Function, values: Sequence[Any]) -> list[torch.Tensor]:
         own = _tensors(arguments[:count], values[:count])
-        targets = [result for result in listed(function(values[:count])) if result.requires_grad]
+        targets = [in_pairs(result) for result in listed(function(values[:count])) if result.requires_grad]
         found = torch.autograd.grad(targets, own, values[count:], create_graph=True, allow_unused=True)
         return [torch.zeros_like(leaf) if grad is None else grad for leaf, grad in zip(own, found, strict=True)]
 
     names = tuple(f"gradient of {name}" for name, _ in leaves.leaves())
     return Form(subject, arguments, (*case.values, *grads), derived, names, gradients=True)
+
+
+def has_second_gradients(subject: Subject, case: Case) -> bool:
+    """Whether torch can differentiate the gradients of the reference: some of its own operators' it cannot."""
+    try:
+        second_gradients(subject, case).of(subject.reference)
+    except RuntimeError:  # NotImplementedError among them
+        return False
+    return True
 
 
 OfFloating = Callable[..., tuple[torch.Tensor, ...]]
@@ -92,11 +101,11 @@ def tangents(subject: Subject, case: Case, by: str = "jvp") -> Form:
 
         def of_floating(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
             returned = listed(function(_filled(arguments[:count], values[:count], tensors)))
-            return tuple(result for result in returned if result.is_floating_point())
+            return tuple(result for result in map(in_pairs, returned) if result.is_floating_point())
 
         return road(of_floating, primals, directions)
 
-    results = [result for result in subject.reference(case.values) if result.is_floating_point()]
+    results = [result for result in map(in_pairs, subject.reference(case.values)) if result.is_floating_point()]
     names = tuple("tangent" if len(results) == 1 else f"tangent of result {index}" for index in range(len(results)))
     return Form(subject, arguments, (*case.values, *given), derived, names, gradients=False)
 

@@ -32,21 +32,25 @@ class TensorSpec:
 
     def build(self, device: str = "cpu") -> torch.Tensor:
         generator = torch.Generator().manual_seed(self.seed)
-        if self.dtype is torch.bool or not (self.dtype.is_floating_point or self.dtype.is_complex):
+        if self.dtype is torch.bool or is_integer(self.dtype):
             tensor = torch.randint(int(self.low), int(self.high) + 1, self.shape, generator=generator)
         else:
-            tensor = torch.empty(self.shape, dtype=torch.float64)
+            pairs = (2,) if self.dtype.is_complex else ()
+            tensor = torch.empty((*self.shape, *pairs), dtype=torch.float64)
             tensor = tensor.uniform_(self.low, self.high, generator=generator)
+            tensor = torch.view_as_complex(tensor) if pairs else tensor
         tensor = tensor.to(device, self.dtype)
         return layouts.LAYOUTS[self.layout](tensor) if self.layout else tensor
 
     def code(self, device: str = "cpu") -> str:
         """The expression that makes it."""
         generator = f"generator=torch.Generator().manual_seed({self.seed})"
-        if self.dtype is torch.bool or not (self.dtype.is_floating_point or self.dtype.is_complex):
+        if self.dtype is torch.bool or is_integer(self.dtype):
             made = f"torch.randint({int(self.low)}, {int(self.high) + 1}, {self.shape}, {generator})"
         else:
-            made = f"torch.empty({self.shape}, dtype=torch.float64).uniform_({self.low}, {self.high}, {generator})"
+            shape = (*self.shape, 2) if self.dtype.is_complex else self.shape
+            made = f"torch.empty({shape}, dtype=torch.float64).uniform_({self.low}, {self.high}, {generator})"
+            made = f"torch.view_as_complex({made})" if self.dtype.is_complex else made
         made = f"{made}.to({device!r}, {self.dtype})"
         return layouts.code(self.layout).format(made) if self.layout else made
 
@@ -173,7 +177,7 @@ LARGE = 1 << 24
 
 def taken(subject: Subject, case: Case) -> bool:
     """Whether the reference takes a call. It is asked on the CPU: a GPU that is given an index out of range is lost."""
-    if _largest_result(subject, case) > max(LARGE, 2 * case.numel):
+    if (_largest_result(subject, case) or 0) > max(LARGE, 2 * case.numel):
         return False
     flat = [None if tensor is None else _on_cpu(tensor) for tensor in flatten(case.arguments, case.values)]
     try:
@@ -183,12 +187,17 @@ def taken(subject: Subject, case: Case) -> bool:
     return True
 
 
-def _largest_result(subject: Subject, case: Case) -> int:
-    """Elements, as the reference tells of tensors that have no memory; 0 where it does not."""
+def sizes_are_told(subject: Subject, case: Case) -> bool:
+    """Whether the shapes of a call tell those of its results, be the numbers what they are."""
+    return _largest_result(subject, case) is not None
+
+
+def _largest_result(subject: Subject, case: Case) -> int | None:
+    """Elements, as the reference tells of tensors that have no memory; None where it does not."""
     try:
         results = subject.reference(on_meta(subject.signature, case.values))
     except Exception:
-        return 0
+        return None
     return max((result.numel() for result in results), default=0)
 
 
@@ -246,7 +255,7 @@ def _pattern(cases: Sequence[Case], device: str) -> Pattern:
 def _slot(cases: Sequence[Case], place: int, element: int | None, first: torch.Tensor) -> Slot:
     tensors = [value if element is None else value[element] for value in (case.values[place] for case in cases)]
     ranges = _ranges(tensors)
-    whole = not (first.is_floating_point() or first.is_complex() or first.dtype is torch.bool)
+    whole = is_integer(first.dtype)
     ordered = whole and first.ndim > 0 and all(_in_order(tensor) for tensor in tensors)
     structured = ordered and any(tensor.numel() > 2 for tensor in tensors)
     return Slot(place, element, first.ndim, first.dtype, ranges, structured)
@@ -258,6 +267,10 @@ def _ranges(tensors: Sequence[torch.Tensor]) -> tuple[Range, ...]:
     if filled and filled[0].numel() == 1:
         filled = [torch.stack([tensor.reshape(()) for tensor in filled])]
     return tuple(dict.fromkeys(_range(tensor) for tensor in filled)) or ((-1.0, 1.0),)
+
+
+def is_integer(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
 
 
 def _in_order(tensor: torch.Tensor) -> bool:

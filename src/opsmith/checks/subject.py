@@ -156,12 +156,24 @@ class Subject:
             for case in self.cases(dtype, SMALL):
                 if all(tensor.numel() for tensor in case.every_tensor()) and self.differentiates(case):
                     return case
-        raise Skipped("no sample has a result with a gradient")
+        raise self.without_gradient()
 
     def differentiates(self, case: Case) -> bool:
         """Whether the reference's results depend on a floating input in a way autograd knows."""
         leaves = case.requiring()
         return any(result.requires_grad for result in self.reference(leaves.values))
+
+    def differentiates_complex(self, case: Case) -> bool:
+        """Whether they depend on complex numbers so."""
+        names = [argument.name for argument, tensor in case.tensors() if tensor.is_complex()]
+        leaves = case.requiring(names, complex_too=True)
+        return any(result.requires_grad for result in self.reference(leaves.values))
+
+    def without_gradient(self) -> Skipped:
+        """For items that find no gradient to look at."""
+        if any(self.differentiates_complex(case) for case in self.cases(torch.float64, SMALL)):
+            return Skipped("its gradients are of complex numbers, which gradcheck in the item 'gradients' is for")
+        return Skipped("no sample has a result with a gradient")
 
     @cached_property
     def dtypes(self) -> list[torch.dtype]:

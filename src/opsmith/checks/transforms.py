@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..accuracy.evaluate import evaluate, weights_of
+from ..accuracy.evaluate import evaluate, in_pairs, weights_of
 from ..accuracy.truth import Comparison, Function, Rounding, Truth
 from ..adopted import Adopted
 from ..schema import Argument, flatten, unflatten
@@ -134,7 +134,7 @@ def _transformed(arguments: Sequence[Argument], function: Function, transform: s
             pieces = variables.split([part.numel() for part in parts])
             fresh = iter([_filled(leaf, piece) for leaf, piece in zip(leaves, pieces, strict=True)])
             tensors = [next(fresh) if each is not None and each.is_floating_point() else each for each in flat]
-            results = listed(function(unflatten(arguments, values, tensors)))
+            results = [in_pairs(each) for each in listed(function(unflatten(arguments, values, tensors)))]
             return torch.cat([each.reshape(-1).to(dtype) for each in results if each.is_floating_point()])
 
         variables = torch.cat([part.to(dtype) for part in parts])

@@ -121,6 +121,50 @@ def _(x: Tensor) -> Tensor:
     return x.cumsum(-1)[..., -1].clone() if x.shape[-1] else x.new_zeros(x.shape[:-1])
 
 
+def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Whose reference could draw random numbers and does not, has neither tangents nor second gradients, and gives
+    gradients that are not contiguous."""
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+
+def heads(device: Any, dtype: torch.dtype) -> Iterator[Sample]:
+    yield Sample(tuple(torch.randn(3, 2, 3, 9, 8, device=device, dtype=dtype)))
+
+
+def top_two(x: Tensor) -> tuple[Tensor, Tensor]:
+    values, places = x.topk(2, -1)
+    return values, places
+
+
+def rows(device: Any, dtype: torch.dtype) -> Iterator[Sample]:
+    yield Sample((torch.randn(6, 32, device=device, dtype=dtype),))
+
+
+def spectrum(x: Tensor) -> Tensor:
+    return torch.fft.rfft(x, dim=-1)
+
+
+def complex_product(x: Tensor, y: Tensor) -> Tensor:
+    return x * y
+
+
+def complex_pairs(device: Any, dtype: torch.dtype) -> Iterator[Sample]:
+    if dtype.itemsize > 2:
+        yield Sample(tuple(torch.randn(2, 4, 8, device=device, dtype=dtype.to_complex())))
+
+
+sound("attention", attention, heads)
+sound("spectrum", spectrum, rows)
+sound("complex_product", complex_product, complex_pairs)
+
+
+@sound("top_two", top_two, rows).register_kernel("cpu")
+def _(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Of equal numbers the first, which topk does not promise."""
+    values, places = x.sort(dim=-1, descending=True, stable=True)
+    return values[..., :2].contiguous(), places[..., :2].contiguous()
+
+
 # --- Results ------------------------------------------------------------------------------------------------------
 
 
@@ -378,3 +422,48 @@ def counts_on_its_bias(op: Op) -> None:
 @faulty("generated", "pad = [2, 1]: it raises KernelResultError", padded, padding)
 def looks_at_one_side(op: Op) -> None:
     op.register_kernel("cpu", lambda x, pad: torch.nn.functional.pad(x, (pad[0], pad[0])))
+
+
+def tripled(x: Tensor) -> Tensor:
+    return x * 3 + 1
+
+
+def integers(device: Any, dtype: torch.dtype) -> Iterator[Sample]:
+    yield Sample((torch.randint(-9, 9, (6, 8), device=device),))
+
+
+def looked_up(table: Tensor, places: Tensor) -> Tensor:
+    return table[places]
+
+
+def table_and_places(device: Any, dtype: torch.dtype) -> Iterator[Sample]:
+    yield Sample((torch.randn(10, 8, device=device, dtype=dtype), torch.randint(0, 10, (3, 4), device=device)))
+
+
+@faulty("special_values", "16777217 in x: result: values differ", tripled, integers)
+def counts_in_single(op: Op) -> None:
+    op.register_kernel("cpu", lambda x: (x.to(torch.float32) * 3 + 1).to(x.dtype))
+
+
+@faulty("special_values", "-1 in places: result: ", looked_up, table_and_places)
+def counts_from_the_front(op: Op) -> None:
+    op.register_kernel("cpu", lambda table, places: table[places.clamp(min=0)])
+
+
+@faulty("dtypes", "after torch.set_default_dtype(torch.float64): the result is float64", row_sum, one_alone)
+def goes_by_the_default(op: Op) -> None:
+    op.register_kernel("cpu", lambda x: row_sum(x) + (torch.zeros(x.shape[:-1]) if x.dtype is torch.float32 else 0))
+
+
+@faulty("dtypes", "after torch.set_default_dtype(torch.float64): it raises RuntimeError", row_sum, one_alone)
+def minds_the_default(op: Op) -> None:
+    op.register_kernel("cpu", wide(lambda x: x @ torch.ones(x.shape[-1]) if x.dtype is torch.float32 else row_sum(x)))
+
+
+@faulty("gradients", "gradcheck: While considering the imaginary part", complex_product, complex_pairs)
+def forgets_to_conjugate(op: Op) -> None:
+    op.register_kernel("cpu", lambda x, y: x * y)
+
+    @op.register_backward("cpu", saves=("x", "y"))
+    def _(grads: tuple[Tensor, ...], x: Tensor, y: Tensor, needs: tuple[bool, ...]) -> tuple[Tensor, ...]:
+        return tuple(grads[0] * other for other, needed in zip((y, x), needs, strict=True) if needed)

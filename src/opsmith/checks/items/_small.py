@@ -15,14 +15,15 @@ from ..subject import SMALL, Subject
 from ._choice import deterministic
 from ._truth import raising
 
+Fit = Callable[[Subject, Case], bool]
 PLACES = 3
 """At which a function must fail before its gradient is said to be wrong, though the reference's is the same."""
 
 
-def probe(subject: Subject, most: int, least: int = 2) -> Case | None:
+def probe(subject: Subject, most: int, least: int = 2, fit: Fit = Subject.differentiates) -> Case | None:
     """A call with finite numbers whose gradients can be asked for, of at most `most` elements in all: the largest of
     the samples, else the first one cut down. None where no such call is taken."""
-    found = [case for case in subject.cases(torch.float64, most) if _is_fit(subject, case, most, least)]
+    found = [case for case in subject.cases(torch.float64, most) if _is_fit(subject, case, most, least, fit)]
     if found:
         return max(found, key=_count)
     for pattern in patterns_of(subject, torch.float64):
@@ -31,7 +32,7 @@ def probe(subject: Subject, most: int, least: int = 2) -> Case | None:
             for number, (group, size) in enumerate(zip(pattern.groups, pattern.sizes_of(pattern.base), strict=True))
         ]
         case = pattern.case(sizes, seed=subject.seed, name="a call cut down to 3 each way")
-        if _count(case) <= most and taken(subject, case) and _is_fit(subject, case, most, least):
+        if _count(case) <= most and taken(subject, case) and _is_fit(subject, case, most, least, fit):
             return case
     return None
 
@@ -75,7 +76,7 @@ def differentiable_cases(subject: Subject, dtypes: Sequence[torch.dtype], most: 
     return list(found.values())
 
 
-def _is_fit(subject: Subject, case: Case, most: int, least: int) -> bool:
+def _is_fit(subject: Subject, case: Case, most: int, least: int, fit: Fit = Subject.differentiates) -> bool:
     tensors = case.every_tensor()
     if not (least <= _count(case) <= most) or not all(t.numel() and bool(t.isfinite().all()) for t in tensors):
         return False
@@ -83,7 +84,7 @@ def _is_fit(subject: Subject, case: Case, most: int, least: int) -> bool:
     results = subject.reference(case.values)  # of finite numbers too, a root or a logarithm may be none
     if not all(bool(result.isfinite().all()) for result in results if result.is_floating_point()):
         return False
-    return subject.differentiates(case)
+    return fit(subject, case)
 
 
 def _count(case: Case) -> int:

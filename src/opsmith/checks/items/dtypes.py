@@ -1,4 +1,5 @@
-"""Every dtype the reference takes gives its result dtypes and numbers, mixed ones too; what it refuses is refused."""
+"""Every dtype the reference takes gives its result dtypes and numbers, mixed ones too; what it refuses is refused. What
+torch makes of numbers without a dtype has no part in it."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from ..cases import Case
 from ..outcome import Failed, ReferenceRaises
 from ..subject import Subject, short
 from ._choice import deterministic, small_case
-from ._truth import given, judged, truth_of
+from ._truth import given, judged, raising, truth_of
 
 FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 OTHERS = (
@@ -36,13 +37,18 @@ def check(subject: Subject) -> str:
         outcome = _look(subject, case)
         taken += outcome == "taken"
         refused += [name] if outcome == "refused" else []
+    _look_with_another_default(subject, base)
     told = f"{taken} dtypes and mixtures as the reference has them"
     return told + (f"; refused, though the reference takes them: {', '.join(refused)}" if refused else "")
 
 
 def _cases(subject: Subject, base: Case) -> Iterator[tuple[str, Case]]:
+    picks = not all(result.is_floating_point() or result.is_complex() for result in subject.reference(base.values))
     for dtype in (*FLOATING, *OTHERS):
-        yield short(dtype), _cast(base, dtype, dtype).named(f"{base.name.rpartition(',')[0]}, {short(dtype)}")
+        cast = _ranked if picks and not (dtype.is_floating_point or dtype.is_complex) else _cast
+        case = cast(base, dtype, dtype)
+        if case is not None:
+            yield short(dtype), case.named(f"{base.name.rpartition(',')[0]}, {short(dtype)}")
     for argument, tensor in base.tensors():
         if tensor.dtype is torch.int64 and not argument.mutated:
             code = f"{argument.name}.to(torch.int32)"
@@ -70,6 +76,35 @@ def _cast(case: Case, first: torch.dtype, other: torch.dtype) -> Case:
         if tensor.dtype != dtype:
             case = case.changed(argument.name, tensor.to(dtype), f"{argument.name}.to({dtype})")
     return case
+
+
+def _ranked(case: Case, first: torch.dtype, other: torch.dtype) -> Case | None:
+    """With the numbers' ranks, of which no two are equal: which of several equal ones is picked, as the largest or the
+    first, nobody says. None where the dtype has fewer numbers."""
+    for argument, tensor in case.floating():
+        info = None if first is torch.bool else torch.iinfo(first)
+        if info is None or tensor.numel() > info.max - info.min:
+            return None
+        down = 0 if info.min == 0 else tensor.numel() // 2
+        name, order = argument.name, tensor.flatten().argsort().argsort().sub(down).reshape(tensor.shape)
+        code = f"{name}.flatten().argsort().argsort().sub({down}).reshape({name}.shape).to({first})"
+        case = case.changed(name, order.to(first), code)
+    return case
+
+
+def _look_with_another_default(subject: Subject, base: Case) -> None:
+    """Where torch.zeros(n) is of float64, say. A reference that goes by that is not followed."""
+    line = "torch.set_default_dtype(torch.float64)"
+    case = replace(base, lines=(*base.lines, line)).named(f"{base.name}, after {line}")
+    before, usual = torch.get_default_dtype(), subject.reference(base.values)
+    try:
+        torch.set_default_dtype(torch.float64)
+        if [each.dtype for each in subject.reference(base.values)] == [each.dtype for each in usual]:
+            with raising(case, [case.call()]):
+                subject.call(case.values)
+            _look(subject, case)
+    finally:
+        torch.set_default_dtype(before)
 
 
 def _look(subject: Subject, case: Case) -> str:

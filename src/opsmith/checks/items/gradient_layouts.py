@@ -6,7 +6,6 @@ import torch
 
 from .. import layouts
 from ..cases import Case
-from ..outcome import Skipped
 from ..subject import Subject
 from ._layouts import layout_cases
 from ._truth import given, judged, matching, truth_of
@@ -21,7 +20,7 @@ def check(subject: Subject) -> str:
             if subject.differentiates(case):
                 tried |= _each_layout(subject, case)
     if not tried:
-        raise Skipped("no sample has a result with a gradient")
+        raise subject.without_gradient()
     return ", ".join(sorted(tried))
 
 

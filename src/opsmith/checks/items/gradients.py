@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ..outcome import Skipped
-from ..subject import Subject
+from ..subject import SMALL, Subject
 from ._choice import deterministic
 from ._small import checked, probe
 from ._truth import Worst, compared, judged
@@ -26,9 +26,22 @@ def check(subject: Subject) -> str:
             for each in judged(case, compared(subject, case, figures=True)):
                 if each.what.startswith("gradient"):
                     worst.add(dtype, each)
-    if not worst:
+    of_complex = _gradcheck_of_complex(subject)
+    if not worst and not of_complex:
         raise Skipped("no sample has a result with a gradient")
-    return f"largest error in ULP: {worst}{_gradcheck(subject)}"
+    return "; ".join([*([f"largest error in ULP: {worst}{_gradcheck(subject)}"] if worst else []), *of_complex])
+
+
+def _gradcheck_of_complex(subject: Subject) -> list[str]:
+    if not any(subject.differentiates_complex(case) for case in subject.cases(torch.float64, SMALL)):
+        return []
+    case = probe(subject, MOST, fit=Subject.differentiates_complex)
+    if case is None:
+        return ["no sample of complex numbers is small enough for gradcheck"]
+    leaves = case.requiring(complex_too=True)
+    line = f"torch.autograd.gradcheck({leaves.function_of_leaves()}, {leaves.leaf_tuple()})"
+    checked(subject, leaves, torch.autograd.gradcheck, line)
+    return ["gradcheck of complex numbers"]
 
 
 def _gradcheck(subject: Subject) -> str:

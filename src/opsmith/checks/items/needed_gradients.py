@@ -12,7 +12,7 @@ from ...accuracy.evaluate import evaluate, weights_of
 from ...schema import flatten
 from ..cases import Case
 from ..memory import same_bits
-from ..outcome import Failed, Skipped
+from ..outcome import Failed
 from ..subject import Subject, listed
 from ._choice import arguments_of
 from ._small import differentiable_cases
@@ -27,7 +27,7 @@ def check(subject: Subject) -> str:
     combined = 0
     cases = differentiable_cases(subject, (torch.float32,))
     if not cases:
-        raise Skipped("no sample has a result with a gradient")
+        raise subject.without_gradient()
     for case in cases:
         combined += _each_combination(subject, case)
         _none_at_all(subject, case)

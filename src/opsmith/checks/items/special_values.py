@@ -1,4 +1,5 @@
-"""inf, NaN, denormals, zeros and the ends of a dtype's range give what the reference gives; so do kinks.
+"""inf, NaN, denormals, zeros and the ends of a dtype's range give what the reference gives; so do kinks, and integers
+that no float32 holds.
 
 The sign of a result that is zero is not looked at.
 """
@@ -15,9 +16,10 @@ import torch
 from ...accuracy.evaluate import Named
 from ...accuracy.rounding import is_elementwise
 from ...accuracy.truth import Truth
+from ...schema import Argument
 from ..cases import Case
 from ..outcome import Failed, Skipped
-from ..patterns import Pattern, Slot, patterns_of, taken
+from ..patterns import Pattern, Slot, is_integer, patterns_of, sizes_are_told, taken
 from ..subject import Subject, short
 from ._choice import deterministic
 from ._kinks import kinks_of
@@ -36,9 +38,15 @@ LARGE = (100.0, -100.0)
 """Of which one has an infinite exponential in float32; besides, what has an infinite square in float16, or is large
 beside the others in any dtype."""
 
+WHOLE = (-1, 2**24 + 1, 2**31 + 1, 2**53 + 1)
+"""Among integers: an index that counts from the end, and what float32, int32 and float64 do not hold."""
+
 
 def check(subject: Subject) -> str:
     calls = 0
+    for case in _whole(subject):
+        _look(subject, case, planted=True)
+        calls += 1
     for dtype in subject.dtypes:
         rows = _by_elements(subject, dtype)
         for each in rows:
@@ -48,7 +56,7 @@ def check(subject: Subject) -> str:
             _look(subject, case, planted=True)
             calls += 1
     if not calls:
-        raise Skipped("no sample has a floating tensor with elements that is an argument of its own")
+        raise Skipped("no sample has a tensor with elements, of real numbers, that is an argument of its own")
     return f"{calls} calls"
 
 
@@ -170,15 +178,38 @@ def _planted(subject: Subject, dtype: torch.dtype) -> list[Case]:
         for argument, tensor in base.floating():
             if not tensor.numel():
                 continue
-            middle = tensor.numel() // 2
             large = (*LARGE, 300.0 if dtype is torch.float16 else 1e4)
             for kind, number in (*KINDS, *((str(each), each) for each in large)):
-                changed = tensor.clone(memory_format=torch.contiguous_format)
-                changed.view(-1)[middle] = number
-                code = f"{argument.name}.clone(memory_format=torch.contiguous_format)"
-                code = f"{argument.name} = {code}\n{argument.name}.view(-1)[{middle}] = {_written(number)}"
-                found.append(base.changed(argument.name, changed, code, f"{base.name}, {kind} in {argument.name}"))
+                found.append(_with_one(base, argument, tensor, number, kind))
     return [case for case in found if taken(subject, case)]
+
+
+def _whole(subject: Subject) -> list[Case]:
+    """Where the integers say how much is to be made, none is large."""
+    found = []
+    for pattern in patterns_of(subject, subject.dtypes[0])[: None if subject.full else 1]:
+        base = pattern.base
+        deterministic(subject, base)
+        large = sizes_are_told(subject, base)
+        for slot in pattern.slots:
+            argument, tensor = base.arguments[slot.argument], base.values[slot.argument]
+            if not is_integer(slot.dtype) or slot.structured or slot.element is not None or not tensor.numel():
+                continue
+            limits = torch.iinfo(slot.dtype)
+            numbers = [each for each in WHOLE if limits.min <= each <= limits.max and (large or each < 0)]
+            found += [_with_one(base, argument, tensor, number, str(number)) for number in numbers]
+    return [case for case in found if taken(subject, case)]
+
+
+def _with_one(base: Case, argument: Argument, tensor: torch.Tensor, number: float, kind: str) -> Case:
+    """The call with a number in the middle of a tensor."""
+    middle, name = tensor.numel() // 2, argument.name
+    changed = tensor.clone(memory_format=torch.contiguous_format)
+    changed.view(-1)[middle] = number
+    code = (
+        f"{name} = {name}.clone(memory_format=torch.contiguous_format)\n{name}.view(-1)[{middle}] = {_written(number)}"
+    )
+    return base.changed(name, changed, code, f"{base.name}, {kind} in {name}")
 
 
 # --- Looking ------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ..batches import Dims, compared, stacked
 from ..cases import Case
+from ..forms import has_second_gradients
 from ..subject import Subject
 from ._choice import deterministic, has_gradients, made_up
 from ._truth import judged, raising
@@ -26,7 +27,7 @@ def check(subject: Subject) -> str:
     nested = _batched(_batched(case, every), every)
     _one(subject, nested, every, gradients, times=2)
     if gradients:
-        _one(subject, _batched(case, every), every, gradients, of_gradient=True)
+        _one(subject, _batched(case, every), every, has_second_gradients(subject, case), of_gradient=True)
     return f"{len(combinations)} combinations of in_dims, nested" + (", and vmap of grad" if gradients else "")
 
 
