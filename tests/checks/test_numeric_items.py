@@ -30,7 +30,7 @@ FAULTY = (
     "takes_dense_gradients", "picks_another_subgradient", "takes_dense_memory_", "minds_one_tensor_twice",
     "is_wrong_where_it_is_large", "serves_something_else", "uses_up_random_numbers", "seeds_random_numbers",
     "counts_on_its_bias", "looks_at_one_side", "counts_in_single", "counts_from_the_front", "goes_by_the_default",
-    "minds_the_default", "forgets_to_conjugate",
+    "minds_the_default", "forgets_to_conjugate", "is_off_by_more_than_single",
 )  # fmt: skip
 
 
@@ -59,10 +59,13 @@ def _default_dtype() -> Iterator[None]:
 
 @pytest.mark.parametrize(
     "name",
-    ["softsign", "product", "both", "clamped", "row_sum", "attention", "top_two", "spectrum", "complex_product"],
-)
+    [
+        "softsign", "product", "both", "clamped", "row_sum", "attention", "top_two", "gate", "spectrum",
+        "complex_product", "norm_in_own", "norm_in_single", "enlarged",
+    ],
+)  # fmt: skip
 def test_a_sound_op_passes_every_item(numeric: Any, name: str) -> None:
-    report = opsmith.check(opsmith.get(f"faulty::{name}"), device="cpu", items=[*ITEMS, "vmap"])
+    report = opsmith.check(opsmith.get(f"faulty::{name}"), device="cpu", items=[*ITEMS, "vmap", "fake"])
     assert [f"{item.name}: {item.message}" for item in report.failures] == []
 
 

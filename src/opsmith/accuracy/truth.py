@@ -13,6 +13,7 @@ import torch
 
 from ..schema import Argument, flatten
 from . import budget
+from .doubling import InDouble
 from .evaluate import Change, Named, evaluate, floating_dtypes
 from .shaking import STEP, Roundings
 
@@ -83,6 +84,7 @@ class Truth:
         self._dtypes = floating_dtypes(args) or [torch.float32]
         self.dtype = self._dtypes[0]
         self._half = any(dtype in budget.HALF_TYPES for dtype in self._dtypes)
+        self._loses_digits = False
         self.own = self._run_in_own(args)
         self.exact = self._evaluated(args, torch.float64)
         self._others: list[list[Named]] = []
@@ -109,19 +111,32 @@ class Truth:
         return all(bool(tensor.isfinite().all()) for tensor in both)
 
     def _evaluated(
-        self, args: Sequence[Any], dtype: torch.dtype | None, draw: int = 0, change: Change | None = None
+        self,
+        args: Sequence[Any],
+        dtype: torch.dtype | None,
+        draw: int = 0,
+        change: Change | None = None,
+        gradients: bool = True,
     ) -> list[Named]:
         return evaluate(
             self._arguments,
-            self._reference,
+            self._in_double if dtype is torch.float64 else self._reference,
             args,
             dtype=dtype,
-            gradients=self._gradients,
+            gradients=self._gradients and gradients,
             draw=draw,
             change=change,
             only=self._only,
             lay=self._lay,
         )
+
+    def _in_double(self, values: Sequence[Any]) -> Any:
+        """Also where the reference computes in float32 whatever it is given. Of float64 it then keeps those digits."""
+        mode = InDouble()
+        with mode:
+            returned = self._reference(values)
+        self._loses_digits |= mode.was_asked and self.dtype is torch.float64
+        return returned
 
     def _run_in_own(self, args: Sequence[Any]) -> list[Named]:
         """In the op's dtypes; but the oracle of half types computes in float32 and rounds once."""
@@ -140,6 +155,8 @@ class Truth:
             change = _shaken(move // order, move % order, STEP)
             self._others.append(self._evaluated(self._args, torch.float64, change=change))
         moved = self._away(self._others)
+        if self._loses_digits:
+            moved = [self._with_lost_digits(*pair) for pair in zip(moved, self.exact, strict=True)]
         if self._rounding.pointwise:
             return [self._with_plateaus(each) for each in moved]
         return [self._with_plateaus(self._with_largest(*pair)) for pair in zip(moved, self.exact, strict=True)]
@@ -238,6 +255,10 @@ class Truth:
         results = [tensor for what, tensor in self.own if _is_result(what) and tensor is not None]
         return max(1, inputs + self._gradients * sum(tensor.is_floating_point() for tensor in results))
 
+    def _with_lost_digits(self, moved: torch.Tensor | None, exact: Named) -> torch.Tensor | None:
+        """A reference that computes in float32 is known to its last places."""
+        return None if moved is None or exact[1] is None else moved + budget.ulp(exact[1], torch.float32)
+
     def _with_largest(self, moved: torch.Tensor | None, exact: Named) -> torch.Tensor | None:
         _, tensor = exact
         if moved is None or tensor is None or not tensor.numel():
@@ -252,6 +273,8 @@ class Truth:
         single, coarse = torch.finfo(torch.float32).eps, max(torch.finfo(dtype).eps for dtype in self._dtypes)
         if self._half:
             return single if _is_result(what) else coarse
+        if self._loses_digits:
+            return single
         if own is None or exact is None or len(self._dtypes) == 1:
             return coarse
         fine = _eps(own, coarse)
@@ -397,7 +420,7 @@ class Truth:
         for seed in range(1, TIES):  # of many numbers beside ties, some are left on one side by luck
             if bool(right.all()):
                 break
-            moved = self._evaluated(self._args, torch.float64, change=_strewn(seed, STEP))
+            moved = self._evaluated(self._args, torch.float64, change=_strewn(seed, STEP), gradients=False)
             right |= _is_one_of(mine, [moved[place][1]])
         if bool(right.all()):
             return Comparison(what, True, 0.0, 0.0)

@@ -53,6 +53,8 @@ def needless_constants(op: Op | Adopted, *args: Any, gradients: bool = True, **k
 
 def constants(arguments: Sequence[Argument], function: Function, values: Sequence[Any], gradients: bool) -> set[str]:
     """Sizes that were symbols and are numbers after a call, as 'x.shape[0] == 3'."""
+    from torch._dispatch.python import enable_python_dispatcher
+
     mode, fakes = _fakes(arguments, values, symbolic=True)
     symbols: dict[str, Any] = {
         f"{name}.shape[{dim}] == {int(real.shape[dim])}": size
@@ -60,7 +62,7 @@ def constants(arguments: Sequence[Argument], function: Function, values: Sequenc
         for dim, size in enumerate(fake.shape)
         if not isinstance(size, int)
     }
-    with mode:
+    with mode, enable_python_dispatcher():  # as torch.compile traces: without, torch's own rules fail on symbols
         evaluate(arguments, function, fakes, gradients=gradients)
     return {name for name, symbol in symbols.items() if mode.shape_env.simplify(symbol.node.expr).is_number}
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 
+from ..accuracy.doubling import InDouble
 from ..adopted import Adopted
 from ..errors import OpsmithError
 from ..op import Op
@@ -168,6 +169,14 @@ class Subject:
         names = [argument.name for argument, tensor in case.tensors() if tensor.is_complex()]
         leaves = case.requiring(names, complex_too=True)
         return any(result.requires_grad for result in self.reference(leaves.values))
+
+    def loses_digits(self, case: Case) -> bool:
+        """Whether the reference computes in float32 what it is given in float64: no difference of two such results
+        tells a gradient."""
+        widely = InDouble()
+        with widely:
+            self.reference(case.values)
+        return widely.was_asked
 
     def without_gradient(self) -> Skipped:
         """For items that find no gradient to look at."""

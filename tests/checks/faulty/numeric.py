@@ -153,6 +153,37 @@ def complex_pairs(device: Any, dtype: torch.dtype) -> Iterator[Sample]:
         yield Sample(tuple(torch.randn(2, 4, 8, device=device, dtype=dtype.to_complex())))
 
 
+def norm(x: Tensor, weight: Tensor) -> Tensor:
+    """In float32 whatever it is given, as models have it."""
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype) * weight
+
+
+def rows_and_weight(device: Any, dtype: torch.dtype) -> Iterator[Sample]:
+    yield Sample((torch.randn(6, 32, device=device, dtype=dtype), torch.randn(32, device=device, dtype=dtype)))
+
+
+def norm_in_own(x: Tensor, weight: Tensor) -> Tensor:
+    return x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * weight
+
+
+def gate(logits: Tensor) -> tuple[Tensor, Tensor]:
+    values, places = torch.softmax(logits, -1).topk(2, -1)
+    return values / values.sum(-1, keepdim=True), places
+
+
+def enlarged(x: Tensor) -> Tensor:
+    """For which torch's rules do not take symbols unless they are in Python."""
+    return torch.nn.functional.interpolate(x, scale_factor=2, mode="bilinear")
+
+
+def images(device: Any, dtype: torch.dtype) -> Iterator[Sample]:
+    yield Sample((torch.randn(1, 2, 5, 6, device=device, dtype=dtype),))
+
+
+sound("norm_in_own", norm, rows_and_weight).register_kernel("cpu", wide(norm_in_own))
+sound("norm_in_single", norm, rows_and_weight).register_kernel("cpu", norm)
+sound("enlarged", enlarged, images)
 sound("attention", attention, heads)
 sound("spectrum", spectrum, rows)
 sound("complex_product", complex_product, complex_pairs)
@@ -163,6 +194,13 @@ def _(x: Tensor) -> tuple[Tensor, Tensor]:
     """Of equal numbers the first, which topk does not promise."""
     values, places = x.sort(dim=-1, descending=True, stable=True)
     return values[..., :2].contiguous(), places[..., :2].contiguous()
+
+
+@sound("gate", gate, rows).register_kernel("cpu")
+def _(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """By the logits themselves, of which no two become equal."""
+    values, places = logits.topk(2, -1)
+    return torch.softmax(values, -1), places
 
 
 # --- Results ------------------------------------------------------------------------------------------------------
@@ -467,3 +505,8 @@ def forgets_to_conjugate(op: Op) -> None:
     @op.register_backward("cpu", saves=("x", "y"))
     def _(grads: tuple[Tensor, ...], x: Tensor, y: Tensor, needs: tuple[bool, ...]) -> tuple[Tensor, ...]:
         return tuple(grads[0] * other for other, needed in zip((y, x), needs, strict=True) if needed)
+
+
+@faulty("values", "float64: result: ", norm, rows_and_weight)
+def is_off_by_more_than_single(op: Op) -> None:
+    op.register_kernel("cpu", wide(lambda x, w: norm_in_own(x, w) * (1 + 1e-5 * (x.dtype is torch.float64))))

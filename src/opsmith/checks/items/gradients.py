@@ -40,8 +40,7 @@ def _gradcheck_of_complex(subject: Subject) -> list[str]:
         return ["no sample of complex numbers is small enough for gradcheck"]
     leaves = case.requiring(complex_too=True)
     line = f"torch.autograd.gradcheck({leaves.function_of_leaves()}, {leaves.leaf_tuple()})"
-    checked(subject, leaves, torch.autograd.gradcheck, line)
-    return ["gradcheck of complex numbers"]
+    return [checked(subject, leaves, torch.autograd.gradcheck, line).lstrip("; ") or "gradcheck of complex numbers"]
 
 
 def _gradcheck(subject: Subject) -> str:
@@ -50,5 +49,4 @@ def _gradcheck(subject: Subject) -> str:
         return "; no sample in float64 is small enough for gradcheck"
     leaves = case.requiring()
     line = f"torch.autograd.gradcheck({leaves.function_of_leaves()}, {leaves.leaf_tuple()})"
-    checked(subject, leaves, torch.autograd.gradcheck, line)
-    return ""
+    return checked(subject, leaves, torch.autograd.gradcheck, line)

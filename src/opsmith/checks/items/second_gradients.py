@@ -47,5 +47,4 @@ def _gradgradcheck(subject: Subject) -> str:
     leaves = case.requiring()
     check = functools.partial(torch.autograd.gradgradcheck, gen_non_contig_grad_outputs=True)
     arguments = f"{leaves.function_of_leaves()}, {leaves.leaf_tuple()}, gen_non_contig_grad_outputs=True"
-    checked(subject, leaves, check, f"torch.autograd.gradgradcheck({arguments})")
-    return ""
+    return checked(subject, leaves, check, f"torch.autograd.gradgradcheck({arguments})")
