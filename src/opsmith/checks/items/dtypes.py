@@ -1,5 +1,7 @@
-"""Every dtype the reference takes gives its result dtypes and numbers, mixed ones too; what it refuses is refused. What
-torch makes of numbers without a dtype has no part in it."""
+"""Every dtype the reference takes gives its dtypes and numbers, mixed ones too, whatever torch's default dtype is.
+
+What the reference refuses is refused.
+"""
 
 from __future__ import annotations
 

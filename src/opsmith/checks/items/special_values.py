@@ -1,5 +1,4 @@
-"""inf, NaN, denormals, zeros and the ends of a dtype's range give what the reference gives; so do kinks, and integers
-that no float32 holds.
+"""inf, NaN, denormals, zeros, the ends of a dtype's range, kinks and large integers give what the reference gives.
 
 The sign of a result that is zero is not looked at.
 """
