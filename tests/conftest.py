@@ -67,6 +67,13 @@ def _extension_names_of_its_own() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def _nothing_compiled_before() -> None:
+    """Dynamo compiles one function so many times and no more, and counts those of all tests in a process."""
+    if dynamo := sys.modules.get("torch._dynamo"):
+        dynamo.reset()
+
+
+@pytest.fixture(autouse=True)
 def _same_random_numbers() -> None:
     torch.manual_seed(0)
 

@@ -318,16 +318,23 @@ def test_undefined_gradients_arrive_as_none(fresh: Fresh) -> None:
 
 
 @pytest.mark.parametrize(
-    ("backward", "complaint"),
+    ("backward", "saves", "complaint"),
     [
-        (lambda g, x: x, "a backward kernel is `def _"),
-        (lambda grads, nonsense, *, needs: nonsense, "asks for 'nonsense', which is neither an argument nor a result"),
+        (lambda g, x: x, None, "a backward kernel is `def _"),
+        (
+            lambda grads, nonsense, *, needs: nonsense, None,
+            "asks for 'nonsense', which is neither an argument nor a result",
+        ),
+        (lambda grads, x: x, ("x",), r"is called with \(grads, x, needs=needs\), and .*unexpected keyword .*needs"),
+        (lambda grads, *, needs: None, ("x",), r"is called with \(grads, x, needs=needs\), and .*too many positional"),
     ],
-)
-def test_a_backward_kernel_of_another_signature_is_refused(fresh: Fresh, backward: Any, complaint: str) -> None:
+)  # fmt: skip
+def test_a_backward_kernel_of_another_signature_is_refused(
+    fresh: Fresh, backward: Any, saves: Any, complaint: str
+) -> None:
     op = opsmith.op(fresh("refused"))(square)
     with pytest.raises(errors.RegistrationError, match=complaint):
-        op.register_backward("cpu", backward)
+        op.register_backward("cpu", backward, saves=saves)
 
 
 def test_a_backward_kernel_with_the_wrong_number_of_gradients_is_refused(fresh: Fresh) -> None:

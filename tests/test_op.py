@@ -228,7 +228,6 @@ class TestMeaning:
             graphs.append(module)
             return module.forward
 
-        torch._dynamo.reset()
         compiled = torch.compile(lambda x: op(x) + 1, backend=backend, fullgraph=True)
         for size in range(2, 9):
             compiled(torch.ones(size))

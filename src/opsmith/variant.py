@@ -336,6 +336,15 @@ def _saved_names(
                 f"`def {getattr(fn, '__name__', fn)}{inspect.signature(fn)}`"
             )  # fmt: skip
         saves = [p.name for p in parameters[1:] if p.kind is not p.KEYWORD_ONLY]
+    elif not isinstance(fn, NativeFunction):
+        try:
+            inspect.signature(fn).bind((), *saves, needs=None)
+        except TypeError as error:
+            call = f"({', '.join(['grads', *saves])}, needs=needs)"
+            raise RegistrationError(
+                op_name, f"a backward kernel with saves={tuple(saves)} is called with {call}, and {described(fn)} is "
+                f"`def {getattr(fn, '__name__', fn)}{inspect.signature(fn)}`: {error}"
+            ) from error  # fmt: skip
     for name in saves:
         if name not in known:
             raise RegistrationError(

@@ -20,6 +20,7 @@ constexpr int kRelaxed = 2;
 struct Library {
   std::string image;
   std::map<std::string, std::string> variables;  // their memory
+  bool is_of_before = false;  // loaded before the last fake_reset
 
   const Elf64_Ehdr& header() const { return *reinterpret_cast<const Elf64_Ehdr*>(image.data()); }
   const Elf64_Shdr& section(int number) const {
@@ -197,6 +198,7 @@ API int cuMemcpyDtoDAsync_v2(void* to, const void* from, size_t size, void*) { s
 // --- what the tests ask ---
 
 API void fake_reset(void* current) {
+  for (const auto& library : libraries) library->is_of_before = true;
   launches.clear();
   calls.clear();
   failures.clear();
@@ -224,13 +226,13 @@ API size_t fake_calls(const char* name) {
 }
 API size_t fake_variables(const char* name) {
   size_t count = 0;
-  for (const auto& library : libraries) count += library->variables.count(name);
+  for (const auto& library : libraries) count += library->is_of_before ? 0 : library->variables.count(name);
   return count;
 }
 API const char* fake_variable(const char* name, size_t* size) {  // in the library loaded last that has it
   for (auto library = libraries.rbegin(); library != libraries.rend(); ++library) {
     const auto found = (*library)->variables.find(name);
-    if (found == (*library)->variables.end()) continue;
+    if ((*library)->is_of_before || found == (*library)->variables.end()) continue;
     *size = found->second.size();
     return found->second.data();
   }

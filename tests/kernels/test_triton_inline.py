@@ -132,7 +132,6 @@ def test_an_inline_kernel_in_place(fresh: Fresh, traced: Any) -> None:
 
 
 def test_a_cpu_call_of_an_op_with_an_inline_kernel_compiles_as_ever(fresh: Fresh) -> None:
-    torch._dynamo.reset()  # what other tests have compiled counts towards a limit
     op = declared(fresh("inline_on_cpu"), inline=True)
     x = torch.randn(5, requires_grad=True)
     compiled = torch.compile(op, fullgraph=True, backend="aot_eager")

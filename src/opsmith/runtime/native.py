@@ -68,6 +68,7 @@ class Library:
         number, numbers = ctypes.c_int64, ctypes.POINTER(ctypes.c_int64)
         self._declare("enter_generated", flag, handle, size, text)
         self._declare("set_generated", flag, handle, size, flag)
+        self._declare("is_pending", number, handle, size)
         self._declare("tell_program", flag, handle, size, ctypes.c_uint64, numbers, size)
         self._declare("tell_kernel", flag, handle, size, ctypes.c_uint64, text, size, handle, *[number] * 4)
         self._declare("tell_combine", flag, size, ctypes.c_int, ctypes.c_int, ctypes.c_int, handle)
@@ -209,10 +210,12 @@ class Attachment:
         kernels: Iterable[tuple[bytes, int, Sequence[int]]],
     ) -> None:
         """What served the call that this thread is in: `program`, its numbers, and kernels as (layout, address,
-        its tiles). pointwise/native.py says what they are."""
+        its tiles). pointwise/native.py says what they are. A call that C++ never takes teaches it nothing."""
+        slot, name = _SLOTS[device], id(program)
         if self._operator.closed or not self._generated.get(device):
             return
-        slot, name = _SLOTS[device], id(program)
+        if not self._library.call("is_pending", self._handle, slot):
+            return
         known = self._programs.setdefault(name, (program, set()))[1]
         numbers = row(describe())
         self._library.call("tell_program", self._handle, slot, name, numbers, len(numbers))

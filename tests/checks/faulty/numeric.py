@@ -502,9 +502,9 @@ def minds_the_default(op: Op) -> None:
 def forgets_to_conjugate(op: Op) -> None:
     op.register_kernel("cpu", lambda x, y: x * y)
 
-    @op.register_backward("cpu", saves=("x", "y"))
-    def _(grads: tuple[Tensor, ...], x: Tensor, y: Tensor, needs: tuple[bool, ...]) -> tuple[Tensor, ...]:
-        return tuple(grads[0] * other for other, needed in zip((y, x), needs, strict=True) if needed)
+    @op.register_backward("cpu")
+    def _(grads: tuple[Tensor], x: Tensor, y: Tensor, *, needs: Any) -> tuple[Tensor, Tensor]:
+        return grads[0] * y, grads[0] * x
 
 
 @faulty("values", "float64: result: ", norm, rows_and_weight)

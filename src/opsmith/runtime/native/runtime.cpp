@@ -164,8 +164,12 @@ OPSMITH_EXPORT_C bool opsmith_set_generated(void* handle, size_t device, bool ac
   return guarded([&] { static_cast<Attachment*>(handle)->generated.at(device)->active = active; });
 }
 
-// The program that serves the call this thread is in: see pointwise/native.py for the numbers. Nothing happens where
-// the thread is in no call of this operator that came from C++.
+// Whether this thread is in a call of the operator that C++ would take, were it told what serves it.
+OPSMITH_EXPORT_C int64_t opsmith_is_pending(void* handle, size_t device) {
+  return Pending::of(handle, device) != nullptr;
+}
+
+// The program that serves that call: see pointwise/native.py for the numbers.
 OPSMITH_EXPORT_C bool opsmith_tell_program(
     void* handle, size_t device, uint64_t name, const int64_t* numbers, size_t count) {
   return guarded([&] {
