@@ -337,3 +337,23 @@ def indexes_of_64_bits_alone(name: str) -> opsmith.Op:
 
     op.register_kernel("cpu", kernel)
     return op
+
+
+@mutation("kernel", "special_values")
+def indexes_from_the_front_alone(name: str) -> opsmith.Op:
+    """table[-1] is the last row; the kernel reads what lies before the first, here the first."""
+    op = sound.picked(name)
+    op.register_kernel("cpu", lambda table, index: table[index.long().clamp(min=0)])
+    return op
+
+
+@mutation("kernel", "dtypes")
+def constants_of_the_default_dtype(name: str) -> opsmith.Op:
+    """torch.full without a dtype is float32 until somebody calls torch.set_default_dtype."""
+
+    def kernel(x: Tensor, scale: float) -> Tensor:
+        if x.dtype is not torch.float32:
+            return sound.softsign_kernel(x, scale)
+        return sound.softsign_kernel(x, 1.0) * torch.full(x.shape, scale)
+
+    return _softsign_with(name, kernel)
