@@ -186,7 +186,8 @@ def _planted(subject: Subject, dtype: torch.dtype) -> list[Case]:
 def _whole(subject: Subject) -> list[Case]:
     """Where the integers say how much is to be made, none is large."""
     found = []
-    for pattern in patterns_of(subject, subject.dtypes[0])[: None if subject.full else 1]:
+    patterns = [pattern for dtype in subject.dtypes[:1] for pattern in patterns_of(subject, dtype)]
+    for pattern in patterns[: None if subject.full else 1]:
         base = pattern.base
         deterministic(subject, base)
         large = sizes_are_told(subject, base)
