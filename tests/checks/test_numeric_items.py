@@ -31,6 +31,7 @@ FAULTY = (
     "is_wrong_where_it_is_large", "serves_something_else", "uses_up_random_numbers", "seeds_random_numbers",
     "counts_on_its_bias", "looks_at_one_side", "counts_in_single", "counts_from_the_front", "goes_by_the_default",
     "minds_the_default", "forgets_to_conjugate", "is_off_by_more_than_single",
+    "hides_behind_a_constant",
 )  # fmt: skip
 
 

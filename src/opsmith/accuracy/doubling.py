@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+FAR = torch.finfo(torch.float32).eps / 2**10
+"""Of the largest number: more than float64's own roundings, less than float32's."""
 _BY_BITS = (torch.Tensor.view,)
 """Functions for which a dtype says how bits are read."""
 
 
 class InDouble(TorchFunctionMode):
-    """Inside, x.float(), x.to(torch.float32) and dtype=torch.float32 are of float64: numbers of half types are widened
-    so that nothing is lost, and so that nothing is lost those of float64 stay. `was_asked`: whether any was."""
+    """Inside, x.float(), x.to(torch.float32) and dtype=torch.float32 give float64: they are there to widen half types,
+    and of float64 they would lose digits. `was_asked`: whether there was any."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,6 +31,19 @@ class InDouble(TorchFunctionMode):
             args = tuple(_doubled(value) for value in args)
             kwargs = {name: _doubled(value) for name, value in kwargs.items()}
         return func(*args, **kwargs)
+
+
+def digits_are_lost(own: Iterable[torch.Tensor | None], exact: Iterable[torch.Tensor | None]) -> bool:
+    """Whether results of float64 are off by what float32 would be. (A constant of float32 loses none.)"""
+    pairs = [(one, other) for one, other in zip(own, exact, strict=True) if one is not None and other is not None]
+    return any(_are_far(one.double(), other.double()) for one, other in pairs if one.is_floating_point())
+
+
+def _are_far(own: torch.Tensor, exact: torch.Tensor) -> bool:
+    if own.shape != exact.shape:
+        return False
+    finite = own.isfinite() & exact.isfinite()
+    return bool(finite.any()) and float((own - exact)[finite].abs().max()) > FAR * float(exact[finite].abs().max())
 
 
 def _doubled(value: Any) -> Any:

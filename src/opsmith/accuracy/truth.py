@@ -13,7 +13,7 @@ import torch
 
 from ..schema import Argument, flatten
 from . import budget
-from .doubling import InDouble
+from .doubling import InDouble, digits_are_lost
 from .evaluate import Change, Named, evaluate, floating_dtypes
 from .shaking import STEP, Roundings
 
@@ -84,9 +84,13 @@ class Truth:
         self._dtypes = floating_dtypes(args) or [torch.float32]
         self.dtype = self._dtypes[0]
         self._half = any(dtype in budget.HALF_TYPES for dtype in self._dtypes)
-        self._loses_digits = False
+        self._asks_for_single = False
         self.own = self._run_in_own(args)
         self.exact = self._evaluated(args, torch.float64)
+        self._loses_digits = (
+            self._asks_for_single and self.dtype is torch.float64
+            and digits_are_lost((tensor for _, tensor in self.own), (tensor for _, tensor in self.exact))
+        )  # fmt: skip
         self._others: list[list[Named]] = []
         self.moved = self._moved(coins=1)
         self._coins, self._beside = 1, list(self._others)
@@ -131,11 +135,11 @@ class Truth:
         )
 
     def _in_double(self, values: Sequence[Any]) -> Any:
-        """Also where the reference computes in float32 whatever it is given. Of float64 it then keeps those digits."""
+        """Also where the reference computes in float32 whatever it is given."""
         mode = InDouble()
         with mode:
             returned = self._reference(values)
-        self._loses_digits |= mode.was_asked and self.dtype is torch.float64
+        self._asks_for_single |= mode.was_asked
         return returned
 
     def _run_in_own(self, args: Sequence[Any]) -> list[Named]:
@@ -256,7 +260,7 @@ class Truth:
         return max(1, inputs + self._gradients * sum(tensor.is_floating_point() for tensor in results))
 
     def _with_lost_digits(self, moved: torch.Tensor | None, exact: Named) -> torch.Tensor | None:
-        """A reference that computes in float32 is known to its last places."""
+        """Of float64, a reference that computes in float32 keeps but that one's last places."""
         return None if moved is None or exact[1] is None else moved + budget.ulp(exact[1], torch.float32)
 
     def _with_largest(self, moved: torch.Tensor | None, exact: Named) -> torch.Tensor | None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 
-from ..accuracy.doubling import InDouble
+from ..accuracy.doubling import InDouble, digits_are_lost
 from ..adopted import Adopted
 from ..errors import OpsmithError
 from ..op import Op
@@ -167,6 +167,8 @@ class Subject:
     def differentiates_complex(self, case: Case) -> bool:
         """Whether they depend on complex numbers so."""
         names = [argument.name for argument, tensor in case.tensors() if tensor.is_complex()]
+        if not names:
+            return False
         leaves = case.requiring(names, complex_too=True)
         return any(result.requires_grad for result in self.reference(leaves.values))
 
@@ -175,8 +177,8 @@ class Subject:
         tells a gradient."""
         widely = InDouble()
         with widely:
-            self.reference(case.values)
-        return widely.was_asked
+            exact = self.reference(case.values)
+        return widely.was_asked and digits_are_lost(self.reference(case.values), exact)
 
     def without_gradient(self) -> Skipped:
         """For items that find no gradient to look at."""

@@ -510,3 +510,13 @@ def forgets_to_conjugate(op: Op) -> None:
 @faulty("values", "float64: result: ", norm, rows_and_weight)
 def is_off_by_more_than_single(op: Op) -> None:
     op.register_kernel("cpu", wide(lambda x, w: norm_in_own(x, w) * (1 + 1e-5 * (x.dtype is torch.float64))))
+
+
+def halved(x: Tensor) -> Tensor:
+    """With a constant of float32, for which no digit of x is lost."""
+    return x * torch.full((), 0.5, dtype=torch.float32, device=x.device)
+
+
+@faulty("values", "float64: result: ", halved, one_alone)
+def hides_behind_a_constant(op: Op) -> None:
+    op.register_kernel("cpu", wide(lambda x: halved(x) * (1 + 1e-9 * (x.dtype is torch.float64))))

@@ -50,7 +50,7 @@ def checked(subject: Subject, case: Case, check: Callable[..., bool], line: str)
 
     name = line.partition("(")[0].rpartition(".")[2]
     if subject.loses_digits(case):
-        return f"; no {name}: its reference computes in float32 what it is given in float64"
+        return f"no {name}: its reference computes in float32 what it is given in float64"
     for place in range(PLACES):
         leaves = [(leaf.detach() * (1 + place / 16)).requires_grad_() for _, leaf in case.leaves()]
         with raising(case, [line]):

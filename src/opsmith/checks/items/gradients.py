@@ -29,24 +29,25 @@ def check(subject: Subject) -> str:
     of_complex = _gradcheck_of_complex(subject)
     if not worst and not of_complex:
         raise Skipped("no sample has a result with a gradient")
-    return "; ".join([*([f"largest error in ULP: {worst}{_gradcheck(subject)}"] if worst else []), *of_complex])
+    of_real = [f"largest error in ULP: {worst}", _gradcheck(subject)] if worst else []
+    return "; ".join(filter(None, [*of_real, of_complex]))
 
 
-def _gradcheck_of_complex(subject: Subject) -> list[str]:
+def _gradcheck_of_complex(subject: Subject) -> str:
     if not any(subject.differentiates_complex(case) for case in subject.cases(torch.float64, SMALL)):
-        return []
+        return ""
     case = probe(subject, MOST, fit=Subject.differentiates_complex)
     if case is None:
-        return ["no sample of complex numbers is small enough for gradcheck"]
+        return "no sample of complex numbers is small enough for gradcheck"
     leaves = case.requiring(complex_too=True)
     line = f"torch.autograd.gradcheck({leaves.function_of_leaves()}, {leaves.leaf_tuple()})"
-    return [checked(subject, leaves, torch.autograd.gradcheck, line).lstrip("; ") or "gradcheck of complex numbers"]
+    return checked(subject, leaves, torch.autograd.gradcheck, line) or "gradcheck of complex numbers"
 
 
 def _gradcheck(subject: Subject) -> str:
     case = probe(subject, MOST)
     if case is None:
-        return "; no sample in float64 is small enough for gradcheck"
+        return "no sample in float64 is small enough for gradcheck"
     leaves = case.requiring()
     line = f"torch.autograd.gradcheck({leaves.function_of_leaves()}, {leaves.leaf_tuple()})"
     return checked(subject, leaves, torch.autograd.gradcheck, line)

@@ -37,13 +37,13 @@ def check(subject: Subject) -> str:
             worst.add(case.dtype, each)
     if not worst:
         raise subject.without_gradient()
-    return f"largest error in ULP: {worst}{_gradgradcheck(subject)}"
+    return "; ".join(filter(None, [f"largest error in ULP: {worst}", _gradgradcheck(subject)]))
 
 
 def _gradgradcheck(subject: Subject) -> str:
     case = probe(subject, MOST)
     if case is None:
-        return "; no sample in float64 is small enough for gradgradcheck"
+        return "no sample in float64 is small enough for gradgradcheck"
     leaves = case.requiring()
     check = functools.partial(torch.autograd.gradgradcheck, gen_non_contig_grad_outputs=True)
     arguments = f"{leaves.function_of_leaves()}, {leaves.leaf_tuple()}, gen_non_contig_grad_outputs=True"
