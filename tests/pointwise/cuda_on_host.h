@@ -105,6 +105,7 @@ inline void launch(const long long* grid, int thread_count, std::function<void()
 
 inline void __syncthreads() { on_host::barrier(); }
 
+inline unsigned int __umulhi(unsigned int a, unsigned int b) { return (unsigned long long)(a) * b >> 32; }
 inline int __clz(int value) { return value == 0 ? 32 : __builtin_clz(unsigned(value)); }
 
 // Every lane of the warp must come here.

@@ -91,7 +91,7 @@ def run(
         strided = [steps for own, steps in zip(modes, walk.strides, strict=True) if own.startswith("strided")]
         words = [tensor.data_ptr() for tensor in (*reads, *results)] + values + [count]
         if strided:
-            words += [*walk.sizes, *(step for steps in strided for step in steps)]
+            words += [*told(walk.sizes, wide), *(step for steps in strided for step in steps)]
         variant = Variant("stream", tuple(modes), 0, len(walk.sizes) if strided else 0, vector, wide)
         _launch(program, variant, words, small)
         return results
@@ -129,7 +129,7 @@ def run(
     pointers = [tensor.data_ptr() for tensor in reads]
     for i, result in enumerate(results):
         pointers.append(0 if i in absent else partials.get(i, result).data_ptr())
-    words = [*pointers, *values, *numbers, *(walk.sizes[d] for d in kept), *(walk.sizes[d] for d in inner)]
+    words = [*pointers, *values, *numbers, *told([walk.sizes[d] for d in (*kept, *inner)], wide)]
     for own, steps in zip(modes, walk.strides, strict=True):
         if own.startswith("strided"):
             words += [steps[0]] if grouping.path == "column" else []
@@ -138,6 +138,10 @@ def run(
     for i, partial in partials.items():
         combine(partial, results[i])
     return results
+
+
+def told(sizes: Sequence[int], wide: bool) -> list[int]:
+    return [size if wide else layout.size_word(size) for size in sizes]
 
 
 def _launch(program: Program, variant: Variant, words: Sequence[int], small: tuple[int, int, int] = (0, 0, 0)) -> None:

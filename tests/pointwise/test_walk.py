@@ -209,6 +209,19 @@ def test_what_does_not_broadcast_is_told_in_cpp(library: native.Library) -> None
     assert library.call("probe_walk", native.row(numbers), len(numbers), native.row([0] * 64)) == -1
 
 
+@many
+@given(size=st.integers(0, 30).flatmap(lambda bits: st.integers(max(1, 2**bits - 2), 2 ** (bits + 1) - 1)),
+       index=st.integers(0, 2**31 - 1))  # fmt: skip
+def test_an_index_is_divided_by_a_size_as_its_word_says(library: native.Library, size: int, index: int) -> None:
+    word = layout.size_word(size)
+    assert library.call("probe_size_word", size) & (2**64 - 1) == word < 2**64
+    assert word & 0xFFFFFFFF == size
+    bits = (size - 1).bit_length()
+    for each in (index, index // size * size, max(0, index // size * size - 1), 2**31 - 1):
+        total = each + (each * (word >> 32) >> 32)
+        assert total < 2**32 and total >> bits == each // size
+
+
 sizes = st.integers(1, 12).flatmap(lambda bits: st.integers(1, 2 ** (2 * bits)))
 
 

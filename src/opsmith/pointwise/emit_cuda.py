@@ -299,7 +299,7 @@ class _Text:
         if roles & {"inner", "none"}:
             conditions.append("walk.kept_count == 1")
         if self.variant.path == "column" and roles & {"outer", "none"}:
-            conditions.append("walk.columns <= walk.block.width * vector")
+            conditions.append("walk.template is_one_tile<vector>()")
         return " && ".join(conditions)
 
     def _locate(self) -> list[str]:
@@ -427,28 +427,31 @@ class _Text:
 
     def _sums(self) -> list[str]:
         """What a thread sums: a number, or in the column path a number for each of its columns."""
+        by_column = self.variant.path == "column"
         fields = []
         adds = []
         for operand in self.summed:
             kind = operand.sum_type
-            if self.variant.path == "column" and operand.role in ("all", "inner"):
-                fields.append(f"{kind} {operand.name}[vector];")
+            if by_column and operand.role in ("all", "inner"):
+                fields.append(f"{kind} {operand.name}[Lanes];")
                 adds.append(f"add_columns(sums.{operand.name}, outputs.{operand.name});")
             else:
                 fields.append(f"{kind} {operand.name};")
                 adds.append(f"sums.{operand.name} += pairwise<{kind}>(outputs.{operand.name});")
+        lanes, sums = (["  template <int Lanes>"], "Sums<Lanes>") if by_column else ([], "Sums")
         return [
+            *lanes,
             "  struct Sums {",
             *(f"    {field}" for field in fields),
             "  };",
             "",
             "  template <int Lanes>",
-            "  OPSMITH_DEVICE void add(Sums& sums, const Outputs<Lanes>& outputs) const {",
+            f"  OPSMITH_DEVICE void add({sums}& sums, const Outputs<Lanes>& outputs) const {{",
             *(f"    {add}" for add in adds),
             "  }",
             "",
-            "  template <class Sum>",
-            "  OPSMITH_DEVICE void finish(const Sums& sums, const Sum& sum) const {",
+            f"  template <{'int Lanes, ' * by_column}class Sum>",
+            f"  OPSMITH_DEVICE void finish(const {sums}& sums, const Sum& sum) const {{",
             *(f"    sum.template gather<{k}>(sums.{each.name});" for k, each in enumerate(self.summed)),
             "    sum.meet();",
             *(

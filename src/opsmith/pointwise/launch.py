@@ -178,6 +178,10 @@ def _vector(device: Device, walk: Walk, operands: Sequence[Operand], modes: Sequ
     return width
 
 
+def _told(sizes: Sequence[int], wide: bool) -> Sequence[int]:
+    return sizes if wide else [layout.size_word(size) for size in sizes]
+
+
 def _wide(walk: Walk, operands: Sequence[Operand]) -> bool:
     """Whether an index or an offset passes 32 bits."""
     count = 1
@@ -204,7 +208,7 @@ def _stream(
     variant = Variant("stream", tuple(modes), 0, len(walk.sizes) if strided else 0, vector, wide)
     words = [operand.address for operand in everyone] + values + [count]
     if strided:
-        words += walk.sizes
+        words += _told(walk.sizes, wide)
         for mode, steps in zip(modes, walk.strides, strict=True):
             words += steps if mode.startswith("strided") else ()
     _launch(device, prepared, variant, words, count, index)
@@ -278,7 +282,7 @@ def _pass(
     device.uses([partial for _, partial, _, _ in partials], more=True)
     variant = Variant(grouping.path, tuple(modes), len(kept), len(dropped), vector, wide)
     words = addresses + values + numbers
-    words += [walk.sizes[d] for d in kept] + [walk.sizes[d] for d in dropped]
+    words += _told([walk.sizes[d] for d in (*kept, *dropped)], wide)
     for mode, steps in zip(modes, walk.strides, strict=True):
         if mode.startswith("strided"):
             words += [steps[0]] if column else []

@@ -119,6 +119,14 @@ def merged(shape: Sizes, order: Sequence[int], strides: Sequence[Sizes]) -> Walk
 LINEAR, SCALAR, STRIDED = "linear", "scalar", "strided"
 
 
+def size_word(size: int) -> int:
+    """A size below 2^31 with what a kernel of 32-bit indices divides by it with in the upper half: an index divided is
+    (index + (index * upper >> 32)) >> bits, where 2^bits is the least power of two that is not below the size. Exact
+    for indices below 2^31 (Granlund and Montgomery, 1994)."""
+    inverse = ((1 << (size - 1).bit_length()) - size << 32) // size + 1
+    return inverse << 32 | size
+
+
 def mode_of(walk: Walk, strides: Sizes) -> str:
     """How an operand is addressed: by the element's own index, by nothing, or by its strides."""
     if all(stride == 0 for stride in strides) and walk.sizes != (1,):

@@ -121,17 +121,18 @@ struct Kernel {
     store_pack<Lanes>(tensors.grad_x.data + place.grad_x, outputs.grad_x);
   }
 
+  template <int Lanes>
   struct Sums {
-    float grad_bias[vector];
+    float grad_bias[Lanes];
   };
 
   template <int Lanes>
-  OPSMITH_DEVICE void add(Sums& sums, const Outputs<Lanes>& outputs) const {
+  OPSMITH_DEVICE void add(Sums<Lanes>& sums, const Outputs<Lanes>& outputs) const {
     add_columns(sums.grad_bias, outputs.grad_bias);
   }
 
-  template <class Sum>
-  OPSMITH_DEVICE void finish(const Sums& sums, const Sum& sum) const {
+  template <int Lanes, class Sum>
+  OPSMITH_DEVICE void finish(const Sums<Lanes>& sums, const Sum& sum) const {
     sum.template gather<0>(sums.grad_bias);
     sum.meet();
     sum.template scatter<0>(sums.grad_bias, tensors.grad_bias);

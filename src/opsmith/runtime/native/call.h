@@ -34,6 +34,7 @@ struct Call {
   }
   int64_t address(int result) const { return reinterpret_cast<int64_t>(results[result].mutable_data_ptr()); }
   void add_word(int64_t word) { words[word_count++] = word; }
+  void add_size(const Layout& layout, int64_t size) { add_word(device == 0 || layout.wide ? size : size_word(size)); }
 
   at::Tensor empty(c10::IntArrayRef sizes, c10::IntArrayRef strides, at::ScalarType dtype) const {
     if (device == 0) return at::Tensor(at::detail::empty_strided_cpu(sizes, strides, dtype));

@@ -200,7 +200,7 @@ class Launch {
     call_.find_width(layout, strided ? walk.sizes.at[0] : 0);
     call_.add_word(call_.count);
     if (strided) {
-      for (int d = 0; d < walk.sizes.count; ++d) call_.add_word(walk.sizes.at[d]);
+      for (int d = 0; d < walk.sizes.count; ++d) call_.add_size(layout, walk.sizes.at[d]);
       for (int k = 0; k < walk.operands; ++k) {
         if (!is_strided(layout.modes[k])) continue;
         for (int d = 0; d < walk.sizes.count; ++d) call_.add_word(walk.strides[k][d]);

@@ -151,8 +151,8 @@ class Reduction {
     }
     call_.add_word(chunks.count);
     call_.add_word(chunks.extent);
-    for (int i = 0; i < layout.outer; ++i) call_.add_word(walk.sizes.at[extents.kept[i]]);
-    for (int i = 0; i < layout.inner; ++i) call_.add_word(walk.sizes.at[extents.dropped[i]]);
+    for (int i = 0; i < layout.outer; ++i) call_.add_size(layout, walk.sizes.at[extents.kept[i]]);
+    for (int i = 0; i < layout.inner; ++i) call_.add_size(layout, walk.sizes.at[extents.dropped[i]]);
     for (int k = 0; k < walk.operands; ++k) {
       if (!is_strided(layout.modes[k])) continue;
       if (by_column) call_.add_word(walk.strides[k][0]);

@@ -224,6 +224,8 @@ OPSMITH_EXPORT_C int64_t opsmith_probe_walk(const int64_t* numbers, size_t count
   return probe_walk({numbers, count}, written);
 }
 
+OPSMITH_EXPORT_C int64_t opsmith_probe_size_word(int64_t size) { return size_word(size); }
+
 // Blocks of a launch without reduction.
 OPSMITH_EXPORT_C int64_t opsmith_probe_stream(
     int64_t count, int64_t very_few, int64_t few, int64_t some, int64_t many, int64_t multiprocessors) {

@@ -144,6 +144,14 @@ struct Walk {
   int64_t strides[kMaxOperands][kMaxDimensions];
 };
 
+// A size with what a kernel divides by it with: layout.py's size_word.
+inline int64_t size_word(int64_t size) {
+  int shift = 0;
+  while ((int64_t(1) << shift) < size) ++shift;
+  const uint64_t inverse = ((((uint64_t(1) << shift) - size) << 32) / size) + 1;
+  return static_cast<int64_t>(inverse << 32 | static_cast<uint64_t>(size));
+}
+
 // The fewest dimensions that visit the same elements. `expanded` has an operand's strides over `shape` a row.
 inline void merge(const Dimensions& shape, const Dimensions& order, const int64_t (*expanded)[kMaxDimensions],
                   int operands, Walk& walk) {

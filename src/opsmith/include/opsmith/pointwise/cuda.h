@@ -48,7 +48,7 @@ OPSMITH_DEVICE void compute_at(const Kernel& kernel, Index index) {
 template <class I, int Inner>
 struct StreamWalk {
   I count;
-  Extent<Inner, I> sizes;
+  Sizes<Inner, I> sizes;
 
   template <int Count>
   OPSMITH_DEVICE StreamWalk(const Words<Count>& words, int place)
@@ -181,9 +181,9 @@ OPSMITH_DEVICE void put(A* partial, Index index, A sum) {
 // a launch go through memory side by side: where each kept to a stretch of its own, 2^28 floats were more pages at a
 // time than the GPU translates at once, and took a fifth longer. (Loading the next turn ahead made no sum faster, and
 // some 2 % slower.)
-template <int U, class Kernel, class Index, class Locate>
+template <int U, class Kernel, class Sums, class Index, class Locate>
 OPSMITH_DEVICE void sum_along(
-    const Kernel& kernel, typename Kernel::Sums& sums, Index first, Index end, Index stride, const Locate& locate) {
+    const Kernel& kernel, Sums& sums, Index first, Index end, Index stride, const Locate& locate) {
   constexpr int V = Kernel::vector;
   typename Kernel::Place places[U];
   typename Kernel::template Inputs<V> inputs[U];
@@ -213,8 +213,8 @@ OPSMITH_DEVICE void sum_along(
 }
 
 // V elements, computed, stored and summed.
-template <int V, class Kernel>
-OPSMITH_DEVICE void sum_at(const Kernel& kernel, typename Kernel::Sums& sums, const typename Kernel::Place& place) {
+template <int V, class Kernel, class Sums>
+OPSMITH_DEVICE void sum_at(const Kernel& kernel, Sums& sums, const typename Kernel::Place& place) {
   const auto inputs = kernel.template load<V>(place);
   const auto outputs = computed<V>(kernel, kernel.scalars(), inputs);
   kernel.template store<V>(outputs, place);
@@ -222,9 +222,9 @@ OPSMITH_DEVICE void sum_at(const Kernel& kernel, typename Kernel::Sums& sums, co
 }
 
 // Few blocks cannot hide each other's waiting for memory: their threads have more packs on the way, if they have more.
-template <class Kernel, class Index, class Locate>
+template <class Kernel, class Sums, class Index, class Locate>
 OPSMITH_DEVICE void sum_terms(
-    const Kernel& kernel, typename Kernel::Sums& sums, Index first, Index end, Index stride, const Locate& locate) {
+    const Kernel& kernel, Sums& sums, Index first, Index end, Index stride, const Locate& locate) {
   if (Kernel::ahead > Kernel::unroll && end > Kernel::unroll * stride && gridDim.x <= Kernel::few_blocks) {
     sum_along<Kernel::ahead>(kernel, sums, first, end, stride, locate);
   } else {
@@ -240,8 +240,8 @@ struct SegmentWalk {
   I kept_count;
   I chunks;
   I group;  // threads that share a chunk, a power of two: part of a warp, or a block
-  Extent<Kept, I> kept_sizes;
-  Extent<Reduced, I> reduced_sizes;
+  Sizes<Kept, I> kept_sizes;
+  Sizes<Reduced, I> reduced_sizes;
 
   template <int Count>
   OPSMITH_DEVICE SegmentWalk(const Words<Count>& words, int place)
@@ -298,7 +298,8 @@ OPSMITH_DEVICE void segment(const Kernel& kernel) {
     const Index packs = walk.length / V;
     const Index lane = threadIdx.x & (group - 1);
     const auto locate = [&](Index pack) { return kernel.locate(start, pack * V); };
-    sum_terms<Kernel, Index>(kernel, sums, chunk * group + lane, packs, walk.chunks * group, locate);
+    sum_terms<Kernel, typename Kernel::Sums, Index>(
+        kernel, sums, chunk * group + lane, packs, walk.chunks * group, locate);
     if constexpr (V > 1) {
       // There may be more of it than threads in the group.
       const Index from = chunk + 1 == walk.chunks ? packs * V + lane : walk.length;
@@ -316,14 +317,14 @@ struct ColumnBlock {
   unsigned int height;   // threads below one another
   unsigned int inverse;  // thread / width = thread * inverse / 2^15
   unsigned int share;    // 2^share threads add up a column
-  bool one_row;          // a thread has one row at most, and a column is one block's
+  bool pairs;            // very few elements: a thread has a pair of them at most, and a column is one block's
 
   OPSMITH_DEVICE explicit ColumnBlock(int64_t word)
       : width(word & 0xffff),
         height(word >> 16 & 0xffff),
         inverse(word >> 32 & 0xffff),
         share(word >> 48 & 0xff),
-        one_row(word >> 56 != 0) {}
+        pairs(word >> 56 != 0) {}
 };
 
 template <class I, int Kept, int Reduced>
@@ -333,8 +334,8 @@ struct ColumnWalk {
   I rows;
   I chunks;
   ColumnBlock block;
-  Extent<Kept, I> kept_sizes;
-  Extent<Reduced, I> reduced_sizes;
+  Sizes<Kept, I> kept_sizes;
+  Sizes<Reduced, I> reduced_sizes;
 
   template <int Count>
   OPSMITH_DEVICE ColumnWalk(const Words<Count>& words, int place)
@@ -345,6 +346,12 @@ struct ColumnWalk {
         block(words.word[place + 4]),
         kept_sizes(words, place + 5),
         reduced_sizes(words, place + 5 + Kept) {}
+
+  // Whether a block has all columns, in packs of V.
+  template <int V>
+  OPSMITH_DEVICE bool is_one_tile() const {
+    return columns <= block.width * (block.pairs ? lesser(V, 2) : V);
+  }
 };
 
 // What the threads of a block have of their columns, for one result after the other.
@@ -378,7 +385,7 @@ struct ColumnSum {
     if (adds_up<K, Threads>()) put(partial, blockIdx.x, gathered<K, Threads, A>());
   }
 
-  // One sum a column, shared by neighbouring threads of a warp: each has V terms or more, where there are so many.
+  // One sum a column, shared by neighbouring threads of a warp: each has V terms, four or more, where there are so many.
   template <int K, class A, int V, class Partial>
   OPSMITH_DEVICE void scatter(const A (&values)[V], const Partial& partial) const {
     static_assert(Threads % (32 * V) == 0, "a thread for each column");
@@ -395,11 +402,12 @@ struct ColumnSum {
       const A* terms = sums_of_threads<Threads, V, A>() + each % V * (Threads + 1) + each / V + part * block.width;
       const unsigned int stride = block.width << block.share;
       unsigned int y = part;
-      if (block.height >= V) {
+      constexpr unsigned int least = V > 4 ? V : 4;
+      if (block.height >= least) {
 #pragma unroll
-        for (unsigned int k = 0; k < V; ++k) sum += terms[k * stride];
-        y += unsigned(V) << block.share;
-        terms += V * stride;
+        for (unsigned int k = 0; k < least; ++k) sum += terms[k * stride];
+        y += least << block.share;
+        terms += least * stride;
       }
 #pragma unroll 1
       for (; y < block.height; y += 1u << block.share, terms += stride) sum += *terms;
@@ -426,29 +434,37 @@ OPSMITH_DEVICE void column(const Kernel& kernel) {
   using Sum = ColumnSum<Kernel::threads, Index>;
   constexpr int V = Kernel::vector;
   const auto& walk = kernel.walk;
-  const Index packs = walk.columns / V;
   const unsigned int width = walk.block.width;
   const unsigned int height = walk.block.height;
   const unsigned int y = threadIdx.x * walk.block.inverse >> 15;
   const unsigned int x = threadIdx.x - y * width;
-  typename Kernel::Sums sums{};
-  // What is small goes first, and apart: it mostly waits for its instructions.
-  if (walk.block.one_row) {
-    const Index pack = blockIdx.x * width + x;
-    if (y < walk.rows && pack < packs) sum_at<V>(kernel, sums, kernel.locate(kernel.start(0, pack * V), y));
-    kernel.finish(sums, Sum{walk.block, blockIdx.x * width * V, walk.columns, 0});
+  if (walk.block.pairs) {  // first, and apart: a small launch mostly waits for its instructions
+    constexpr int P = V > 2 ? 2 : V;
+    typename Kernel::template Sums<P> sums{};
+    const Index first = blockIdx.x * width * P;
+    const Index column = first + x * P;
+    if (y < walk.rows && column < walk.columns) sum_at<P>(kernel, sums, kernel.locate(kernel.start(0, column), y));
+    kernel.finish(sums, Sum{walk.block, first, walk.columns, 0});
     return;
   }
-  const Index tiles = divide_up<Index>(packs, width);
-  const Index outer = divide(Index(blockIdx.x), walk.kept_count);  // chunk * tiles + tile
-  const Index kept = blockIdx.x - outer * walk.kept_count;
-  const Index chunk = divide(outer, tiles);
-  const Index tile = outer - chunk * tiles;
+  const Index packs = walk.columns / V;
+  Index tile = blockIdx.x, kept = 0, chunk = 0;
+  if (walk.kept_count > 1) {
+    tile = divide(tile, walk.kept_count);
+    kept = blockIdx.x - tile * walk.kept_count;
+  }
+  if (walk.chunks > 1) {
+    const Index tiles = divide_up<Index>(packs, width);
+    chunk = divide(tile, tiles);
+    tile -= chunk * tiles;
+  }
   const Index pack = tile * width + x;
+  typename Kernel::template Sums<V> sums{};
   if (y < height && pack < packs) {
     const auto start = kernel.start(kept, pack * V);
     const auto locate = [&](Index row) { return kernel.locate(start, row); };
-    sum_terms<Kernel, Index>(kernel, sums, chunk * height + y, walk.rows, walk.chunks * height, locate);
+    sum_terms<Kernel, typename Kernel::template Sums<V>, Index>(
+        kernel, sums, chunk * height + y, walk.rows, walk.chunks * height, locate);
   }
   kernel.finish(sums, Sum{walk.block, tile * width * V, walk.columns, chunk * walk.kept_count + kept});
 }
