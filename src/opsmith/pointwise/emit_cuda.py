@@ -322,8 +322,9 @@ class _Text:
             ]
         kept = [f"position.along(tensors.{operand.name}.kept)" for operand in self.strided]
         if variant.path == "column":
-            columns = [f"column_index * tensors.{operand.name}.column" for operand in self.strided]
-            kept = [f"{offset} + {column}" for offset, column in zip(kept, columns, strict=True)]
+            known = {"strided0": "", "strided1": " + column_index"}
+            columns = [known.get(each.mode, f" + column_index * tensors.{each.name}.column") for each in self.strided]
+            kept = [offset + column for offset, column in zip(kept, columns, strict=True)]
         inner = [f"start.{operand.name} + {offset}" for operand, offset in zip(self.strided, inner, strict=True)]
         return [
             *_listed("  struct Place {", fields, "};", " "),

@@ -64,10 +64,10 @@ struct Kernel {
   OPSMITH_DEVICE Place start(Index kept, Index column_index) const {
     const Position<0, Index> position(kept, walk.kept_sizes);
     return {
-        position.along(tensors.grad_output.kept) + column_index * tensors.grad_output.column,
-        position.along(tensors.x.kept) + column_index * tensors.x.column,
-        position.along(tensors.bias.kept) + column_index * tensors.bias.column,
-        position.along(tensors.grad_x.kept) + column_index * tensors.grad_x.column
+        position.along(tensors.grad_output.kept) + column_index,
+        position.along(tensors.x.kept) + column_index,
+        position.along(tensors.bias.kept) + column_index,
+        position.along(tensors.grad_x.kept) + column_index
     };
   }
 
