@@ -103,6 +103,29 @@ def test_a_failure_is_printed_with_lines_that_show_it_when_run(checked: Checked)
     assert "AssertionError: check_tests::wrong is not its reference" in done.stderr
 
 
+def test_an_exception_that_ended_several_items_is_told_once(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import opsmith, torch\n"
+        "@opsmith.op('check_tests::raises')\n"
+        "def raises(x: torch.Tensor) -> torch.Tensor:\n"
+        "    return x + 1\n"
+        "@raises.register_kernel('cpu')\n"
+        "def _(x):\n"
+        "    if len(x) == 4:\n"
+        "        raise ValueError('out of luck')\n"
+        "    raise ValueError('too short')\n"
+        "@raises.register_samples\n"
+        "def _(device, dtype):\n"
+        "    yield opsmith.Sample((torch.ones(4, device=device, dtype=dtype),))\n"
+    )
+    items = [part for name in ("values", "gradients", "determinism", "sizes") for part in ("--item", name)]
+    done = run("check", str(tmp_path / "mine.py"), *items)
+    assert done.returncode == 1
+    assert done.stdout.count("assert_matches") == 2  # of the sample, and of an empty tensor
+    assert "The same exception ended 2 more: gradients, determinism." in done.stdout
+    assert "4 failed" in done.stdout
+
+
 def test_a_crash_can_be_had_again(checked: Checked) -> None:
     assert reproduce(checked.item("crashes")["reproduction"]).returncode == -signal.SIGSEGV
 

@@ -13,7 +13,7 @@ Status = Literal["passed", "failed", "skipped"]
 @dataclass(frozen=True)
 class Item:
     """One line of the checklist. `message` says what was found, or why it was skipped; `reproduction`, where it failed,
-    is Python to copy and run."""
+    is Python to copy and run; `raised` is the exception, where that was the failure."""
 
     name: str
     status: Status
@@ -21,6 +21,7 @@ class Item:
     reproduction: str = ""
     seconds: float = 0.0
     description: str = ""
+    raised: str = ""
 
 
 @dataclass(frozen=True)

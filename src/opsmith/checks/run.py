@@ -7,6 +7,7 @@ import re
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -119,8 +120,9 @@ def run_item(subject: Subject, item: CheckItem) -> Item:
     """One item, whatever the op does."""
     began = time.perf_counter()
 
-    def ended(status: Status, message: str, reproduction: str = "") -> Item:
-        return told(item, status, message, reproduction, time.perf_counter() - began)
+    def ended(status: Status, message: str, reproduction: str = "", raised: BaseException | None = None) -> Item:
+        found = told(item, status, message, reproduction, time.perf_counter() - began)
+        return found if raised is None else replace(found, raised=f"{type(raised).__name__}: {raised}".strip())
 
     if subject.place not in item.on:
         return ended("skipped", f"is for {' and '.join(item.on)}, and this is {subject.place}")
@@ -138,12 +140,13 @@ def run_item(subject: Subject, item: CheckItem) -> Item:
     except Failed as failed:
         if full := short_of_memory(failed.__cause__):
             return ended("skipped", full)
-        return ended("failed", failed.message, subject.reproduction(failed) or subject.again(item.name))
+        again = subject.reproduction(failed) or subject.again(item.name)
+        return ended("failed", failed.message, again, failed.__cause__)
     except Exception as error:
         if full := short_of_memory(error):
             return ended("skipped", full)
         said = f"{type(error).__name__}: {error}{_where(error)}"
-        return ended("failed", said, subject.again(item.name))
+        return ended("failed", said, subject.again(item.name), error)
 
 
 def told(item: CheckItem, status: Status, message: str, reproduction: str = "", seconds: float = 0.0) -> Item:

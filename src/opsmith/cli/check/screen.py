@@ -91,9 +91,10 @@ def shown() -> Iterator[Lines | Growing]:
 
 
 def failures(reports: Iterable[Report]) -> None:
-    """Each with its message, and its reproduction in lines that can be copied as they are."""
+    """Each with its message, and its reproduction in lines that can be copied as they are; items that met the same
+    exception once."""
     for report in reports:
-        for item in report.failures:
+        for item, others in _alike(report.failures):
             output.print()
             output.print(Text.assemble((f"{MARKS['failed']} {report.op} {item.name}", "bold red"), f"  {report.where}"))
             output.print(Text(item.message), soft_wrap=True)
@@ -101,6 +102,20 @@ def failures(reports: Iterable[Report]) -> None:
             code = Syntax("", "python", theme="ansi_dark").highlight(item.reproduction.rstrip())
             output.print(code, soft_wrap=True, end="")
             output.print(Text(FENCE, "dim"))
+            if others:
+                names = ", ".join(other.name for other in others)
+                output.print(Text(f"The same exception ended {len(others)} more: {names}."), soft_wrap=True)
+
+
+def _alike(items: Iterable[Item]) -> list[tuple[Item, list[Item]]]:
+    """Each with the later ones that the same exception ended."""
+    found: dict[str, tuple[Item, list[Item]]] = {}
+    for item in items:
+        if item.raised and item.raised in found:
+            found[item.raised][1].append(item)
+        else:
+            found[item.raised or item.name] = item, []
+    return list(found.values())
 
 
 def summary(reports: Sequence[Report], seconds: float) -> None:
