@@ -195,7 +195,7 @@ def test_full_size_tensors_move_16_bytes_at_a_time_and_stream(dtype: torch.dtype
     ):
         ptx = compiled(emit_cuda.text(program, variant)).ptx
         several = {tuning.unroll(program, variant), tuning.ahead(program, variant)}
-        # Before the loop, and in it; of many blocks, and of few. Pairs of columns are such packs where they are doubles.
+        # Before the loop, and in it; of many blocks, and of few. Pairs of columns are such packs, of doubles.
         in_flight = 2 * sum(several) + (variant.path == "column" and dtype is torch.float64)
         assert len(re.findall(r"ld\.global\.v(?:4\.[ubf]32|2\.[ubf]64)", ptx)) == loads * in_flight
 
