@@ -385,6 +385,15 @@ def test_one_sum_over_everything_fills_the_gpu_just_once() -> None:
     assert 0.95 * 4 * 132 < chunks * tiles <= 4 * 132
 
 
+@pytest.mark.parametrize(("columns_count", "vector", "chunks"), [(65_536, 8, 2), (65_536, 4, 1), (98_304, 8, 6)])
+def test_many_sums_are_cut_no_further_than_it_takes_to_fill_the_gpu(
+    columns_count: int, vector: int, chunks: int
+) -> None:
+    found, _, tiles = tuning.column_chunks(columns_count, 1, 2048, vector, 132)
+    assert found == chunks
+    assert 0.93 * 4 * 132 < found * tiles <= 4 * 132 or found * tiles >= 4 * 4 * 132
+
+
 def test_the_sums_of_many_columns_share_their_memory() -> None:
     """Static shared memory ends at 48 KiB; that of one sum of eight columns a thread is 8."""
     count = 9

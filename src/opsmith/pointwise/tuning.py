@@ -182,12 +182,11 @@ def column_tiles(columns: int, vector: int, tile: int) -> tuple[int, int, int]:
 
 
 def _chunks(path: str, independent: int, multiprocessors: int) -> int:
-    """Into how many chunks to cut each of so many independent sums. Few of them: as many as fit on the GPU at once, for
-    a block that stays costs least. More would leave part of the GPU idle by then: four times as many, that even out."""
+    """Into how many chunks to cut each of so many independent sums. As many as fit on the GPU at once, for a block that
+    stays costs least; where they would leave more than a sixteenth of it idle, four times as many, that even out."""
     blocks = RESIDENT // THREADS[path] * multiprocessors
-    if independent * 16 <= blocks:
-        return blocks // independent
-    return _divide_up(4 * blocks, independent)
+    at_once = blocks // independent
+    return at_once if 16 * at_once * independent >= 15 * blocks else _divide_up(4 * blocks, independent)
 
 
 Dim3 = tuple[int, int, int]

@@ -71,7 +71,8 @@ inline int64_t vector_width(int64_t least_itemsize) {
 // Into how many chunks to cut each of so many independent sums.
 inline int64_t chunks_of(const CudaTuning& tuning, int64_t threads, int64_t independent, int64_t multiprocessors) {
   const int64_t blocks = tuning.resident / threads * multiprocessors;
-  return independent * 16 <= blocks ? blocks / independent : divide_up(4 * blocks, independent);
+  const int64_t at_once = blocks / independent;
+  return 16 * at_once * independent >= 15 * blocks ? at_once : divide_up(4 * blocks, independent);
 }
 
 // Threads that share one of so many chunks of so many packs.
