@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Callable
 from typing import Any, Optional
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -361,6 +363,26 @@ def test_samples_that_are_none(fresh: Fresh, make: Callable[[Tensor], Any], said
     op.register_samples(lambda device, dtype: make(torch.ones(1, 3)))
     with pytest.raises(errors.InvalidSampleError, match=rf"{said}.*opsmith.Sample\(\(x,\)\)"):
         op.samples_for("cpu")
+
+
+def test_a_sample_s_name_is_a_string() -> None:
+    with pytest.raises(errors.InvalidSampleError, match="Sample was given a int for its name, which is a string"):
+        opsmith.Sample((torch.ones(3),), name=1000)  # type: ignore[arg-type]
+
+
+def test_a_cost_is_whole_numbers_of_any_kind_and_nothing_else() -> None:
+    cost = opsmith.Cost(bytes=8 * np.prod((2, 3)), flops=2.5e3)  # type: ignore[arg-type]
+    assert (cost.bytes, cost.flops) == (48, 2500) and {type(cost.bytes), type(cost.flops)} == {int}
+    for count in (math.nan, math.inf, -1, "8", None):
+        with pytest.raises(ValueError, match="a number of them is needed, zero or more"):
+            opsmith.Cost(flops=count)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["default", "reference", "opsmith", "eager", "compile", "liger", "two words"])
+def test_a_kernel_s_name_is_nobody_else_s(fresh: Fresh, name: str) -> None:
+    op = opsmith.op(fresh("named"))(square)
+    with pytest.raises(errors.RegistrationError, match=f"name='{name}' is not a name for a kernel"):
+        op.register_kernel("cpu", name=name)(lambda x: x * x)
 
 
 def test_the_arguments_of_a_sample_may_be_a_list() -> None:

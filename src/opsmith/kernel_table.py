@@ -11,6 +11,8 @@ DEVICES = ("cpu", "cuda")
 DIRECTIONS = ("forward", "backward")
 DEFAULT = "default"
 REFERENCE = "reference"
+TAKEN = (DEFAULT, REFERENCE, "opsmith", "eager", "compile", "liger")
+"""Names that are no kernel's: the last are what a benchmark calls others."""
 
 
 class KernelTable:

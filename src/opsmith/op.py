@@ -19,7 +19,7 @@ from .errors import (
     UnknownKernelError,
     UnknownOpError,
 )
-from .kernel_table import DEFAULT, DEVICES, REFERENCE, KernelTable
+from .kernel_table import DEFAULT, DEVICES, REFERENCE, TAKEN, KernelTable
 from .kernels import Deferred, Kernel, NativeFunction, emulation, languages
 from .reference import Plain
 from .refusals import given_as
@@ -378,10 +378,10 @@ class Op:
             raise RegistrationError(self.name, f"device={device!r} is not one of {', '.join(DEVICES)}")
 
     def _check_kernel_name(self, name: str | None) -> None:
-        if name is not None and (not name.isidentifier() or name in (DEFAULT, REFERENCE)):
+        if name is not None and (not name.isidentifier() or name in TAKEN):
             raise RegistrationError(
-                self.name, f"name={name!r} is not a name for a kernel: letters, digits and underscores, and neither "
-                f"{DEFAULT!r} nor {REFERENCE!r}"
+                self.name, f"name={name!r} is not a name for a kernel: letters, digits and underscores, and none of "
+                f"{', '.join(TAKEN)}"
             )  # fmt: skip
 
     def _check_function(self, device: str, fn: Callable[..., Any] | NativeFunction, inline: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,8 @@ class Sample:
             raise InvalidSampleError(f"Sample was given {_type(self.args)} for args.")
         if not isinstance(self.kwargs, Mapping):
             raise InvalidSampleError(f"Sample was given {_type(self.kwargs)} for kwargs, which are a dictionary.")
+        if not isinstance(self.name, str):
+            raise InvalidSampleError(f"Sample was given {_type(self.name)} for its name, which is a string.")
         object.__setattr__(self, "args", tuple(self.args))
 
 
@@ -32,6 +35,17 @@ class Cost:
 
     bytes: int = 0
     flops: int = 0
+
+    def __post_init__(self) -> None:
+        for field_ in ("bytes", "flops"):
+            count = getattr(self, field_)
+            try:
+                whole = math.ceil(count)  # of NumPy's numbers too
+            except (TypeError, ValueError, OverflowError):
+                whole = -1
+            if whole < 0:
+                raise ValueError(f"Cost({field_}={count!r}): a number of them is needed, zero or more")
+            object.__setattr__(self, field_, whole)
 
 
 def samples_of(made: Any, op: str) -> list[Sample]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import math
@@ -9,6 +10,8 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -169,14 +172,14 @@ def test_the_ceilings_of_this_machine() -> None:
     for rate in (found.read, found.write, found.copy):
         assert 1e8 < rate < 1e13
     assert found.fastest == max(found.read, found.write, found.copy)
-    assert found.matmul.keys() == {"float32", "float64"}
+    assert found.matmul.keys() == {"float32", "float64", "bfloat16", "float16"}
     assert all(1e7 < rate < 1e14 for rate in found.matmul.values())
 
 
 def test_which_ceiling_sets_the_least_time() -> None:
     assert SOME.seconds(opsmith.Cost(bytes=10**10), "float32") == (1.0, "memory")
     assert SOME.seconds(opsmith.Cost(bytes=8, flops=10**11), "float32") == (1.0, "compute")
-    assert SOME.seconds(opsmith.Cost(bytes=8, flops=10**11), "bfloat16") == (1.0, "compute"), "by float32's rate"
+    assert SOME.seconds(opsmith.Cost(bytes=8, flops=10**11), "bfloat16") == (1.0, "compute"), "by the highest rate"
     none = Ceilings(1e10, 1e10, 1e10, {})
     assert none.seconds(opsmith.Cost(bytes=10**10, flops=10**20), "float32") == (1.0, "memory")
 
@@ -200,14 +203,48 @@ def test_what_a_call_runs(fresh: Fresh) -> None:
 
 
 def test_a_first_call_in_a_process_of_its_own() -> None:
-    taken = first_call_seconds(opsmith.ops.square, "eager", "cpu", "float64")
-    assert taken is not None and 0 < taken < 60
+    row = {"contender": "eager", "dtype": "float64", "sample": "64x2"}
+    assert 0 < first_call_seconds(opsmith.ops.square, row, "cpu", 1, resized=True) < 60
+    with pytest.raises(RuntimeError, match="not enough values to unpack"):  # a sample that it does not have
+        first_call_seconds(opsmith.ops.square, row, "cpu", 1)
 
 
-def test_a_first_call_that_cannot_be_made_is_not_told(fresh: Fresh) -> None:
-    assert first_call_seconds(cubed(fresh), "eager", "cpu", "float32") is None, (
-        "declared in this test, it is nowhere to import from"
+def test_a_first_call_is_on_what_the_row_ran_on_with_as_many_threads(tmp_path: Path) -> None:
+    # A file named as a module that every process has loaded.
+    (tmp_path / "numbers.py").write_text(
+        "import opsmith, torch\n"
+        "@opsmith.op('bench_tests::told')\n"
+        "def told(x: torch.Tensor) -> torch.Tensor:\n"
+        "    if torch.get_num_threads() != 1 or x.shape != (64,):\n"
+        "        raise ValueError(f'{torch.get_num_threads()} threads, {tuple(x.shape)}')\n"
+        "    return x + 1\n"
+        "@told.register_samples\n"
+        "def _(device, dtype):\n"
+        "    yield opsmith.Sample((torch.ones(8, device=device, dtype=dtype),))\n"
     )
+    written = tmp_path / "rows.json"
+    command = [
+        "bench",
+        str(tmp_path / "numbers.py"),
+        "--device",
+        "cpu",
+        "--against",
+        "",
+        "--direction",
+        "forward",
+        "--threads",
+        "1",
+    ]
+    command += ["--shape", "64", "--cold", "--json", str(written)]
+    done = subprocess.run([sys.executable, "-m", "opsmith.cli", *command], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "cold_s" in json.loads(written.read_text())["rows"][0], done.stderr
+
+
+def test_a_first_call_that_cannot_be_made_is_told(fresh: Fresh) -> None:
+    op = cubed(fresh)  # declared in this test, it is nowhere to import from
+    with pytest.raises(RuntimeError, match=f"no operator is named '{op.name}'|{op.name}"):
+        first_call_seconds(op, {"contender": "eager", "dtype": "float32", "sample": "sample 0"}, "cpu", 2)
 
 
 # --- what bench cannot be told by a kernel or a caller
@@ -224,7 +261,7 @@ def test_a_kernel_that_is_right_only_at_first_is_not_timed(fresh: Fresh, against
 
     if against == "opsmith":
         op.register_kernel("cpu")(forgetful)
-        with pytest.raises(errors.WrongResultError, match="called again, after it was timed: result"):
+        with pytest.raises(errors.WrongResultError, match=r"called again .*, after it was timed: result"):
             opsmith.bench(op, device="cpu", against=[], direction="forward", ceilings=SOME)
         return
     op.register_kernel("cpu", name="right")(lambda x: x * x * x)
@@ -232,7 +269,109 @@ def test_a_kernel_that_is_right_only_at_first_is_not_timed(fresh: Fresh, against
     results = opsmith.bench(op, device="cpu", against=["forgetful"], direction="forward", ceilings=SOME)
     assert [row["contender"] for row in results.rows] == ["opsmith"]
     (told,) = quiet(results.warnings)
-    assert "forgetful is not timed" in told and "called again, after it was timed" in told
+    assert "forgetful is not timed" in told and "called again with other numbers, after it was timed" in told
+
+
+def test_a_kernel_that_remembers_its_results_is_not_timed(fresh: Fresh) -> None:
+    op = cubed(fresh)
+    results: dict[torch.Size, torch.Tensor] = {}
+    op.register_kernel("cpu")(lambda x: results.setdefault(x.shape, x**3).clone())
+    with pytest.raises(errors.WrongResultError, match="called again with other numbers"):
+        opsmith.bench(op, device="cpu", against=[], direction="forward", ceilings=SOME)
+
+
+def test_numbers_that_the_reference_refuses_are_not_asked_of_it(fresh: Fresh) -> None:
+    def logged(x: torch.Tensor) -> torch.Tensor:
+        if bool((x < 1).any()):
+            raise ValueError("from 1 on")
+        return x.log()
+
+    op = opsmith.op(fresh("logged"))(logged)
+    op.register_kernel("cpu")(torch.log)
+    results = opsmith.bench(
+        op,
+        device="cpu",
+        samples=[opsmith.Sample((torch.full((8,), 1.5),))],
+        against=[],
+        direction="forward",
+        ceilings=SOME,
+    )
+    assert [row["verified"] for row in results.rows] == [True]
+
+
+@pytest.mark.parametrize("size", [1000, 1 << 21])
+def test_a_kernel_that_writes_to_its_input_is_not_timed(fresh: Fresh, size: int) -> None:
+    op = cubed(fresh)
+
+    def writes(x: torch.Tensor) -> torch.Tensor:
+        x.numpy()[:] = 0  # as C++ may, where nobody sees it
+        return torch.zeros_like(x)
+
+    op.register_kernel("cpu")(writes)
+    x = torch.randn(size)
+    kept = x.clone()
+    with pytest.raises(errors.WrongResultError, match="it writes to x, which it is to read"):
+        opsmith.bench(op, device="cpu", samples=[opsmith.Sample((x,))], direction="forward", ceilings=SOME)
+    assert torch.equal(x, kept), "the caller's tensor is not what it was given"
+
+
+@pytest.mark.parametrize(
+    "fault", [lambda x: (x**3).double(), lambda x: None, lambda x: x, lambda x: x.add_(1), lambda x: x[0] / 0 + [1]]
+)
+def test_another_kernel_that_fails_in_any_way_is_left_out(fresh: Fresh, fault: Any) -> None:
+    op = cubed(fresh)
+    op.register_kernel("cpu", name="right")(lambda x: x * x * x)
+    op.register_kernel("cpu", name="fast")(fault)
+    results = opsmith.bench(op, device="cpu", against=["fast", "eager"], direction="forward", ceilings=SOME)
+    assert [row["contender"] for row in results.rows] == ["opsmith", "eager"]
+    assert any("fast is not" in text for text in results.warnings)
+
+
+def test_one_that_fails_while_it_is_timed_is_left_out(fresh: Fresh) -> None:
+    op = cubed(fresh)
+
+    def fails_in_rounds(x: torch.Tensor) -> torch.Tensor:
+        if not gc.isenabled():
+            raise RuntimeError("out of luck")
+        return x * x * x
+
+    op.register_kernel("cpu", name="right")(lambda x: x * x * x)
+    op.register_kernel("cpu", name="fast")(fails_in_rounds)
+    results = opsmith.bench(op, device="cpu", against=["fast", "eager"], direction="forward", ceilings=SOME)
+    assert [row["contender"] for row in results.rows] == ["opsmith", "eager"]
+    assert "fast is not measured: RuntimeError: out of luck" in results.warnings
+
+
+@pytest.mark.parametrize("function", [lambda x: x.detach() * 2, lambda x: x.argsort().to(x.dtype)])
+def test_what_has_no_gradient_has_no_backward(fresh: Fresh, function: Any) -> None:
+    def flat(x: torch.Tensor) -> torch.Tensor:
+        return function(x)  # type: ignore[no-any-return]
+
+    op = opsmith.op(fresh("flat"))(flat)
+    results = opsmith.bench(op, device="cpu", samples=[opsmith.Sample((torch.randn(9),))], against=[], ceilings=SOME)
+    assert [row["direction"] for row in results.rows] == ["forward"]
+    assert any("no backward, for nothing there has a gradient" in text for text in results.warnings)
+
+
+def test_complex_gradients_are_told_to_be_left_out(fresh: Fresh) -> None:
+    def turned(x: torch.Tensor) -> torch.Tensor:
+        return x * 1j
+
+    op = opsmith.op(fresh("turned"))(turned)
+    sample = opsmith.Sample((torch.randn(9, dtype=torch.complex64),))
+    results = opsmith.bench(op, device="cpu", samples=[sample], against=[], ceilings=SOME)
+    assert [row["direction"] for row in results.rows] == ["forward"]
+    assert any("no backward, for complex gradients are not timed" in text for text in results.warnings)
+
+
+def test_a_row_is_measured_once_however_often_it_is_asked_for(fresh: Fresh) -> None:
+    dtypes = [torch.float32, torch.float64, torch.float32]
+    sample = opsmith.Sample((torch.randn(9),))
+    options = {"device": "cpu", "against": " eager , eager", "direction": ["forward", "forward"], "ceilings": SOME}
+    for given in ({"samples": [sample]}, {}):
+        results = opsmith.bench(cubed(fresh), dtype=dtypes, **options, **given)  # type: ignore[arg-type]
+        found = [(row["dtype"], row["contender"]) for row in results.rows]
+        assert len(found) == len({*found}) == (2 if given else 4)
 
 
 @pytest.mark.parametrize("size", [1000, 1 << 21])

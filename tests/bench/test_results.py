@@ -99,6 +99,19 @@ def test_what_noise_explains_is_no_regression() -> None:
         assert bool(regressions(before, changed(before, factor))) is slower
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "slower"),
+    [
+        ((100, 99, 299), (250, 240, 299), False),
+        ((100, 20, 101), (140, 139, 141), True),
+        ((100, 98, 102), (110, 107, 115), True),
+    ],
+)
+def test_intervals_that_lie_apart_are_a_regression_however_skewed(before: Any, now: Any, slower: bool) -> None:
+    rows = [{**made_row(), **dict(zip(("us", "low_us", "high_us"), times, strict=True))} for times in (before, now)]
+    assert bool(regressions(Results(rows[:1]), Results(rows[1:]))) is slower
+
+
 def test_a_wide_interval_excuses_more() -> None:
     row = made_row()
     wild = {**row, "low_us": row["us"] * 0.7, "high_us": row["us"] * 1.3}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from bench.made_rows import made_results, made_row
 from rich.console import Console
 
+import opsmith
 from opsmith.bench import Ceilings, Results, ceilings
 from opsmith.bench.environment import processor
 from opsmith.cli._bench_table import bar, shown
@@ -201,6 +203,71 @@ def test_an_op_that_fails_costs_nobody_elses_rows(invoke: Invoke, tmp_path: Path
     assert [row["op"] for row in Results.load(rows).rows] == ["bench_tests::sound"] * 2
 
 
+def changed(path: Path, namespace: str, *changes: tuple[str, str]) -> Path:
+    """The file above, with its ops in a namespace of their own and the first of them changed."""
+    text = BROKEN.replace("bench_tests", namespace)
+    for old, new in (("raise ZeroDivisionError", "return x + 1\n    raise ZeroDivisionError"), *changes):
+        assert old in text
+        text = text.replace(old, new, 1)
+    path.write_text(text)
+    return path
+
+
+def test_rows_that_were_measured_before_an_op_failed_are_kept(invoke: Invoke, tmp_path: Path) -> None:
+    backward = "@broken.register_backward('cpu')\ndef _(grads, x, *, needs):\n    raise ZeroDivisionError('again')\n\n"
+    samples = "@broken.register_samples"
+    source = changed(tmp_path / "fails_backward.py", "bench_backward", (samples, f"{backward}{samples}"))
+    rows = tmp_path / "rows.json"
+    result = invoke("bench", source, "--device", "cpu", "--against", "eager", "--json", rows)
+    assert result.exit_code == 1 and "ZeroDivisionError: again" in flat(result.output)
+    found = [(row["op"], row["direction"]) for row in Results.load(rows).rows if row["contender"] == "opsmith"]
+    sound = "bench_backward::sound"
+    assert found == [("bench_backward::broken", "forward"), (sound, "forward"), (sound, "backward")]
+
+
+def test_an_op_without_a_sample_to_resize_costs_nobody_elses_rows(invoke: Invoke, tmp_path: Path) -> None:
+    source = changed(tmp_path / "empty.py", "bench_empty", ("torch.ones(4", "torch.ones(0"))
+    rows = tmp_path / "rows.json"
+    result = invoke("bench", source, "--shape", "64", "--device", "cpu", "--against", "eager", "--json", rows)
+    assert result.exit_code == 1
+    assert "bench_empty::broken has no sample with elements to take the values from" in flat(result.output)
+    assert {(row["op"], row["sample"]) for row in Results.load(rows).rows} == {("bench_empty::sound", "64")}
+
+
+def test_what_draws_random_numbers_has_its_forward_timed(invoke: Invoke, tmp_path: Path) -> None:
+    start, end = BROKEN.index("@broken.register_kernel"), BROKEN.index("@broken.register_samples")
+    kernel = BROKEN[start:end].replace("raise", "return x + 1\n    raise")
+    random = (("return x + 1", "return x * torch.rand_like(x)"), (kernel, ""))
+    source, rows = changed(tmp_path / "random_op.py", "bench_random", *random), tmp_path / "rows.json"
+    result = invoke("bench", source, "--device", "cpu", "--against", "eager", "--profile", "--json", rows)
+    assert result.exit_code == 0, result.output
+    found = [row["direction"] for row in Results.load(rows).rows if row["op"] == "bench_random::broken"]
+    assert found == ["forward", "forward"]
+    assert "no backward: bench_random::broken: the reference draws random numbers" in flat(result.output)
+
+
+def test_what_was_slow_only_once_is_no_regression(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, times = tmp_path / "before.json", []
+    assert invoke(*FORWARD, "--json", before).exit_code == 0
+    rewritten(before, 20, "opsmith")
+    module = importlib.import_module("opsmith.bench")  # whose name in opsmith is the function's
+    real = opsmith.bench
+
+    def disturbed(*args: Any, **options: Any) -> Results:
+        results = real(*args, **options)
+        times.append(len(times))
+        for row in results.rows if len(times) == 1 else []:
+            row |= {key: row[key] * 1000 for key in ("us", "low_us", "high_us")}
+        return results
+
+    monkeypatch.setattr(module, "bench", disturbed)
+    result = invoke(*FORWARD, "--compare", before)
+    assert result.exit_code == 0, result.output
+    assert len(times) == 2 and f"1 rows compared with {before}, 0 slower" in flat(result.output)
+
+
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
     invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,7 +283,9 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
     [
         (("--direction", ","), "give one or more of forward, backward, both"),
         (("--threads", "0"), "greater than or equal to 1"),
-        (("--shape", "2^60"), "scale_add, float32: "),
+        (("--shape", "2^45"), "scale_add, float32: "),
+        (("--shape", "2^60"), "--shape: '2^60' is more than any memory holds"),
+        (("--shape", "9^99999999"), "'9^99999999' is more than any memory holds"),
     ],
 )
 def test_bad_options_are_told_in_words(invoke: Invoke, arguments: tuple[str, ...], said: str) -> None:
@@ -255,8 +324,8 @@ def test_who_is_not_measured_is_noted(invoke: Invoke) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--shape", "many"], "--shape many: give sizes with x between them, as 4096x1024, or 2^20"),
-        (["--shape", "4x0"], "--shape 4x0: give sizes"),
+        (["--shape", "many"], "--shape: 'many' is no shape. Give sizes with x between them, as 4096x1024, or 2^20."),
+        (["--shape", "4x0"], "--shape: '4x0' is no shape"),
         (["--dtype", "float31"], "--dtype float31 is none of torch's"),
         (["--direction", "sideways"], "--direction sideways is not one of forward, backward, both"),
         (["--compare", "nowhere.json"], "--compare: nowhere.json cannot be read: No such file or directory"),

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from bench.made_rows import SIZES, made_results
 
+from opsmith.cli._bench_table import EIGHTHS
+
 from .conftest import Invoke, Run, flat
 
 
@@ -19,7 +21,7 @@ def rows(tmp_path: Path) -> Path:
 def test_a_page_is_written(invoke: Invoke, rows: Path, tmp_path: Path) -> None:
     result = invoke("report", rows, "-o", tmp_path / "page.html")
     assert result.exit_code == 0, result.output
-    assert flat(result.output).startswith(f"{tmp_path / 'page.html'}: 128 rows, ")
+    assert f"{tmp_path / 'page.html'}: 128 rows, " in flat(result.output)
     text = (tmp_path / "page.html").read_text()
     assert text.startswith("<!DOCTYPE html>") and "NVIDIA H200" in text
 
@@ -43,6 +45,18 @@ def test_several_files_are_merged_and_two_of_one_name_keep_their_folders(
     assert "2 machines" in text
     assert f'data-name="{tmp_path.name}/rows.json"' in text and 'data-name="elsewhere/rows.json"' in text
     assert str(tmp_path) not in text
+
+
+def test_the_terminal_has_a_line_an_op_with_bars_and_rows_that_are_merged_count_once(
+    invoke: Invoke, rows: Path, tmp_path: Path
+) -> None:
+    result = invoke("report", rows, rows, "-o", tmp_path / "page.html")
+    assert result.exit_code == 0 and ": 128 rows, " in flat(result.output)
+    title, heading, *lines = result.output.splitlines()
+    assert title.startswith("NVIDIA H200") and heading.split()[:3] == ["op", "dtype", "direction"]
+    told = [line for line in lines if line.startswith("gelu ")]
+    assert told and all("x " in line and "%" in line and any(part in line for part in EIGHTHS[1:]) for line in told)
+    assert max(map(len, result.output.splitlines()[:-2])) <= 80
 
 
 def test_a_file_that_holds_no_rows_is_refused_in_words(invoke: Invoke, rows: Path, tmp_path: Path) -> None:

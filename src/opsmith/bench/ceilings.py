@@ -42,7 +42,7 @@ class Ceilings:
     def seconds(self, cost: Cost, dtype: str) -> tuple[float, str]:
         """The least time for a cost, and what sets it: "memory", by a copy's speed, or "compute"."""
         memory = cost.bytes / self.copy
-        rate = self.matmul.get(dtype) or self.matmul.get("float32") or float("inf")
+        rate = self.matmul.get(dtype) or max(self.matmul.values(), default=float("inf"))
         compute = cost.flops / rate
         return (compute, "compute") if compute > memory else (memory, "memory")
 
@@ -96,10 +96,12 @@ def _of_gpu(size: int, side: int) -> Ceilings:
 
 def _of_cpu(size: int, side: int) -> Ceilings:
     first, second = (torch.zeros(size // 4) for _ in range(2))
-    matrices = {}
-    for dtype in (torch.float32, torch.float64):
-        a, b = (torch.randn(side, side, dtype=dtype) for _ in range(2))
-        matrices[str(dtype).removeprefix("torch.")] = lambda a=a, b=b: a @ b
+    matrices, sides = {}, {}
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
+        name = str(dtype).removeprefix("torch.")
+        sides[name] = side if dtype.itemsize > 2 else side // 2  # which many a CPU computes by converting
+        a, b = (torch.randn(sides[name], sides[name], dtype=dtype) for _ in range(2))
+        matrices[name] = lambda a=a, b=b: a @ b
     calls: dict[str, Callable[[], Any]] = {
         "copy": lambda: second.copy_(first),
         "write": lambda: second.fill_(1.0),
@@ -112,5 +114,5 @@ def _of_cpu(size: int, side: int) -> Ceilings:
         read=size / least["read"],
         write=size / least["write"],
         copy=2 * size / least["copy"],
-        matmul={name: 2 * side**3 / least[name] for name in matrices},
+        matmul={name: 2 * sides[name] ** 3 / least[name] for name in matrices},
     )

@@ -65,10 +65,19 @@ class Results:
     def to_json(self) -> str:
         return json.dumps(self.as_dict(), indent=1) + "\n"
 
+    def keep_fastest(self, rows: Iterable[Row]) -> None:
+        """Of rows that are measured twice, the one that was disturbed less."""
+        anew = {key_of(row): row for row in rows}
+        for place, row in enumerate(self.rows):
+            other = anew.get(key_of(row))
+            if other is not None and other["us"] < row["us"]:
+                self.rows[place] = other
+
     @classmethod
     def load(cls, path: str | Path) -> Results:
         try:
             held = json.loads(Path(path).read_text(encoding="utf-8"))
+            json.dumps(held, ensure_ascii=False).encode()  # half of a pair of surrogates is no text
         except OSError as error:
             raise ResultsFileError(path, f"cannot be read: {error.strerror}") from error
         except (ValueError, RecursionError) as error:
@@ -89,7 +98,7 @@ IDENTITY = ("op", "sample", "dtype", "direction", "contender")
 def _is_whole(held: dict[str, Any]) -> bool:
     """Whether what every reader of rows relies on is there."""
     rows, warnings = held.get("rows"), held.get("warnings", [])
-    if not isinstance(rows, list) or not isinstance(held.get("environment"), dict) or not isinstance(warnings, list):
+    if not isinstance(rows, list) or not isinstance(held.get("environment"), dict) or not _are_texts(warnings):
         return False
     return all(
         isinstance(row, dict)
@@ -98,9 +107,13 @@ def _is_whole(held: dict[str, Any]) -> bool:
         and _is_time(row.get("us"))
         and all(name not in row or _is_time(row[name]) for name in ("low_us", "high_us"))
         and ("low_us" in row) == ("high_us" in row)
-        and isinstance(row.get("notes", []), list)
+        and _are_texts(row.get("notes", []))
         for row in rows
     )
+
+
+def _are_texts(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
 def _is_time(value: Any) -> bool:
@@ -132,21 +145,22 @@ def key_of(row: Row, names: Sequence[str] = KEY) -> tuple[Any, ...]:
 
 
 def regressions(before: Results, now: Results, contenders: Collection[str] | None = None) -> list[Change]:
-    """Rows of both files that have become slower beyond the measured noise: their two intervals, and NOISE."""
+    """Rows of both files that have become slower beyond the measured noise: their intervals lie apart, by NOISE."""
     former = {key_of(row): row for row in before.rows if row.get("us")}
     found = []
     for row in now.rows:
         old = former.get(key_of(row))
         if old is None or not row.get("us") or (contenders and row["contender"] not in contenders):
             continue
-        allowed = 1 + NOISE + _half_width(old) + _half_width(row)
-        if row["us"] > old["us"] * allowed:
+        latest, earliest = _end(old, "high_us"), _end(row, "low_us")
+        if earliest > latest * (1 + NOISE):
+            allowed = (1 + NOISE) * latest / old["us"] * row["us"] / earliest
             found.append(Change(row, old["us"], row["us"], allowed))
     return found
 
 
-def _half_width(row: Row) -> float:
-    return (row["high_us"] - row["low_us"]) / (2 * row["us"]) if row.get("high_us") else 0.0
+def _end(row: Row, name: str) -> float:
+    return float(row[name] if name in row else row["us"])
 
 
 def missing(before: Results, now: Results, contenders: Collection[str]) -> list[Row]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from ..errors import OpsmithError, UnavailableError, WrongResultError
+from ..errors import RandomReferenceError, UnavailableError, WrongResultError
 from ..op import Op
 from ..samples import Sample
 from . import ceilings as limits
@@ -17,7 +18,7 @@ from .ceilings import Ceilings
 from .contenders import BASELINES, OPSMITH, Function, contender, replayable
 from .environment import environment
 from .results import Results, Row
-from .sampling import Sampler, indistinguishable, interval, measured
+from .sampling import Sampler, SamplingError, indistinguishable, interval, measured
 from .timing import Timing, time_together
 from .verifying import Verifier, is_random
 from .workload import DIRECTIONS, MOST_COPIES, Workload, call_for
@@ -62,24 +63,31 @@ def bench(
         on_row: called with each row as it is done.
     """
     where = _kind(device)
-    directions = [direction] if isinstance(direction, str) else list(direction)
-    others = against.split(",") if isinstance(against, str) else list(against)
+    directions = list(dict.fromkeys([direction] if isinstance(direction, str) else direction))
+    others = [name.strip() for name in (against.split(",") if isinstance(against, str) else against)]
     if threads < 1:
         raise ValueError(f"threads={threads}: at least one is needed")
     for each in directions:
         if each not in DIRECTIONS:
             raise ValueError(f"direction={each!r} is not one of {', '.join(DIRECTIONS)}")
     default = (torch.float32, torch.bfloat16) if where == "cuda" else (torch.float32,)
-    dtypes = [dtype] if isinstance(dtype, torch.dtype) else list(dtype or default)
+    dtypes = [dtype] if isinstance(dtype, torch.dtype) else list(dict.fromkeys(dtype or default))
+    if samples is not None:
+        dtypes = dtypes[:1]  # they have their own
     with cpu.pinned(threads if where == "cpu" else torch.get_num_threads()), replayable():
         found = ceilings or limits.measure(where)
         results = Results([], environment(where, threads, found))
         neighbours = cpu.Neighbours()
+        done: set[tuple[Any, ...]] = set()
         for chosen in dtypes:
             given = workloads(op, where, chosen, samples)
             if not given:
                 _warn(results.warnings, f"{op.name}, {_dtype_name(chosen)}: no sample has elements to be timed on")
             for workload in given:
+                same = workload.name, workload.dtype, workload.elements
+                if same in done:  # whose samples do not follow the dtype
+                    continue
+                done.add(same)
                 for each in directions:
                     for row in _rows(workload, each, others, found, threads, neighbours, results.warnings):
                         results.rows.append(row)
@@ -131,22 +139,30 @@ def _rows(
     warnings: list[str],
 ) -> list[Row]:
     if direction != "forward" and not workload.has_gradient:
-        _warn(warnings, f"{workload.op.name} {workload.name}: no {direction}, for nothing there has a gradient")
+        why = "complex gradients are not timed" if workload.is_complex else "nothing there has a gradient"
+        _warn(warnings, f"{workload.op.name} {workload.name}: no {direction}, for {why}")
         return []
     verifier = None if is_random(workload) else Verifier(workload, direction)
     if verifier is None:
         _warn(warnings, f"{workload.op.name} draws random numbers: its results are held against nothing")
-    contenders, samplers = _contenders(workload, direction, against, verifier, warnings)
+    try:
+        contenders, samplers = _contenders(workload, direction, against, verifier, warnings)
+    except RandomReferenceError as reason:
+        _warn(warnings, f"no {direction}: {reason}")
+        return []
     with neighbours.watched():
-        timings = measured(samplers, most=60 if workload.device.type == "cuda" else 30)
+        timings = _timed(samplers, 60 if workload.device.type == "cuda" else 30, warnings)
     own = timings[OPSMITH]
     rows = []
     for name, timing in timings.items():
-        if verifier is not None and not _is_right_still(verifier, name, contenders[name], warnings):
-            continue
         row = _row(workload, direction, name, timing, own, found, threads)
-        row |= _host(workload, contenders[name], direction)
-        row |= _memory(workload, contenders[name], direction)
+        with _left_out_where_it_fails(name, warnings) as fine:
+            if verifier is not None and name not in BASELINES:  # torch's own keep nothing from call to call
+                verifier.verify_again(name, contenders[name])
+            row |= _host(workload, contenders[name], direction)
+            row |= _memory(workload, contenders[name], direction)
+        if not fine:
+            continue
         notes = _notes(row, timing, own, found)
         rows.append({**row, "verified": verifier is not None, "notes": notes})
         for note in notes:
@@ -155,18 +171,33 @@ def _rows(
     return rows
 
 
-def _is_right_still(verifier: Verifier, name: str, function: Function, warnings: list[str]) -> bool:
-    """What keeps something from call to call is right at first. torch's own compiler does not."""
-    if name in BASELINES:
-        return True
+def _timed(samplers: dict[str, Sampler], most: int, warnings: list[str]) -> dict[str, Timing]:
+    """Without those that fail on the way."""
+    while True:
+        try:
+            return measured(samplers, most=most)
+        except SamplingError as failed:
+            _leave_out(failed.name, failed.error, warnings)
+            del samplers[failed.name]
+
+
+@contextmanager
+def _left_out_where_it_fails(name: str, warnings: list[str]) -> Iterator[list[bool]]:
+    """Yields a list that is empty afterwards where a contender raised inside."""
+    fine = [True]
     try:
-        verifier.verify(name, function, again=True)
-    except WrongResultError as reason:
-        if name == OPSMITH:
-            raise
-        _warn(warnings, str(reason))
-        return False
-    return True
+        yield fine
+    except Exception as error:  # of a kernel, of somebody else's compiler, of memory
+        _leave_out(name, error, warnings)
+        fine.clear()
+
+
+def _leave_out(name: str, error: Exception, warnings: list[str]) -> None:
+    """What the op raises is the benchmark's end; without another contender the rest are measured all the same."""
+    if name == OPSMITH:
+        raise error
+    told = isinstance(error, (UnavailableError, WrongResultError))
+    _warn(warnings, str(error if told else UnavailableError(name, _first_line(error))))
 
 
 def _notes(row: Row, timing: Timing, own: Timing, found: Ceilings) -> list[str]:
@@ -184,32 +215,19 @@ def _notes(row: Row, timing: Timing, own: Timing, found: Ceilings) -> list[str]:
 def _contenders(
     workload: Workload, direction: str, against: Sequence[str], verifier: Verifier | None, warnings: list[str]
 ) -> tuple[dict[str, Function], dict[str, Sampler]]:
-    """Who can be measured here, verified, each with its sampler. The op itself must be; without another one the rest
-    are measured all the same."""
+    """Who can be measured here, verified, each with its sampler."""
     contenders: dict[str, Function] = {}
     samplers: dict[str, Sampler] = {}
     sets = workload.copies(_cache_bytes(workload))
     for name in dict.fromkeys((OPSMITH, *against)):
-        try:
+        with _left_out_where_it_fails(name, warnings):
             function = contender(workload.op, name, workload.device.type)
             if verifier is not None:
                 verifier.verify(name, function)
             contenders[name] = function
-        except (UnavailableError, WrongResultError) as reason:
-            if name == OPSMITH:
-                raise
-            _warn(warnings, str(reason))
-        except Exception as error:  # of somebody else's compiler, of memory: whatever it is, it is not the op's
-            if name == OPSMITH or isinstance(error, OpsmithError):
-                raise
-            _warn(warnings, str(UnavailableError(name, _first_line(error))))
     for name, function in list(contenders.items()):  # only now: making a contender may drop what another has compiled
-        try:
+        with _left_out_where_it_fails(name, warnings):
             samplers[name] = _sampler(workload, function, direction, sets)
-        except Exception as error:
-            if name == OPSMITH or isinstance(error, OpsmithError):
-                raise
-            _warn(warnings, str(UnavailableError(name, _first_line(error))))
     return contenders, samplers
 
 

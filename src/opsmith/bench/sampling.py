@@ -24,6 +24,14 @@ class Sampler(Protocol):
     def sample(self) -> float: ...
 
 
+class SamplingError(Exception):
+    """What a sampler raised."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        super().__init__(f"{name}: {error}")
+        self.name, self.error = name, error
+
+
 @dataclass(frozen=True)
 class Interval:
     """A median with its 95 % interval."""
@@ -45,7 +53,7 @@ def interval(samples: Sequence[float]) -> Interval:
 def measured(
     samplers: Mapping[str, Sampler], *, precision: float = PRECISION, least: int = LEAST_ROUNDS, most: int = 60
 ) -> dict[str, Timing]:
-    """The samples of each contender, as many for one as for another."""
+    """The samples of each contender, as many for one as for another. Raises SamplingError."""
     samples: dict[str, list[float]] = {name: [] for name in samplers}
     order, draw = list(samplers), random.Random(0)
     enabled = gc.isenabled()
@@ -54,7 +62,10 @@ def measured(
         for turn in range(most):
             draw.shuffle(order)
             for name in order:
-                samples[name].append(samplers[name].sample())
+                try:
+                    samples[name].append(samplers[name].sample())
+                except Exception as error:
+                    raise SamplingError(name, error) from error
             known = turn + 1 >= least and turn % 3 == 2
             if known and all(interval(each).half_width <= precision for each in samples.values()):
                 break

@@ -13,6 +13,8 @@ from ..op import Op
 from ..samples import Sample
 
 SCALING = tuple(2**power for power in range(10, 31, 4))
+_DIGITS = 15
+"""Of a number of elements, at most."""
 
 
 def parsed(text: str) -> tuple[int, ...]:
@@ -22,9 +24,14 @@ def parsed(text: str) -> tuple[int, ...]:
         found = re.fullmatch(r"\s*(\d+)(?:\^(\d+))?\s*", part)
         if found is None:
             raise ValueError(f"{text!r} is no shape")
-        sizes.append(int(found[1]) ** int(found[2] or 1))
+        base, power = found[1], found[2] or "1"
+        if len(base) > _DIGITS or len(power) > 2:
+            raise ValueError(f"{text!r} is more than any memory holds")
+        sizes.append(int(base) ** int(power))
     if min(sizes) < 1:
         raise ValueError(f"{text!r} is no shape")
+    if math.prod(sizes) >= 10**_DIGITS:
+        raise ValueError(f"{text!r} is more than any memory holds")
     return tuple(sizes)
 
 

@@ -47,10 +47,20 @@ class Workload:
         """Memory that the inputs take; what is expanded counts once."""
         return sum(_held(tensor) for tensor in self.tensors)
 
-    @property
+    @cached_property
     def has_gradient(self) -> bool:
-        """Whether a gradient could flow: from a floating result to a floating input."""
-        return any(t.is_floating_point() for t in self.tensors) and any(r.is_floating_point() for r in self.results)
+        """Whether a gradient flows through the reference, from a floating result to a floating input."""
+        if not any(t.is_floating_point() for t in self.tensors) or not any(r.is_floating_point() for r in self.results):
+            return False
+        signature, reference = self.op.signature, self.op.inline_like_call
+        try:
+            return bool(_Recorded(reference, on_meta(signature, self.values), signature).results())
+        except Exception:  # what it does depends on values
+            return bool(_Recorded(reference, self.values, signature).results())
+
+    @property
+    def is_complex(self) -> bool:
+        return any(tensor.is_complex() for tensor in (*self.tensors, *self.results))
 
     @cached_property
     def results(self) -> list[torch.Tensor]:
@@ -72,11 +82,26 @@ class Workload:
         """Sets of arguments that take more than `beyond` bytes together, at most MOST_COPIES of them; the first is the
         workload's own."""
         wanted = min(MOST_COPIES, 1 + beyond // max(1, self.input_bytes + self.result_bytes))
-        return [self.values, *(self._copied() for _ in range(wanted - 1))]
+        return [self.values, *(self.copied() for _ in range(wanted - 1))]
 
-    def _copied(self) -> tuple[Any, ...]:
+    def copied(self) -> tuple[Any, ...]:
+        return self._with(copied_as_laid_out)
+
+    def halved(self) -> Workload:
+        """The same with other numbers: every floating one by two, which leaves signs, zeros and orders as they are."""
+
+        def half(tensor: torch.Tensor) -> torch.Tensor:
+            copy = copied_as_laid_out(tensor)
+            if tensor.is_floating_point() or tensor.is_complex():
+                held = copy.untyped_storage().nbytes() // copy.element_size() - copy.storage_offset()
+                copy.as_strided((held,), (1,)).div_(2)  # an element that is repeated is there once
+            return copy
+
+        return Workload(self.op, self._with(half), self.name)
+
+    def _with(self, change: Callable[[torch.Tensor], torch.Tensor]) -> tuple[Any, ...]:
         signature = self.op.signature
-        fresh = [None if t is None else copied_as_laid_out(t) for t in signature.flatten(self.values)]
+        fresh = [None if tensor is None else change(tensor) for tensor in signature.flatten(self.values)]
         return tuple(signature.unflatten(self.values, fresh))
 
     def cost(self, direction: str) -> Cost | None:
@@ -134,32 +159,44 @@ def call_for(
     """What is timed, on one set of arguments. The forward records nothing; the backward has its forward behind it; both
     is a training step's share. An in-place op, which cannot write into a leaf, is given a copy where gradients are
     recorded: with "both", the copy is timed too, for every contender alike."""
-    mutated = [place for place, argument in enumerate(signature.arguments) if argument.mutated]
-    plain = signature.unflatten(values, [None if t is None else t.detach() for t in signature.flatten(values)])
     if direction == "forward":
-        own = _with_copies(plain, mutated, copied_as_laid_out)  # so that the workload's values stay what they are
+        plain = signature.unflatten(values, [None if t is None else t.detach() for t in signature.flatten(values)])
+        # So that the workload's values stay what they are.
+        own = _with_copies(plain, _mutated(signature), copied_as_laid_out)
 
         def forward() -> Any:
             with torch.no_grad():
                 return function(own)
 
         return forward
-    leaves = [
-        t.detach().requires_grad_() if t is not None and t.is_floating_point() else t for t in signature.flatten(plain)
-    ]
-    given = signature.unflatten(values, leaves)
-    wanted = [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
+    recorded = _Recorded(function, values, signature)
+    first = recorded.results()
+    grads = [torch.randn_like(target) for target in first]
+    if direction == "backward":
+        return lambda: torch.autograd.grad(first, recorded.leaves, grads, retain_graph=True, allow_unused=True)
+    return lambda: torch.autograd.grad(recorded.results(), recorded.leaves, grads, allow_unused=True)
 
-    def step() -> list[torch.Tensor]:
-        returned = function(_with_copies(given, mutated, torch.clone) if mutated else given)
+
+class _Recorded:
+    """Calls that autograd records, on leaves of these values."""
+
+    def __init__(self, function: Callable[[Sequence[Any]], Any], values: Sequence[Any], signature: Any) -> None:
+        flat = [None if tensor is None else tensor.detach() for tensor in signature.flatten(values)]
+        self.leaves = [tensor.requires_grad_() for tensor in flat if tensor is not None and tensor.is_floating_point()]
+        self._function = function
+        self._values = signature.unflatten(values, flat)
+        self._mutated = _mutated(signature)
+
+    def results(self) -> list[torch.Tensor]:
+        """Those that a gradient can be given to."""
+        given = _with_copies(self._values, self._mutated, torch.clone) if self._mutated else self._values
+        returned = self._function(given)
         results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
         return [result for result in results if result.requires_grad]
 
-    first = step()
-    grads = [torch.randn_like(target) for target in first]
-    if direction == "backward":
-        return lambda: torch.autograd.grad(first, wanted, grads, retain_graph=True, allow_unused=True)
-    return lambda: torch.autograd.grad(step(), wanted, grads, allow_unused=True)
+
+def _mutated(signature: Any) -> list[int]:
+    return [place for place, argument in enumerate(signature.arguments) if argument.mutated]
 
 
 def _with_copies(values: Sequence[Any], places: Sequence[int], copy: Callable[[Any], Any]) -> list[Any]:

@@ -53,9 +53,11 @@ def command(
     ] = None,
 ) -> None:
     """Time ops beside what their users have, and say what share of the machine's limit each reaches."""
-    from ..bench import Results, bench
+    from ..bench import Results, bench, regressions
     from ..bench import ceilings as limits
     from ..bench.cpu import pinned
+    from ..bench.environment import environment
+    from ..bench.results import key_of
 
     chosen = selected(names or [], sources or [], "bench")
     where = _device(device.value if device else None)
@@ -66,37 +68,53 @@ def command(
             json.absolute().parent.mkdir(parents=True, exist_ok=True)
         writable(json, "--json")
     before = _loaded(compare) if compare is not None else None
+    wanted = [_shape(text) for text in shapes or []]
     with pinned(threads) if where == "cpu" else pinned(_threads()), errors.status("the machine's ceilings"):
         found = limits.measure(where)
-    everything, failed = Results(), False
+    everything, failed = Results(environment=environment(where, threads, found)), False
+
+    def timed(op: Op, dtype: Any) -> Results:
+        """The rows that there are: an op's own faults, its author's, torch's are told, and leave the others' times."""
+        nonlocal failed
+        rows: list[Row] = []
+        try:
+            samples = _samples(op, wanted, scaling, where, dtype)
+            with errors.status(f"{op.name}, {str(dtype).removeprefix('torch.')}"):
+                return bench(
+                    op, device=where, dtype=dtype, samples=samples, against=_listed(against), direction=directions,
+                    threads=threads, ceilings=found, on_row=rows.append,
+                )  # fmt: skip
+        except Exception as error:
+            tell(error if isinstance(error, OpsmithError) else _failed(op, dtype, error))
+            failed = True
+            return Results(rows)
+
     for op in chosen:
         for each in dtypes:
-            try:
-                samples = _samples(op, shapes or [], scaling, where, each)
-                with errors.status(f"{op.name}, {str(each).removeprefix('torch.')}"):
-                    results = bench(
-                        op, device=where, dtype=each, samples=samples, against=_listed(against), direction=directions,
-                        threads=threads, ceilings=found,
-                    )  # fmt: skip
-            except RefusedError:
-                raise
-            except Exception as error:  # the op's own, its author's, torch's: the others' times are worth having
-                tell(error if isinstance(error, OpsmithError) else _failed(op, each, error))
-                failed = True
-                continue
+            results = timed(op, each)
             if cold and results.rows:
                 with errors.status(f"{op.name}, first calls"):
-                    _first_calls(op, where, results)
-            everything.rows += results.rows
-            everything.environment = results.environment
+                    _first_calls(op, where, threads, bool(wanted or scaling), results)
+            everything.rows += [row for row in results.rows if key_of(row) not in map(key_of, everything.rows)]
             everything.warnings += [text for text in results.warnings if text not in everything.warnings]
             if json is not None:
                 write(json, "--json", everything.to_json())  # as it goes: the rest may be interrupted
             if results.rows:
                 output.print(shown(results.rows, output))
                 output.print()
-            if profile:
-                _profile(op, samples, where, each, directions)
+                if profile:
+                    with pinned(threads) if where == "cpu" else pinned(_threads()):
+                        told = list(dict.fromkeys(row["direction"] for row in results.rows))
+                        _profile(op, _samples(op, wanted, scaling, where, each), where, each, told)
+    if before is not None and (slower := regressions(before, everything, _own(before, everything))):
+        # A busy minute of the machine is no regression: what is slower is slower twice.
+        again = {(change.row["op"], change.row["dtype"]) for change in slower}
+        for op in chosen:
+            for each in dtypes:
+                if (op.name, str(each).removeprefix("torch.")) in again:
+                    everything.keep_fastest(timed(op, each).rows)
+        if json is not None:
+            write(json, "--json", everything.to_json())
     for warning in everything.warnings:
         errors.print(Text.assemble(("note: ", "yellow"), warning), soft_wrap=True)
     if not everything.rows and not failed:
@@ -110,14 +128,13 @@ def command(
 
 def _failed(op: Op, dtype: Any, error: Exception) -> Exception:
     """A foreign error, with what was being measured."""
-    said = str(error).strip() or "no message"
+    said = str(error).partition("\nException raised from")[0].strip() or "no message"  # where torch's own trace begins
     return RuntimeError(f"{op.name}, {str(dtype).removeprefix('torch.')}: {type(error).__name__}: {said}")
 
 
 def _is_as_fast(before: Results, now: Results, name: Path | None) -> bool:
     """Says what has become slower: the op or one of its kernels, for a baseline's time is nobody's fault here."""
     from ..bench import regressions
-    from ..bench.contenders import BASELINES
     from ..bench.results import common_rows, missing
 
     if not now.rows:
@@ -129,7 +146,7 @@ def _is_as_fast(before: Results, now: Results, name: Path | None) -> bool:
     if before.environment.get("torch") != now.environment.get("torch"):
         told = f"{name} was measured with torch {before.environment.get('torch')}, not {now.environment.get('torch')}"
         errors.print(Text.assemble(("note: ", "yellow"), told))
-    own = {row["contender"] for row in (*before.rows, *now.rows)} - {*BASELINES}
+    own = _own(before, now)
     common, slower = common_rows(before, now, own), regressions(before, now, own)
     gone = missing(before, now, own)
     for row in gone:
@@ -145,6 +162,12 @@ def _is_as_fast(before: Results, now: Results, name: Path | None) -> bool:
     return bool(common) and not slower and not gone
 
 
+def _own(before: Results, now: Results) -> set[str]:
+    from ..bench.contenders import BASELINES
+
+    return {row["contender"] for row in (*before.rows, *now.rows)} - {*BASELINES}
+
+
 def _directions(text: str) -> list[str]:
     from ..bench.workload import DIRECTIONS
 
@@ -157,22 +180,23 @@ def _directions(text: str) -> list[str]:
     return given
 
 
-def _samples(op: Op, shapes: list[str], scaling: bool, device: str, dtype: Any) -> list[Sample] | None:
-    from ..bench.shapes import SCALING, free_bytes, parsed, resized
+def _shape(text: str) -> tuple[int, ...]:
+    from ..bench.shapes import parsed
 
-    wanted = []
-    for text in shapes:
-        try:
-            wanted.append(parsed(text))
-        except ValueError:
-            raise RefusedError(f"--shape {text}: give sizes with x between them, as 4096x1024, or 2^20") from None
+    try:
+        return parsed(text)
+    except ValueError as error:
+        raise RefusedError(f"--shape: {error}. Give sizes with x between them, as 4096x1024, or 2^20.") from None
+
+
+def _samples(op: Op, shapes: list[tuple[int, ...]], scaling: bool, device: str, dtype: Any) -> list[Sample] | None:
+    from ..bench.shapes import SCALING, free_bytes, resized
+
+    wanted = [*shapes]
     if scaling:
         most = free_bytes(device) // (16 * dtype.itemsize)  # arguments, results, gradients, of each contender
         wanted += [(size,) for size in SCALING if size <= most]
-    try:
-        return [resized(op, shape, device, dtype) for shape in wanted] if wanted else None
-    except ValueError as error:
-        raise RefusedError(f"--shape: {error}") from error
+    return [resized(op, shape, device, dtype) for shape in dict.fromkeys(wanted)] if wanted else None
 
 
 def _dtypes(text: str | None, device: str) -> list[Any]:
@@ -182,7 +206,7 @@ def _dtypes(text: str | None, device: str) -> list[Any]:
     for name in names:
         if not isinstance(getattr(torch, name, None), torch.dtype):
             raise RefusedError(f"--dtype {name} is none of torch's: float32, bfloat16, float16, float64")
-    return [getattr(torch, name) for name in names]
+    return [getattr(torch, name) for name in dict.fromkeys(names)]
 
 
 def _listed(text: str) -> list[str]:
@@ -213,17 +237,16 @@ def _loaded(path: Path) -> Results:
         raise RefusedError(f"--compare: {error}") from error
 
 
-def _first_calls(op: Op, device: str, results: Results) -> None:
+def _first_calls(op: Op, device: str, threads: int, resized: bool, results: Results) -> None:
     """Told in the first row of each contender."""
     from ..bench.cold import first_call_seconds
 
     firsts: dict[str, Row] = {row["contender"]: row for row in reversed(results.rows)}
-    for name, row in firsts.items():
-        seconds = first_call_seconds(op, name, device, row["dtype"])
-        if seconds is None:
-            results.warnings.append(f"{op.name} {name}: its first call in a new process failed, or took too long")
-        else:
-            row["cold_s"] = seconds
+    for row in firsts.values():
+        try:
+            row["cold_s"] = first_call_seconds(op, row, device, threads, resized=resized)
+        except RuntimeError as reason:
+            results.warnings.append(f"{op.name} {row['contender']}: no first call in a new process: {reason}")
 
 
 def _profile(op: Op, samples: list[Sample] | None, device: str, dtype: Any, directions: list[str]) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from ._report_summary import summary
 from ._screen import RefusedError, output, size, tilde, writable, write
 
 
@@ -21,7 +22,7 @@ def command(
 ) -> None:
     """Write a page of charts and tables from the rows of `opsmith bench`: one file, readable without a network."""
     from ..bench import Results
-    from ..bench.report import page
+    from ..bench.report import merged, page
     from ..errors import ResultsFileError
 
     if to.is_dir():
@@ -39,7 +40,11 @@ def command(
             raise RefusedError(str(error)) from error
     text = page(files)
     write(to, "-o", text)
-    count = sum(len(each.rows) for _, each in files)
+    machines = [machine for machine in merged(files) if machine.rows]
+    for machine in machines:
+        output.print(summary(machine))
+        output.print()
+    count = sum(len(machine.rows) for machine in machines)
     output.print(Text(f"{tilde(to)}: {count} rows, {size(len(text.encode()))}"), soft_wrap=True)
 
 
