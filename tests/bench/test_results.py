@@ -112,6 +112,24 @@ def test_intervals_that_lie_apart_are_a_regression_however_skewed(before: Any, n
     assert bool(regressions(Results(rows[:1]), Results(rows[1:]))) is slower
 
 
+def test_a_cell_that_is_measured_twice_is_that_of_the_quieter_time() -> None:
+    def made(own: float, other: float, **more: float) -> list[dict[str, Any]]:
+        rows = [{**made_row(), "us": own, **more}, {**made_row(), "us": other, "speedup": other / own}]
+        rows[1]["contender"] = "eager"
+        return rows
+
+    assert made_row()["contender"] == "opsmith"
+    for anew, kept in (((5, 8), (5, 8)), ((5, 90), (10, 20)), ((11, 21), (10, 20))):
+        results = Results(made(10, 20, cold_s=3.0))
+        results.keep_fastest(made(*anew))
+        assert [row["us"] for row in results.rows] == [*kept]
+        assert results.rows[1]["speedup"] == kept[1] / kept[0], "a speed-up is of one time"
+        assert results.rows[0]["cold_s"] == 3.0
+    lacking = Results(made(10, 20))
+    lacking.keep_fastest(made(5, 8)[:1])  # the other was not measured again
+    assert [row["us"] for row in lacking.rows] == [10, 20]
+
+
 def test_a_wide_interval_excuses_more() -> None:
     row = made_row()
     wild = {**row, "low_us": row["us"] * 0.7, "high_us": row["us"] * 1.3}

@@ -39,7 +39,8 @@ class Verifier:
         """The same after it has been timed, on other numbers: what keeps something from call to call is right at
         first."""
         if (wrong := self._later._wrong(name, function)) is not None:
-            since = f"called again with other numbers, after it was timed: {wrong}"
+            numbers = "" if self._later is self else " with other numbers"
+            since = f"called again{numbers}, after it was timed: {wrong}"
             raise WrongResultError(self._workload.op.name, name, self._workload.name, since)
 
     @cached_property
@@ -162,7 +163,8 @@ def _far_off(workload: Workload, mine: list[Named], gradients: bool) -> str | No
 
 def _unchanged(value: Any, before: Any) -> bool:
     if isinstance(value, torch.Tensor):
-        return torch.equal(value, before) or (value.is_floating_point() and _same(value, before))  # with NaN
+        numbers = value.is_floating_point() or value.is_complex()
+        return torch.equal(value, before) or (numbers and _same(value, before))  # with NaN
     return not isinstance(value, (list, tuple)) or all(map(_unchanged, value, before))
 
 

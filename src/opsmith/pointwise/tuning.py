@@ -142,7 +142,7 @@ def segment_group(packs: int, items: int) -> int:
 
 def column_chunks(columns: int, kept_count: int, rows: int, vector: int, multiprocessors: int) -> tuple[int, int, int]:
     """(chunks, block, tiles) of the column path: a block is a chunk of the rows of a tile, its threads stand as the
-    word `block` says."""
+    word `block` says. Of very few elements (SMALL) each pair has a thread, and a column is one block's."""
     if kept_count == 1 and rows <= THREADS["column"] and columns * rows <= SMALL[0] * multiprocessors:
         pair = min(2, vector)
         tiles, width, height = column_tiles(columns, pair, THREADS["column"] // max(pair, rows))

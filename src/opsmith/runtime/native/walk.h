@@ -146,8 +146,7 @@ struct Walk {
 
 // A size with what a kernel divides by it with: layout.py's size_word.
 inline int64_t size_word(int64_t size) {
-  int shift = 0;
-  while ((int64_t(1) << shift) < size) ++shift;
+  const int shift = size > 1 ? 64 - __builtin_clzll(static_cast<uint64_t>(size - 1)) : 0;
   const uint64_t inverse = ((((uint64_t(1) << shift) - size) << 32) / size) + 1;
   return static_cast<int64_t>(inverse << 32 | static_cast<uint64_t>(size));
 }

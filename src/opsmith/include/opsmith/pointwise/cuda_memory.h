@@ -62,7 +62,7 @@ struct Sizes : Extent<Dimensions, Index> {
     for (int d = 0; d < Dimensions; ++d) inverse[d] = uint32_t(uint64_t(words.word[place + d]) >> 32);
   }
 
-  OPSMITH_DEVICE Index divides(Index linear, int d) const {
+  OPSMITH_DEVICE Index quotient(Index linear, int d) const {
     if constexpr (sizeof(Index) == 8) {
       return divide(linear, this->at[d]);
     } else {
@@ -79,7 +79,7 @@ struct Position {
   OPSMITH_DEVICE Position(Index linear, const Sizes<Dimensions, Index>& sizes) {
 #pragma unroll
     for (int d = 0; d < Dimensions - 1; ++d) {
-      const Index next = sizes.divides(linear, d);
+      const Index next = sizes.quotient(linear, d);
       at[d] = linear - next * sizes.at[d];
       linear = next;
     }
