@@ -307,17 +307,16 @@ class _Text:
         variant = self.variant
         fields = [f"Index {operand.name};" for operand in self.strided]
         inner = [f"position.along{self._innermost(operand)}(tensors.{operand.name}.inner)" for operand in self.strided]
+        is_linear = any(operand.mode == "linear" for operand in self.operands)
+        if is_linear:
+            fields.insert(0, "Index linear_index;")
         if variant.path == "stream":
-            if any(operand.mode == "linear" for operand in self.operands):
-                fields.insert(0, "Index linear_index;")
-                inner.insert(0, "index")
-            position = [f"    const Position<{variant.inner}, Index> position(index, walk.sizes);"]
             return [
                 *_listed("  struct Place {", fields, "};", " "),
                 "",
                 "  OPSMITH_DEVICE Place locate(Index index) const {",
-                *(position if self.strided else []),
-                *_listed("    return {", inner, "};"),
+                *self._position(variant.inner, "index", "sizes"),
+                *_listed("    return {", ["index"] * is_linear + inner, "};"),
                 "  }",
             ]
         kept = [f"position.along(tensors.{operand.name}.kept)" for operand in self.strided]
@@ -326,19 +325,28 @@ class _Text:
             columns = [known.get(each.mode, f" + column_index * tensors.{each.name}.column") for each in self.strided]
             kept = [offset + column for offset, column in zip(kept, columns, strict=True)]
         inner = [f"start.{operand.name} + {offset}" for operand, offset in zip(self.strided, inner, strict=True)]
+        if is_linear:
+            by_column = variant.path == "column"
+            kept.insert(0, "column_index" if by_column else "0")
+            inner.insert(0, "start.linear_index + reduced * walk.columns" if by_column else "reduced")
         return [
             *_listed("  struct Place {", fields, "};", " "),
             "",
             f"  OPSMITH_DEVICE Place start(Index kept{', Index column_index' * (variant.path == 'column')}) const {{",
-            f"    const Position<{variant.outer}, Index> position(kept, walk.kept_sizes);",
+            *self._position(variant.outer, "kept", "kept_sizes"),
             *_listed("    return {", kept, "};"),
             "  }",
             "",
             "  OPSMITH_DEVICE Place locate(const Place& start, Index reduced) const {",
-            f"    const Position<{variant.inner}, Index> position(reduced, walk.reduced_sizes);",
+            *self._position(variant.inner, "reduced", "reduced_sizes"),
             *_listed("    return {", inner, "};"),
             "  }",
         ]
+
+    def _position(self, dimensions: int, index: str, sizes: str) -> list[str]:
+        if not self.strided:
+            return []
+        return [f"    const Position<{dimensions}, Index> position({index}, walk.{sizes});"]
 
     def _innermost(self, operand: _Operand) -> str:
         """The innermost stride where it is known, as a template's argument."""

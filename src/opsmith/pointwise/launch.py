@@ -162,6 +162,11 @@ def _mode(strides: layout.Sizes) -> str:
     return f"strided{strides[0] if strides[0] in (0, 1) else 'n'}"
 
 
+def _mode_of(walk: Walk, strides: layout.Sizes) -> str:
+    """The same, where an operand may also be addressed by the element's own index."""
+    return LINEAR if layout.mode_of(walk, strides) == LINEAR else _mode(strides)
+
+
 def _vector(device: Device, walk: Walk, operands: Sequence[Operand], modes: Sequence[str], inner: int) -> int:
     """Elements that can be moved at once: what is contiguous along `inner` elements must be aligned in every row."""
     moved = [
@@ -196,7 +201,7 @@ def _stream(
     index: int,
 ) -> None:  # fmt: skip
     everyone = [*operands, *written]
-    modes = [LINEAR if layout.mode_of(walk, steps) == LINEAR else _mode(steps) for steps in walk.strides]
+    modes = [_mode_of(walk, steps) for steps in walk.strides]
     count = 1
     for size in walk.sizes:
         count *= size
@@ -237,12 +242,15 @@ def _pass(
     index: int, first: bool,
 ) -> None:  # fmt: skip
     everyone = [*operands, *written]
-    modes = [_mode(steps) for steps in walk.strides[: len(operands)]]
+    # A GPU's kernel has the element's own index at hand where no dimension but the columns is kept.
+    has_index = device.vectorises and not any(grouping.kept)
+    own_modes = [_mode_of(walk, steps) if has_index else _mode(steps) for steps in walk.strides]
+    modes = own_modes[: len(operands)]
     for position in range(len(written)):
         if roles.get(position) is not None:
             modes.append(f"reduced:{roles[position]}")
         elif first and position not in roles:
-            modes.append(_mode(walk.strides[len(operands) + position]))
+            modes.append(own_modes[len(operands) + position])
         else:
             modes.append("absent")
     column = grouping.path == "column"

@@ -22,6 +22,9 @@ RESIDENT = 1024
 and 1536 were 2 to 12 % slower."""
 UNROLL = {1: 4, 2: 2, 4: 1, 8: 2}
 """Packs of each tensor that a thread of the stream path has in flight, by the elements of a pack."""
+BYTES_IN_FLIGHT = 64
+"""What all these come to at most: three tensors of bfloat16 with two packs each took 3 % longer at 2^22 elements, two
+of them with one pack 6 %."""
 SMALL = (128, 2048, 8192)
 """Elements for each multiprocessor up to which there are very few, few, or some: then every pack has a thread of its
 own, and every pair of elements where there are very few, or few of a program whose packs take more instructions than
@@ -67,7 +70,10 @@ def vector_width(itemsizes: Iterable[int]) -> int:
 
 def unroll(program: Program, variant: Variant) -> int:
     """Packs of each tensor that a thread has in flight."""
-    return _fitting(program, variant, (UNROLL if variant.path == "stream" else REDUCTION_UNROLL)[variant.vector])
+    packs = (UNROLL if variant.path == "stream" else REDUCTION_UNROLL)[variant.vector]
+    while packs > 1 and packs * variant.vector * sum(_loaded(program, variant)) > BYTES_IN_FLIGHT:
+        packs //= 2
+    return _fitting(program, variant, packs)
 
 
 def ahead(program: Program, variant: Variant) -> int:
@@ -75,7 +81,9 @@ def ahead(program: Program, variant: Variant) -> int:
     least = unroll(program, variant)
     if variant.wide or "stridedn" in variant.modes:
         return least
-    offsets = sum(mode.startswith("strided") for mode in variant.modes) if variant.path == "column" else 0
+    if variant.path != "column":
+        return max(least, _fitting(program, variant, AHEAD))
+    offsets = sum(mode.startswith("strided") for mode in variant.modes) + ("linear" in variant.modes)
     return max(least, _fitting(program, variant, AHEAD, offsets))
 
 
@@ -105,13 +113,19 @@ def least_blocks(program: Program, variant: Variant) -> int:
 
 def _registers(program: Program, variant: Variant, packs: int) -> int:
     """Registers, roughly, of what a thread loads, of its results, and of its sums of columns."""
-    modes = dict(zip(program.reads, variant.modes, strict=False))
     used = present(program, variant)
-    loaded = [read.dtype.itemsize for read in used.reads if modes[read] not in ("scalar", "strided0")]
+    loaded = _loaded(program, variant)
     results = sum(2 if result.dtype is torch.float64 else 1 for result in used.results)
     column_sums = sum(mode in ("reduced:all", "reduced:inner") for mode in variant.modes)
     sums = column_sums if variant.path == "column" else 0
     return variant.vector * (packs * sum(loaded) // 4 + results + sums)
+
+
+def _loaded(program: Program, variant: Variant) -> list[int]:
+    """The bytes of an element of each tensor that a thread loads by the pack."""
+    modes = dict(zip(program.reads, variant.modes, strict=False))
+    used = present(program, variant)
+    return [read.dtype.itemsize for read in used.reads if modes[read] not in ("scalar", "strided0")]
 
 
 def tiles(program: Program, variant: Variant) -> tuple[int, int, int, int]:

@@ -1,7 +1,7 @@
 // polynomial_backward, golden_ops.py:15
 //   def polynomial(x: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
 // by segment, 8 elements at a time, 32-bit indices
-// grad_output strided1, x strided1, a scalar, b scalar, c scalar, grad_x strided1, grad_a reduced:all, grad_b reduced:all, grad_c reduced:all, grad_d reduced:all
+// grad_output linear, x linear, a scalar, b scalar, c scalar, grad_x linear, grad_a reduced:all, grad_b reduced:all, grad_c reduced:all, grad_d reduced:all
 #define OPSMITH_FAST_MATH
 #include <opsmith/pointwise/cuda.h>
 
@@ -59,52 +59,42 @@ struct Kernel {
   Element element;
   SegmentWalk<Index, 0, 1> walk;
   struct {
-    Strided<const bfloat16, Index, 0, 1> grad_output;
-    Strided<const bfloat16, Index, 0, 1> x;
+    const bfloat16* grad_output;
+    const bfloat16* x;
     const bfloat16* a;  // of one element
     const bfloat16* b;  // of one element
     const bfloat16* c;  // of one element
-    Strided<bfloat16, Index, 0, 1> grad_x;
+    bfloat16* grad_x;
     PartialSums<bfloat16, float> grad_a;
     PartialSums<bfloat16, float> grad_b;
     PartialSums<bfloat16, float> grad_c;
     PartialSums<bfloat16, float> grad_d;
   } tensors;
 
-  OPSMITH_DEVICE explicit Kernel(const Words<18>& words)
+  OPSMITH_DEVICE explicit Kernel(const Words<15>& words)
       : element(words),
         walk(words, 10),
         tensors{
-            {words, 0, 15},
-            {words, 1, 16},
+            pointer<const bfloat16>(words, 0),
+            pointer<const bfloat16>(words, 1),
             pointer<const bfloat16>(words, 2),
             pointer<const bfloat16>(words, 3),
             pointer<const bfloat16>(words, 4),
-            {words, 5, 17},
+            pointer<bfloat16>(words, 5),
             {pointer<void>(words, 6), walk.chunks == 1},
             {pointer<void>(words, 7), walk.chunks == 1},
             {pointer<void>(words, 8), walk.chunks == 1},
             {pointer<void>(words, 9), walk.chunks == 1},
         } {}
 
-  struct Place { Index grad_output; Index x; Index grad_x; };
+  struct Place { Index linear_index; };
 
   OPSMITH_DEVICE Place start(Index kept) const {
-    const Position<0, Index> position(kept, walk.kept_sizes);
-    return {
-        position.along(tensors.grad_output.kept),
-        position.along(tensors.x.kept),
-        position.along(tensors.grad_x.kept)
-    };
+    return {0};
   }
 
   OPSMITH_DEVICE Place locate(const Place& start, Index reduced) const {
-    const Position<1, Index> position(reduced, walk.reduced_sizes);
-    return {
-        start.grad_output + position.along<1>(tensors.grad_output.inner),
-        start.x + position.along<1>(tensors.x.inner),
-        start.grad_x + position.along<1>(tensors.grad_x.inner)
-    };
+    return {reduced};
   }
 
   struct Scalars {
@@ -125,7 +115,10 @@ struct Kernel {
 
   template <int Lanes>
   OPSMITH_DEVICE Inputs<Lanes> load(const Place& place) const {
-    return {load_pack<Lanes>(tensors.grad_output.data + place.grad_output), load_pack<Lanes>(tensors.x.data + place.x)};
+    return {
+        load_pack<Lanes>(tensors.grad_output + place.linear_index),
+        load_pack<Lanes>(tensors.x + place.linear_index)
+    };
   }
 
   template <int Lanes>
@@ -156,7 +149,7 @@ struct Kernel {
 
   template <int Lanes>
   OPSMITH_DEVICE void store(const Outputs<Lanes>& outputs, const Place& place) const {
-    store_pack<Lanes>(tensors.grad_x.data + place.grad_x, outputs.grad_x);
+    store_pack<Lanes>(tensors.grad_x + place.linear_index, outputs.grad_x);
   }
 
   struct Sums {
@@ -189,7 +182,7 @@ struct Kernel {
 };
 
 extern "C" __global__ void __launch_bounds__(128, 8)
-polynomial_backward_segment(__grid_constant__ const Words<18> words) {
+polynomial_backward_segment(__grid_constant__ const Words<15> words) {
   segment(Kernel(words));
 }
 

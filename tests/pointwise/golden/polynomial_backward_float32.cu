@@ -1,7 +1,7 @@
 // polynomial_backward, golden_ops.py:15
 //   def polynomial(x: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
 // by segment, 4 elements at a time, 32-bit indices
-// grad_output strided1, x strided1, a scalar, b scalar, c scalar, grad_x strided1, grad_a reduced:all, grad_b reduced:all, grad_c reduced:all, grad_d reduced:all
+// grad_output linear, x linear, a scalar, b scalar, c scalar, grad_x linear, grad_a reduced:all, grad_b reduced:all, grad_c reduced:all, grad_d reduced:all
 #include <opsmith/pointwise/cuda.h>
 
 namespace opsmith {
@@ -58,52 +58,42 @@ struct Kernel {
   Element element;
   SegmentWalk<Index, 0, 1> walk;
   struct {
-    Strided<const float, Index, 0, 1> grad_output;
-    Strided<const float, Index, 0, 1> x;
+    const float* grad_output;
+    const float* x;
     const float* a;  // of one element
     const float* b;  // of one element
     const float* c;  // of one element
-    Strided<float, Index, 0, 1> grad_x;
+    float* grad_x;
     float* grad_a;  // partial sums
     float* grad_b;  // partial sums
     float* grad_c;  // partial sums
     float* grad_d;  // partial sums
   } tensors;
 
-  OPSMITH_DEVICE explicit Kernel(const Words<18>& words)
+  OPSMITH_DEVICE explicit Kernel(const Words<15>& words)
       : element(words),
         walk(words, 10),
         tensors{
-            {words, 0, 15},
-            {words, 1, 16},
+            pointer<const float>(words, 0),
+            pointer<const float>(words, 1),
             pointer<const float>(words, 2),
             pointer<const float>(words, 3),
             pointer<const float>(words, 4),
-            {words, 5, 17},
+            pointer<float>(words, 5),
             pointer<float>(words, 6),
             pointer<float>(words, 7),
             pointer<float>(words, 8),
             pointer<float>(words, 9),
         } {}
 
-  struct Place { Index grad_output; Index x; Index grad_x; };
+  struct Place { Index linear_index; };
 
   OPSMITH_DEVICE Place start(Index kept) const {
-    const Position<0, Index> position(kept, walk.kept_sizes);
-    return {
-        position.along(tensors.grad_output.kept),
-        position.along(tensors.x.kept),
-        position.along(tensors.grad_x.kept)
-    };
+    return {0};
   }
 
   OPSMITH_DEVICE Place locate(const Place& start, Index reduced) const {
-    const Position<1, Index> position(reduced, walk.reduced_sizes);
-    return {
-        start.grad_output + position.along<1>(tensors.grad_output.inner),
-        start.x + position.along<1>(tensors.x.inner),
-        start.grad_x + position.along<1>(tensors.grad_x.inner)
-    };
+    return {reduced};
   }
 
   struct Scalars {
@@ -124,7 +114,10 @@ struct Kernel {
 
   template <int Lanes>
   OPSMITH_DEVICE Inputs<Lanes> load(const Place& place) const {
-    return {load_pack<Lanes>(tensors.grad_output.data + place.grad_output), load_pack<Lanes>(tensors.x.data + place.x)};
+    return {
+        load_pack<Lanes>(tensors.grad_output + place.linear_index),
+        load_pack<Lanes>(tensors.x + place.linear_index)
+    };
   }
 
   template <int Lanes>
@@ -155,7 +148,7 @@ struct Kernel {
 
   template <int Lanes>
   OPSMITH_DEVICE void store(const Outputs<Lanes>& outputs, const Place& place) const {
-    store_pack<Lanes>(tensors.grad_x.data + place.grad_x, outputs.grad_x);
+    store_pack<Lanes>(tensors.grad_x + place.linear_index, outputs.grad_x);
   }
 
   struct Sums {
@@ -188,7 +181,7 @@ struct Kernel {
 };
 
 extern "C" __global__ void __launch_bounds__(128, 8)
-polynomial_backward_segment(__grid_constant__ const Words<18> words) {
+polynomial_backward_segment(__grid_constant__ const Words<15> words) {
   segment(Kernel(words));
 }
 

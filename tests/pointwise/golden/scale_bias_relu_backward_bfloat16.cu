@@ -1,7 +1,7 @@
 // scale_bias_relu_backward, golden_ops.py:20
 //   def scale_bias_relu(x: Tensor, bias: Tensor, scale: float = 1.0) -> Tensor:
 // by column, 8 elements at a time, 32-bit indices
-// grad_output strided1, x strided1, bias strided1, grad_x strided1, grad_bias reduced:all
+// grad_output linear, x linear, bias strided1, grad_x linear, grad_bias reduced:all
 #define OPSMITH_FAST_MATH
 #include <opsmith/pointwise/cuda.h>
 
@@ -41,44 +41,34 @@ struct Kernel {
   Element element;
   ColumnWalk<Index, 0, 1> walk;
   struct {
-    ColumnStrided<const bfloat16, Index, 0, 1> grad_output;
-    ColumnStrided<const bfloat16, Index, 0, 1> x;
+    const bfloat16* grad_output;
+    const bfloat16* x;
     ColumnStrided<const bfloat16, Index, 0, 1> bias;
-    ColumnStrided<bfloat16, Index, 0, 1> grad_x;
+    bfloat16* grad_x;
     PartialSums<bfloat16, float> grad_bias;
   } tensors;
 
-  OPSMITH_DEVICE explicit Kernel(const Words<20>& words)
+  OPSMITH_DEVICE explicit Kernel(const Words<14>& words)
       : element(words),
         walk(words, 6),
         tensors{
-            {words, 0, 12},
-            {words, 1, 14},
-            {words, 2, 16},
-            {words, 3, 18},
+            pointer<const bfloat16>(words, 0),
+            pointer<const bfloat16>(words, 1),
+            {words, 2, 12},
+            pointer<bfloat16>(words, 3),
             {pointer<void>(words, 4), walk.chunks == 1},
         } {}
 
-  struct Place { Index grad_output; Index x; Index bias; Index grad_x; };
+  struct Place { Index linear_index; Index bias; };
 
   OPSMITH_DEVICE Place start(Index kept, Index column_index) const {
     const Position<0, Index> position(kept, walk.kept_sizes);
-    return {
-        position.along(tensors.grad_output.kept) + column_index,
-        position.along(tensors.x.kept) + column_index,
-        position.along(tensors.bias.kept) + column_index,
-        position.along(tensors.grad_x.kept) + column_index
-    };
+    return {column_index, position.along(tensors.bias.kept) + column_index};
   }
 
   OPSMITH_DEVICE Place locate(const Place& start, Index reduced) const {
     const Position<1, Index> position(reduced, walk.reduced_sizes);
-    return {
-        start.grad_output + position.along(tensors.grad_output.inner),
-        start.x + position.along(tensors.x.inner),
-        start.bias + position.along(tensors.bias.inner),
-        start.grad_x + position.along(tensors.grad_x.inner)
-    };
+    return {start.linear_index + reduced * walk.columns, start.bias + position.along(tensors.bias.inner)};
   }
 
   struct Scalars {
@@ -98,8 +88,8 @@ struct Kernel {
   template <int Lanes>
   OPSMITH_DEVICE Inputs<Lanes> load(const Place& place) const {
     return {
-        load_pack<Lanes>(tensors.grad_output.data + place.grad_output),
-        load_pack<Lanes>(tensors.x.data + place.x),
+        load_pack<Lanes>(tensors.grad_output + place.linear_index),
+        load_pack<Lanes>(tensors.x + place.linear_index),
         load_pack<Lanes>(tensors.bias.data + place.bias)
     };
   }
@@ -118,7 +108,7 @@ struct Kernel {
 
   template <int Lanes>
   OPSMITH_DEVICE void store(const Outputs<Lanes>& outputs, const Place& place) const {
-    store_pack<Lanes>(tensors.grad_x.data + place.grad_x, outputs.grad_x);
+    store_pack<Lanes>(tensors.grad_x + place.linear_index, outputs.grad_x);
   }
 
   template <int Lanes>
@@ -140,7 +130,7 @@ struct Kernel {
 };
 
 extern "C" __global__ void __launch_bounds__(256, 4)
-scale_bias_relu_backward_column(__grid_constant__ const Words<20> words) {
+scale_bias_relu_backward_column(__grid_constant__ const Words<14> words) {
   column(Kernel(words));
 }
 

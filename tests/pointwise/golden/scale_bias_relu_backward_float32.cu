@@ -1,7 +1,7 @@
 // scale_bias_relu_backward, golden_ops.py:20
 //   def scale_bias_relu(x: Tensor, bias: Tensor, scale: float = 1.0) -> Tensor:
 // by column, 4 elements at a time, 32-bit indices
-// grad_output strided1, output strided1, grad_x strided1, grad_bias reduced:all
+// grad_output linear, output linear, grad_x linear, grad_bias reduced:all
 #include <opsmith/pointwise/cuda.h>
 
 namespace opsmith {
@@ -37,40 +37,30 @@ struct Kernel {
   Element element;
   ColumnWalk<Index, 0, 1> walk;
   struct {
-    ColumnStrided<const float, Index, 0, 1> grad_output;
-    ColumnStrided<const float, Index, 0, 1> output;
-    ColumnStrided<float, Index, 0, 1> grad_x;
+    const float* grad_output;
+    const float* output;
+    float* grad_x;
     float* grad_bias;  // partial sums
   } tensors;
 
-  OPSMITH_DEVICE explicit Kernel(const Words<17>& words)
+  OPSMITH_DEVICE explicit Kernel(const Words<11>& words)
       : element(words),
         walk(words, 5),
         tensors{
-            {words, 0, 11},
-            {words, 1, 13},
-            {words, 2, 15},
+            pointer<const float>(words, 0),
+            pointer<const float>(words, 1),
+            pointer<float>(words, 2),
             pointer<float>(words, 3),
         } {}
 
-  struct Place { Index grad_output; Index output; Index grad_x; };
+  struct Place { Index linear_index; };
 
   OPSMITH_DEVICE Place start(Index kept, Index column_index) const {
-    const Position<0, Index> position(kept, walk.kept_sizes);
-    return {
-        position.along(tensors.grad_output.kept) + column_index,
-        position.along(tensors.output.kept) + column_index,
-        position.along(tensors.grad_x.kept) + column_index
-    };
+    return {column_index};
   }
 
   OPSMITH_DEVICE Place locate(const Place& start, Index reduced) const {
-    const Position<1, Index> position(reduced, walk.reduced_sizes);
-    return {
-        start.grad_output + position.along(tensors.grad_output.inner),
-        start.output + position.along(tensors.output.inner),
-        start.grad_x + position.along(tensors.grad_x.inner)
-    };
+    return {start.linear_index + reduced * walk.columns};
   }
 
   struct Scalars {
@@ -89,8 +79,8 @@ struct Kernel {
   template <int Lanes>
   OPSMITH_DEVICE Inputs<Lanes> load(const Place& place) const {
     return {
-        load_pack<Lanes>(tensors.grad_output.data + place.grad_output),
-        load_pack<Lanes>(tensors.output.data + place.output)
+        load_pack<Lanes>(tensors.grad_output + place.linear_index),
+        load_pack<Lanes>(tensors.output + place.linear_index)
     };
   }
 
@@ -108,7 +98,7 @@ struct Kernel {
 
   template <int Lanes>
   OPSMITH_DEVICE void store(const Outputs<Lanes>& outputs, const Place& place) const {
-    store_pack<Lanes>(tensors.grad_x.data + place.grad_x, outputs.grad_x);
+    store_pack<Lanes>(tensors.grad_x + place.linear_index, outputs.grad_x);
   }
 
   template <int Lanes>
@@ -130,7 +120,7 @@ struct Kernel {
 };
 
 extern "C" __global__ void __launch_bounds__(256, 4)
-scale_bias_relu_backward_column(__grid_constant__ const Words<17> words) {
+scale_bias_relu_backward_column(__grid_constant__ const Words<11> words) {
   column(Kernel(words));
 }
 

@@ -77,10 +77,14 @@ class Reduction {
                    Extents& extents) const {
     const Walk& walk = call_.walk;
     const int reads = call_.reads();
+    // A GPU's kernel has the element's own index at hand where no dimension but the columns is kept.
+    const bool has_index = call_.device != 0 && grouping.kept <= 1;
     layout.path = grouping.by_column() ? kColumn : kSegment;
     for (int k = 0; k < walk.operands; ++k) {
       const bool whole = k < reads || (first && !call_.is_summed(k - reads));
-      layout.modes[k] = whole ? strided_mode(walk.strides[k], walk.sizes.count) : kAbsent;
+      layout.modes[k] = !whole      ? kAbsent
+                        : has_index ? stream_mode(walk, k)
+                                    : strided_mode(walk.strides[k], walk.sizes.count);
     }
     for (int i = 0; i < left; ++i) layout.modes[waiting[i]] = grouping.roles[i];
     if (grouping.by_column()) extents.columns = walk.sizes.at[0];
