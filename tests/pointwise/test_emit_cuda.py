@@ -344,36 +344,40 @@ def test_a_segment_s_chunks_have_terms_each_and_are_shared_by_part_of_a_block(le
 def test_tiles_cover_the_columns_and_chunks_have_rows_each(rows: int, columns_count: int, kept: int) -> None:
     for vector in (1, 8):
         chunks, block, tiles = tuning.column_chunks(columns_count, kept, rows, vector, 132)
-        width, height, _, _, pairs = standing(block)
+        width, height, _, share, pairs, one_chunk = standing(block)
         pack = min(2, vector) if pairs else vector
         assert (tiles - 1) * width * pack < columns_count <= tiles * width * pack
         assert (chunks - 1) * height < rows
-        assert height == tuning.THREADS["column"] // width and width * pack <= tuning.THREADS["column"]
+        assert height == (rows if pairs else tuning.THREADS["column"] // width)
+        assert width * max(pack << share, height) <= tuning.THREADS["column"]
+        assert one_chunk == (chunks == 1)
         assert pairs == (kept == 1 and rows <= 256 and columns_count * rows <= tuning.SMALL[0] * 132)
-        assert (rows <= height and chunks == 1) if pairs else width <= tuning.TILE_PACKS
+        assert chunks == 1 if pairs else width <= tuning.TILE_PACKS
 
 
 @pytest.mark.parametrize("vector", [1, 2, 4, 8])
 @pytest.mark.parametrize("width", range(1, tuning.TILE_PACKS + 1))
 def test_a_block_is_told_where_its_threads_stand(width: int, vector: int) -> None:
     threads = tuning.THREADS["column"]
-    told_width, height, inverse, share, pairs = standing(tuning.column_block(width, threads // width, vector))
-    assert (told_width, height, pairs) == (width, threads // width, False)
+    block = tuning.column_block(width, threads // width, vector, 2)
+    told_width, height, inverse, share, pairs, one_chunk = standing(block)
+    assert (told_width, height, pairs, one_chunk) == (width, threads // width, False, False)
     assert [thread * inverse >> 15 for thread in range(threads)] == [thread // width for thread in range(threads)]
     assert (width * vector) << share <= threads and 0 <= share <= 5  # a thread for each part of each column
     assert share == 5 or height < 2 * max(4, vector) << share
 
 
-def standing(word: int) -> tuple[int, int, int, int, bool]:
-    """What cuda.h's ColumnBlock makes of the word: width, height, inverse, share, pairs."""
-    return word & 0xFFFF, word >> 16 & 0xFFFF, word >> 32 & 0xFFFF, word >> 48 & 0xFF, word >> 56 != 0
+def standing(word: int) -> tuple[int, int, int, int, bool, bool]:
+    """What cuda.h's ColumnBlock makes of the word: width, height, inverse, share, pairs, one_chunk."""
+    flags = bool(word >> 56 & 1), bool(word >> 57 & 1)
+    return word & 0xFFFF, word >> 16 & 0xFFFF, word >> 32 & 0xFFFF, word >> 48 & 0xFF, *flags
 
 
 def test_a_few_short_sums_are_made_in_one_launch_by_as_many_threads_as_there_are_packs() -> None:
     assert tuning.segment_chunks(1024, 1, 4, 132) == (1, 128)
     for square, vector, few, pack in [(128, 4, True, 2), (128, 8, True, 2), (512, 8, False, 8)]:
         chunks, block, tiles = tuning.column_chunks(square, 1, square, vector, 132)
-        width, _, _, _, pairs = standing(block)
+        width, _, _, _, pairs, _ = standing(block)
         assert (chunks, width, tiles, pairs) == (1, 2, square // (2 * pack), few)
     chunks, block, _ = tuning.column_chunks(2048, 1, 2048, 4, 132)
     assert chunks > 1 and standing(block)[0] == tuning.TILE_PACKS

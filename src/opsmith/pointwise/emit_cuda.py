@@ -295,7 +295,7 @@ class _Text:
         """Whether the results of a dtype have one sum for each of their elements, so that nothing is to be combined:
         the launchers (launch.py, native/reduce.h) ask the same."""
         roles = {operand.role for operand in self.summed if operand.dtype is dtype}
-        conditions = ["walk.chunks == 1"]
+        conditions = ["walk.block.one_chunk" if self.variant.path == "column" else "walk.chunks == 1"]
         if roles & {"inner", "none"}:
             conditions.append("walk.kept_count == 1")
         if self.variant.path == "column" and roles & {"outer", "none"}:

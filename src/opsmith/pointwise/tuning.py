@@ -159,23 +159,23 @@ def column_chunks(columns: int, kept_count: int, rows: int, vector: int, multipr
     word `block` says. Of very few elements (SMALL) each pair has a thread, and a column is one block's."""
     if kept_count == 1 and rows <= THREADS["column"] and columns * rows <= SMALL[0] * multiprocessors:
         pair = min(2, vector)
-        tiles, width, height = column_tiles(columns, pair, THREADS["column"] // max(pair, rows))
-        return 1, column_block(width, height, pair, pairs=True), tiles
+        tiles, width, _ = column_tiles(columns, pair, THREADS["column"] // max(pair, rows))
+        return 1, column_block(width, rows, pair, pairs=True), tiles
     tile = column_tile(columns, kept_count, rows, vector, multiprocessors)
     tiles, width, height = column_tiles(columns, vector, tile)
     chunks = 1
     if tile == TILE_PACKS:
         most = _chunks("column", tiles * kept_count, multiprocessors)
         chunks = max(1, min(most, _divide_up(rows, height * LEAST_PACKS)))
-    return chunks, column_block(width, height, vector), tiles
+    return chunks, column_block(width, height, vector, chunks), tiles
 
 
-def column_block(width: int, height: int, vector: int, *, pairs: bool = False) -> int:
+def column_block(width: int, height: int, vector: int, chunks: int = 1, *, pairs: bool = False) -> int:
     """How the threads of a block stand, for the kernel not to work it out: cuda.h's ColumnBlock. Threads are fewer than
     2^15 / width, so that the rounding up of 1 / width does not tell."""
     inverse = _divide_up(1 << 15, width)
     share = min(5, max(1, height // max(4, vector)).bit_length() - 1)
-    return width | height << 16 | inverse << 32 | share << 48 | pairs << 56
+    return width | height << 16 | inverse << 32 | share << 48 | pairs << 56 | (chunks == 1) << 57
 
 
 def column_tile(columns: int, kept_count: int, rows: int, vector: int, multiprocessors: int) -> int:
@@ -223,7 +223,7 @@ def geometry(
         blocks = _divide_up(kept_count * chunks, THREADS["segment"] // group)
     else:
         columns, kept_count, _, chunks, block = numbers[:5]
-        pack = min(2, variant.vector) if block >> 56 else variant.vector
+        pack = min(2, variant.vector) if block >> 56 & 1 else variant.vector
         blocks = _divide_up(columns // pack, block & 0xFFFF) * kept_count * chunks
     return (max(1, blocks), 1, 1), (THREADS[variant.path], 1, 1)
 

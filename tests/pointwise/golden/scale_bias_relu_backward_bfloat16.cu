@@ -56,7 +56,7 @@ struct Kernel {
             pointer<const bfloat16>(words, 1),
             {words, 2, 12},
             pointer<bfloat16>(words, 3),
-            {pointer<void>(words, 4), walk.chunks == 1},
+            {pointer<void>(words, 4), walk.block.one_chunk},
         } {}
 
   struct Place { Index linear_index; Index bias; };

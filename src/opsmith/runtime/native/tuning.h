@@ -114,20 +114,22 @@ inline int64_t column_tile(const CudaTuning& tuning, int64_t columns, int64_t ke
 }
 
 // How the threads of a block stand, for the kernel not to work it out: cuda.h's ColumnBlock.
-inline int64_t column_block(const ColumnTiles& across, int64_t vector, bool pairs = false) {
+inline int64_t column_block(const ColumnTiles& across, int64_t vector, int64_t chunks, bool pairs = false) {
   const int64_t inverse = divide_up(1 << 15, across.width);
   const int64_t terms = std::max<int64_t>(4, vector);
   int64_t share = 0;
   while (share < 5 && terms << (share + 1) <= across.height) ++share;
-  return across.width | across.height << 16 | inverse << 32 | share << 48 | int64_t(pairs) << 56;
+  return across.width | across.height << 16 | inverse << 32 | share << 48 | int64_t(pairs) << 56 |
+         int64_t(chunks == 1) << 57;
 }
 
 inline Chunks column_chunks(const CudaTuning& tuning, int64_t columns, int64_t kept, int64_t rows, int64_t vector,
                             int64_t multiprocessors) {
   if (kept == 1 && rows <= tuning.column_threads && columns * rows <= tuning.very_few * multiprocessors) {
     const int64_t pair = std::min<int64_t>(2, vector);
-    const ColumnTiles across = column_tiles(tuning, columns, pair, tuning.column_threads / std::max(pair, rows));
-    return {1, column_block(across, pair, true), across.tiles};
+    ColumnTiles across = column_tiles(tuning, columns, pair, tuning.column_threads / std::max(pair, rows));
+    across.height = rows;
+    return {1, column_block(across, pair, 1, true), across.tiles};
   }
   const int64_t tile = column_tile(tuning, columns, kept, rows, vector, multiprocessors);
   const ColumnTiles across = column_tiles(tuning, columns, vector, tile);
@@ -136,7 +138,7 @@ inline Chunks column_chunks(const CudaTuning& tuning, int64_t columns, int64_t k
     const int64_t most = chunks_of(tuning, tuning.column_threads, across.tiles * kept, multiprocessors);
     chunks = std::max<int64_t>(1, std::min(most, divide_up(rows, across.height * tuning.least_packs)));
   }
-  return {chunks, column_block(across, vector), across.tiles};
+  return {chunks, column_block(across, vector, chunks), across.tiles};
 }
 
 inline int64_t stream_blocks(const CudaTuning& tuning, int64_t count, const Tiles& tiles, int64_t multiprocessors) {

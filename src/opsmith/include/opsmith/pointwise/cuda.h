@@ -323,13 +323,15 @@ struct ColumnBlock {
   unsigned int inverse;  // thread / width = thread * inverse / 2^15
   unsigned int share;    // 2^share threads add up a column
   bool pairs;            // very few elements: a thread has a pair of them at most, and a column is one block's
+  bool one_chunk;        // of the rows
 
   OPSMITH_DEVICE explicit ColumnBlock(int64_t word)
       : width(word & 0xffff),
         height(word >> 16 & 0xffff),
         inverse(word >> 32 & 0xffff),
         share(word >> 48 & 0xff),
-        pairs(word >> 56 != 0) {}
+        pairs((word >> 56 & 1) != 0),
+        one_chunk((word >> 57 & 1) != 0) {}
 };
 
 template <class I, int Kept, int Reduced>
@@ -366,18 +368,28 @@ OPSMITH_DEVICE A* sums_of_threads() {
   return by_thread;
 }
 
-template <int Threads, class Index>
-struct ColumnSum {
-  ColumnBlock block;
-  Index first;  // the tile's first column
-  Index columns;
-  Index row_of_partials;  // chunk * kept_count + kept
+// One sum a column, shared by neighbouring threads of a warp: each has V terms, four or more, where there are so many.
+// Which ones is worked out before the threads meet.
+template <int Threads, int V, class Index>
+class ColumnSum {
+  static_assert(Threads % (32 * V) == 0, "a thread for each column");
+
+ public:
+  // `first`: the tile's first column; `row`: of partial sums, chunk * kept_count + kept.
+  OPSMITH_DEVICE ColumnSum(const ColumnBlock& block, Index first, Index columns, Index row)
+      : block_(block),
+        column_of_tile_(threadIdx.x >> block.share),
+        part_(threadIdx.x & ((1u << block.share) - 1)),
+        term_(column_of_tile_ % V * (Threads + 1) + column_of_tile_ / V + part_ * block.width),
+        is_column_(column_of_tile_ < block.width * V),
+        is_result_(part_ == 0 && is_column_ && first + column_of_tile_ < columns),
+        index_(row * columns + first + column_of_tile_) {}
 
   template <int K, class A>
   OPSMITH_DEVICE void gather(A value) const {
     gather_warp<K, Threads>(value);
   }
-  template <int K, class A, int V>
+  template <int K, class A>
   OPSMITH_DEVICE void gather(const A (&values)[V]) const {
     if (K == 0) write(values);
   }
@@ -390,45 +402,47 @@ struct ColumnSum {
     if (adds_up<K, Threads>()) put(partial, blockIdx.x, gathered<K, Threads, A>());
   }
 
-  // One sum a column, shared by neighbouring threads of a warp: each has V terms, four or more, where there are so many.
-  template <int K, class A, int V, class Partial>
+  template <int K, class A, class Partial>
   OPSMITH_DEVICE void scatter(const A (&values)[V], const Partial& partial) const {
-    static_assert(Threads % (32 * V) == 0, "a thread for each column");
     if (K > 0) {
       __syncthreads();  // another's are read still
       write(values);
       __syncthreads();
     }
-    const unsigned int each = threadIdx.x >> block.share;
-    const unsigned int part = threadIdx.x & ((1u << block.share) - 1);
-    const bool is_column = each < block.width * V;
     A sum = 0;
-    if (is_column) {
-      const A* terms = sums_of_threads<Threads, V, A>() + each % V * (Threads + 1) + each / V + part * block.width;
-      const unsigned int stride = block.width << block.share;
-      unsigned int y = part;
+    if (is_column_) {
+      const A* terms = sums_of_threads<Threads, V, A>() + term_;
+      const unsigned int stride = block_.width << block_.share;
+      unsigned int y = part_;
       constexpr unsigned int least = V > 4 ? V : 4;
-      if (block.height >= least) {
+      if (block_.height >= least) {
 #pragma unroll
         for (unsigned int k = 0; k < least; ++k) sum += terms[k * stride];
-        y += least << block.share;
+        y += least << block_.share;
         terms += least * stride;
       }
 #pragma unroll 1
-      for (; y < block.height; y += 1u << block.share, terms += stride) sum += *terms;
+      for (; y < block_.height; y += 1u << block_.share, terms += stride) sum += *terms;
     }
-    sum = warp_sum(sum, 1u << block.share);
-    const Index column = first + each;
-    if (part == 0 && is_column && column < columns) put(partial, row_of_partials * columns + column, sum);
+    sum = warp_sum(sum, 1u << block_.share);
+    if (is_result_) put(partial, index_, sum);
   }
 
  private:
-  template <class A, int V>
+  template <class A>
   OPSMITH_DEVICE void write(const A (&values)[V]) const {
     A* by_thread = sums_of_threads<Threads, V, A>();
 #pragma unroll
     for (int lane = 0; lane < V; ++lane) by_thread[lane * (Threads + 1) + threadIdx.x] = values[lane];
   }
+
+  const ColumnBlock block_;
+  const unsigned int column_of_tile_;  // that this thread adds up, with others,
+  const unsigned int part_;            // of which it is so far the first
+  const unsigned int term_;            // its first
+  const bool is_column_;
+  const bool is_result_;  // it writes the sum,
+  const Index index_;     // here
 };
 
 // A block keeps a tile of columns, `width` packs wide, and its threads stand in `height` rows; a chunk is every so many
@@ -436,7 +450,6 @@ struct ColumnSum {
 template <class Kernel>
 OPSMITH_DEVICE void column(const Kernel& kernel) {
   using Index = typename Kernel::Index;
-  using Sum = ColumnSum<Kernel::threads, Index>;
   constexpr int V = Kernel::vector;
   const auto& walk = kernel.walk;
   const unsigned int width = walk.block.width;
@@ -448,8 +461,8 @@ OPSMITH_DEVICE void column(const Kernel& kernel) {
     typename Kernel::template Sums<P> sums{};
     const Index first = blockIdx.x * width * P;
     const Index column = first + x * P;
-    if (y < walk.rows && column < walk.columns) sum_at<P>(kernel, sums, kernel.locate(kernel.start(0, column), y));
-    kernel.finish(sums, Sum{walk.block, first, walk.columns, 0});
+    if (y < height && column < walk.columns) sum_at<P>(kernel, sums, kernel.locate(kernel.start(0, column), y));
+    kernel.finish(sums, ColumnSum<Kernel::threads, P, Index>(walk.block, first, walk.columns, 0));
     return;
   }
   const Index packs = walk.columns / V;
@@ -471,7 +484,9 @@ OPSMITH_DEVICE void column(const Kernel& kernel) {
     sum_terms<Kernel, typename Kernel::template Sums<V>, Index>(
         kernel, sums, chunk * height + y, walk.rows, walk.chunks * height, locate);
   }
-  kernel.finish(sums, Sum{walk.block, tile * width * V, walk.columns, chunk * walk.kept_count + kept});
+  const Index row_of_partials = chunk * walk.kept_count + kept;
+  kernel.finish(
+      sums, ColumnSum<Kernel::threads, V, Index>(walk.block, tile * width * V, walk.columns, row_of_partials));
 }
 
 // Adds what each of the threads' V columns gave to their sums.
