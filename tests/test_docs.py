@@ -50,25 +50,15 @@ def overhead_table(rows: list[dict], names: Sequence[str]) -> list[str]:
 WHO = ("opsmith", "compile", "eager")
 
 
-def pointwise_table(rows: list[dict], names: Sequence[str]) -> list[str]:
-    """A line an op and dtype, of the ops that the marker names, or of all."""
-    found = {(row["op"], row["dtype"], row["direction"]): row for row in rows}
-    lines = ["| op | dtype | forward | of copy | backward | of copy |", "|---|---|---|---|---|---|"]
-    for op, dtype in dict.fromkeys((row["op"], row["dtype"]) for row in rows):
-        if op in names or not names:
-            cells = [cell for direction in ("forward", "backward") for cell in times(found.get((op, dtype, direction)))]
-            lines.append(f"| {' | '.join([op, dtype, *cells])} |")
-    return lines
-
-
-def times(row: dict | None) -> list[str]:
-    """['**128** / 131 / 1788', '99 %']: microseconds, the least in bold, and the share of copy bandwidth."""
-    if row is None:
+def times(timed: dict[str, dict]) -> list[str]:
+    """['**128** / 131 / 1788', '99 %']: microseconds, the least in bold, and the share of copy bandwidth. Nothing where
+    nothing is moved."""
+    if timed.get("opsmith", {}).get("share") is None:
         return ["", ""]
-    taken = [row[f"{who}_us"] for who in WHO]
+    taken = [timed[who]["us"] if who in timed else None for who in WHO]
     least = min(each for each in taken if each is not None)
     shown = ["-" if each is None else f"**{each:.0f}**" if each == least else f"{each:.0f}" for each in taken]
-    return [" / ".join(shown), "" if row["share_of_copy"] is None else f"{row['share_of_copy']:.0%}".replace("%", " %")]
+    return [" / ".join(shown), f"{timed['opsmith']['share']:.0%}".replace("%", " %")]
 
 
 def large_table(rows: list[dict], names: Sequence[str]) -> list[str]:
@@ -82,18 +72,13 @@ def large_table(rows: list[dict], names: Sequence[str]) -> list[str]:
         if row["dtype"] in wanted and (not ops or ops & {op, f"{op}:{layout.replace(' ', '-')}"}):
             cell = found.setdefault((f"{op}, {layout}" if layout else op, row["dtype"]), {})
             cell.setdefault(row["direction"], {})[row["contender"].removesuffix("-max")] = row
-    shares = (
-        rows[0]["device"] != "cpu"
-    )  # of a copy as fast as a CPU's memory, which others use meanwhile, little is told
+    shares = rows[0]["device"] != "cpu"  # whose memory others use meanwhile: its share tells little
     heads = ["op", "dtype", *(("forward", "of copy", "backward", "of copy") if shares else ("forward", "backward"))]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for (op, dtype), ways in found.items():
         cells = []
         for way in ("forward", "backward"):
-            timed = ways.get(way, {})
-            share = timed.get("opsmith", {}).get("share")
-            taken = {f"{who}_us": timed[who]["us"] if who in timed else None for who in WHO}
-            cells += times({**taken, "share_of_copy": share} if share is not None else None)[: 2 if shares else 1]
+            cells += times(ways.get(way, {}))[: 2 if shares else 1]
         lines.append(f"| {' | '.join([op, dtype, *cells])} |")
     return lines
 
@@ -160,7 +145,6 @@ TABLES: dict[str, Callable[[list[dict], Sequence[str]], list[str]]] = {
     "convrnn": convrnn_table,
     "mutations": mutations_table,
     "overhead": overhead_table,
-    "pointwise": pointwise_table,
 }
 
 
@@ -197,7 +181,7 @@ def test_the_readme_has_code_and_figures() -> None:
     assert len(QUOTE.findall(text)) >= 4
     assert [path for path, _, _, _ in TABLE.findall(text)] == [
         f"benchmarks/results/{name}.json"
-        for name in ("pointwise_h200", "large_cpu", "convrnn_h200", "overhead_cpu", "overhead_h200")
+        for name in ("large_h200", "large_cpu", "convrnn_h200", "overhead_cpu", "overhead_h200")
     ]
 
 
@@ -207,13 +191,6 @@ def test_a_table_of_the_readme_is_measured(path: str) -> None:
         pytest.skip(f"{path} is not measured yet")
     shown = [rows for where, _, _, rows in TABLE.findall(README.read_text()) if where == path]
     assert all(rows.count("\n") > 2 for rows in shown)
-
-
-def test_a_pointwise_table_shows_what_its_marker_names() -> None:
-    row = {"dtype": "bf16", "opsmith_us": 128.2, "compile_us": 131.0, "eager_us": None, "share_of_copy": 0.988}
-    rows = [{**row, "op": "mish", "direction": "forward"}, {**row, "op": "gelu", "direction": "backward"}]
-    assert pointwise_table(rows, ["mish"])[2:] == ["| mish | bf16 | **128** / 131 / - | 99 % |  |  |"]
-    assert len(pointwise_table(rows, [])) == 4
 
 
 def bench_row(contender: str, us: float, **others: object) -> dict:

@@ -30,6 +30,12 @@ def test_an_extension_is_called_as_aten_is() -> None:
     assert len(native) >= 2 and all(row["ratio"] <= 1.2 for row in native)
 
 
+def test_a_call_of_a_generated_op_costs_the_host_what_aten_does() -> None:
+    bars = {"without grad": 1.15, "with grad": 1.4, "forward+backward": 1.0}
+    found = {row["case"]: row["ratio"] for row in rows("overhead_h200") if row["tier"] == "generated"}
+    assert found.keys() == bars.keys() and [case for case in bars if found[case] > bars[case]] == []
+
+
 def test_convrnn_is_bound_by_its_steps_and_then_by_memory() -> None:
     found = {
         (row["batch"], row["direction"]): row
@@ -58,16 +64,6 @@ def test_no_item_of_the_checklist_fails_on_a_shipped_op() -> None:
         assert {row["place"] for row in found} == places and all(row["passed"] for row in found)
 
 
-def measured(name: str, command: str) -> list[dict[str, Any]]:
-    if not (RESULTS / f"{name}.json").exists():
-        pytest.skip(f"{name}.json is not measured yet: {command}")
-    return rows(name)
-
-
-def large_rows() -> list[dict[str, Any]]:
-    return measured("large_h200", "python benchmarks/cells.py --suite large --device cuda")
-
-
 def least_share(row: dict[str, Any]) -> float:
     """Of the speed of a copy, as the issue of the pointwise kernels asks for it."""
     op = row["op"].removeprefix("opsmith::")
@@ -77,7 +73,7 @@ def least_share(row: dict[str, Any]) -> float:
 
 
 def test_pointwise_kernels_run_at_the_speed_of_memory() -> None:
-    own = [row for row in large_rows() if row["contender"] == "opsmith" and "share" in row]
+    own = [row for row in rows("large_h200") if row["contender"] == "opsmith" and "share" in row]
     assert len(own) == 81 and {row["dtype"] for row in own} == {"bfloat16", "float16", "float32"}
     assert all(row["elements"] == 2**27 and row["verified"] for row in own)
     short = [(row["op"], row["sample"], row["dtype"], row["direction"], row["share"]) for row in own
@@ -86,14 +82,14 @@ def test_pointwise_kernels_run_at_the_speed_of_memory() -> None:
 
 
 def test_nothing_of_tensor_size_is_held_beside_results_and_gradients() -> None:
-    own = [row for row in large_rows() if row["contender"] == "opsmith"]
+    own = [row for row in rows("large_h200") if row["contender"] == "opsmith"]
     held = [(row["op"], row["sample"], row["peak_bytes"] / max(1, row["held_bytes"])) for row in own]
     assert [each for each in held if each[2] > 1.02] == []  # partial sums of a column, some for each
 
 
 @pytest.mark.parametrize(("device", "count"), [("h200", 168), ("cpu", 140)])
 def test_every_cell_is_measured_and_those_lost_are_listed(device: str, count: int) -> None:
-    found = measured(f"cells_{device}", f"python benchmarks/cells.py --device {'cpu' if device == 'cpu' else 'cuda'}")
+    found = rows(f"cells_{device}")
     cells = {tuple(row[key] for key in ("op", "sample", "dtype", "direction")) for row in found}
     assert len(cells) == count
     page = (RESULTS.parents[1] / "docs" / "pointwise.md").read_text()
@@ -103,8 +99,6 @@ def test_every_cell_is_measured_and_those_lost_are_listed(device: str, count: in
 def test_seeded_faults_are_found_and_many_of_them_by_nothing_else() -> None:
     from checks.mutations import library
 
-    if not (RESULTS / "mutations_cpu.json").exists():
-        pytest.skip("not measured yet: python benchmarks/mutations.py --reproduce")
     found = rows("mutations_cpu")
     assert len(found) >= 40 and {row["fault"] for row in found} == set(library.every())
     survivors = [row["fault"] for row in found if not row["found"]]
