@@ -117,6 +117,7 @@ EXPERIMENTS = {
                               for way in ("forward", "backward") for power in (22, 25, 27)],
         key=8, dtypes=(torch.bfloat16,),
     ),
+    "in_flight": Experiment("BYTES_IN_FLIGHT", [32, 64, 128], [*streams(22, 25, 27), Case("swiglu", "backward", 22)]),
     "resident": Experiment("RESIDENT", [768, 1024, 1536], LARGE),
 }  # fmt: skip
 

@@ -65,6 +65,10 @@ def mode(steps: Sequence[int]) -> str:
     return f"strided{steps[0] if steps[0] in (0, 1) else 'n'}"
 
 
+def mode_of(walk: layout.Walk, steps: Sequence[int]) -> str:
+    return "linear" if layout.mode_of(walk, tuple(steps)) == "linear" else mode(steps)
+
+
 def run(
     program: Program,
     reads: Sequence[torch.Tensor],
@@ -76,9 +80,10 @@ def run(
     wide: bool = False,
     absent: Sequence[int] = (),
     small: tuple[int, int, int] = (0, 0, 0),
+    by_strides: bool = False,
 ) -> list[torch.Tensor]:
     """The results of a program, of these sizes. The last dimension is the innermost one. `small`: elements up to which
-    each, or each pack, has a thread of its own."""
+    each, or each pack, has a thread of its own; `by_strides`: reductions reach what is dense as they do the rest."""
     results = [torch.full(size, -77.0).to(result.dtype) for size, result in zip(sizes, program.results, strict=True)]
     order = tuple(range(len(shape) - 1, -1, -1))
     expanded = [layout.expanded(tuple(t.shape), t.stride(), shape) for t in (*reads, *results)]
@@ -87,7 +92,7 @@ def run(
     reduced = [i for i, result in enumerate(results) if result.numel() != count]
     values = [bits(value) if isinstance(value, float) else int(value) for value in scalars]
     if not reduced:
-        modes = ["linear" if layout.mode_of(walk, steps) == "linear" else mode(steps) for steps in walk.strides]
+        modes = [mode_of(walk, steps) for steps in walk.strides]
         strided = [steps for own, steps in zip(modes, walk.strides, strict=True) if own.startswith("strided")]
         words = [tensor.data_ptr() for tensor in (*reads, *results)] + values + [count]
         if strided:
@@ -98,9 +103,11 @@ def run(
     steps_of = walk.strides[len(reads) :]
     grouping = layout.group(walk, [steps_of[i] for i in reduced])
     roles = dict(zip(reduced, grouping.roles, strict=True))
-    modes = [mode(steps) for steps in walk.strides[: len(reads)]]
-    for i in range(len(results)):
-        modes.append("absent" if i in absent else f"reduced:{roles[i]}" if i in roles else mode(steps_of[i]))
+    has_index = not by_strides and not any(grouping.kept)
+    own_modes = [mode_of(walk, steps) if has_index else mode(steps) for steps in walk.strides]
+    modes = own_modes[: len(reads)]
+    for i, own in enumerate(own_modes[len(reads) :]):
+        modes.append("absent" if i in absent else f"reduced:{roles[i]}" if i in roles else own)
     kept = [d for d in grouping.kept if d != 0]
     inner = [d for d in range(len(walk.sizes)) if d not in grouping.kept]
     kept_count = math.prod(walk.sizes[d] for d in kept)

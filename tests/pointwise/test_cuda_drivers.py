@@ -137,12 +137,21 @@ def check(results: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
 
 @pytest.mark.parametrize("dtype", FLOATING, ids=str)
 @pytest.mark.parametrize("count", [1, 7, 24, 1000, 8192, 40_003])
-def test_a_segment_sums_whole_tensors_into_coefficients(dtype: torch.dtype, count: int) -> None:
+@pytest.mark.parametrize(("by_strides", "wide"), [(False, False), (False, True), (True, False)])
+def test_a_segment_sums_whole_tensors_into_coefficients(
+    dtype: torch.dtype, count: int, by_strides: bool, wide: bool
+) -> None:
     tensors = [torch.randn(count).to(dtype), torch.randn(count).to(dtype), *(torch.randn(()).to(dtype) for _ in "bcd")]
     expected = reference("polynomial", tensors)
     for vector in (1, width(dtype)):
         results = host_cuda.run(
-            programs.polynomial_backward(dtype), tensors, shape=(count,), sizes=[(count,), *[()] * 4], vector=vector
+            programs.polynomial_backward(dtype),
+            tensors,
+            shape=(count,),
+            sizes=[(count,), *[()] * 4],
+            vector=vector,
+            wide=wide,
+            by_strides=by_strides,
         )
         check(results, expected)
 
@@ -197,8 +206,14 @@ def test_a_segment_sums_along_the_innermost_dimension(
     ids=str,
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("by_strides", "wide"), [(False, False), (False, True), (True, False)])
 def test_a_column_sums_down_the_rows(
-    shape: tuple[int, ...], scale: tuple[int, ...], shift: tuple[int, ...], dtype: torch.dtype
+    shape: tuple[int, ...],
+    scale: tuple[int, ...],
+    shift: tuple[int, ...],
+    dtype: torch.dtype,
+    by_strides: bool,
+    wide: bool,
 ) -> None:
     tensors = [
         torch.randn(shape).to(dtype),
@@ -209,7 +224,13 @@ def test_a_column_sums_down_the_rows(
     for vector in (1, width(dtype)):
         if shape[-1] % vector == 0:
             results = host_cuda.run(
-                programs.affine_backward(dtype), tensors, shape=shape, sizes=[shape, scale, shift], vector=vector
+                programs.affine_backward(dtype),
+                tensors,
+                shape=shape,
+                sizes=[shape, scale, shift],
+                vector=vector,
+                wide=wide,
+                by_strides=by_strides,
             )
             check(results, reference("affine", tensors))
 

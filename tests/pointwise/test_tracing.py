@@ -93,6 +93,15 @@ def test_any_name_of_pythons_is_a_name_in_cpp(fresh: Callable[[str], str]) -> No
     check(named, leaf(3), leaf(3), 2.0, leaf(3), 3, leaf(3))
 
 
+def test_in_cuda_too(fresh: Callable[[str], str]) -> None:
+    @opsmith.pointwise(fresh("named"))
+    def named(x: Tensor, linear_index: Tensor, OPSMITH_DEVICE: Tensor) -> Tensor:
+        return x * linear_index + OPSMITH_DEVICE
+
+    with opsmith.emulate():
+        check(named, leaf(6, 3), leaf(3), leaf(6, 3))
+
+
 def test_a_list_of_tensors_is_refused(fresh: Callable[[str], str]) -> None:
     def listed(xs: list[Tensor]) -> Tensor:
         return xs[0] + xs[1]

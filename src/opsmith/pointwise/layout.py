@@ -177,11 +177,11 @@ class Variant:
 
     `path` is 'stream' (no reduction), 'segment' (a block keeps one combination of kept dimensions and runs along the
     reduced ones, the innermost among them) or 'column' (neighbouring threads keep neighbouring columns and run down the
-    reduced dimensions). `modes` has an entry an operand, inputs then results: 'linear' (by the element's own index, in
-    reductions where nothing but the columns is kept), 'scalar', 'strided0' (repeated along the innermost dimension),
-    'strided1' (contiguous along it), 'stridedn'; for a reduced result 'reduced:' and its role; 'absent' for a result of
-    another pass. `outer` and `inner` count dimensions: for 'stream' all of them in `inner`; for 'segment' the kept and
-    the reduced; for 'column' the kept but the innermost, and the reduced."""
+    reduced dimensions). `modes` has an entry an operand, inputs then results: 'linear' (by the element's own index; of
+    a reduction only on a GPU, and where nothing but the columns is kept), 'scalar', 'strided0' (repeated along the
+    innermost dimension), 'strided1' (contiguous along it), 'stridedn'; for a reduced result 'reduced:' and its role;
+    'absent' for a result of another pass. `outer` and `inner` count dimensions: for 'stream' all of them in `inner`;
+    for 'segment' the kept and the reduced; for 'column' the kept but the innermost, and the reduced."""
 
     path: str
     modes: tuple[str, ...]

@@ -23,8 +23,8 @@ and 1536 were 2 to 12 % slower."""
 UNROLL = {1: 4, 2: 2, 4: 1, 8: 2}
 """Packs of each tensor that a thread of the stream path has in flight, by the elements of a pack."""
 BYTES_IN_FLIGHT = 64
-"""What all these come to at most: three tensors of bfloat16 with two packs each took 3 % longer at 2^22 elements, two
-of them with one pack 6 %."""
+"""What all these come to at most, or there is one pack of each: three tensors of bfloat16 with two packs each took 3 %
+longer at 2^22 elements than with one, but two tensors with one pack each 6 %."""
 SMALL = (128, 2048, 8192)
 """Elements for each multiprocessor up to which there are very few, few, or some: then every pack has a thread of its
 own, and every pair of elements where there are very few, or few of a program whose packs take more instructions than

@@ -193,7 +193,7 @@ class Launch {
     Layout layout;
     bool strided = false;
     for (int k = 0; k < walk.operands; ++k) {
-      layout.modes[k] = stream_mode(walk, k);
+      layout.modes[k] = indexed_mode(walk, k);
       strided |= is_strided(layout.modes[k]);
     }
     layout.inner = strided ? static_cast<uint8_t>(walk.sizes.count) : 0;

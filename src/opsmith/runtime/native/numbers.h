@@ -96,7 +96,7 @@ inline int64_t probe_walk(Numbers numbers, int64_t* written) {
   merge(shape, order, expanded, count, walk);
   write(walk.sizes.ref());
   for (int k = 0; k < count; ++k) write({walk.strides[k], static_cast<size_t>(walk.sizes.count)});
-  for (int k = 0; k < count; ++k) *written++ = stream_mode(walk, k);
+  for (int k = 0; k < count; ++k) *written++ = indexed_mode(walk, k);
   while (left > 0) {
     const Grouping grouping = group(walk, waiting, left);
     *written++ = grouping.kept;

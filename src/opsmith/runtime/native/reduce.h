@@ -83,7 +83,7 @@ class Reduction {
     for (int k = 0; k < walk.operands; ++k) {
       const bool whole = k < reads || (first && !call_.is_summed(k - reads));
       layout.modes[k] = !whole      ? kAbsent
-                        : has_index ? stream_mode(walk, k)
+                        : has_index ? indexed_mode(walk, k)
                                     : strided_mode(walk.strides[k], walk.sizes.count);
     }
     for (int i = 0; i < left; ++i) layout.modes[waiting[i]] = grouping.roles[i];

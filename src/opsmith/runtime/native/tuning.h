@@ -37,7 +37,7 @@ struct Tiles {
 };
 
 // Of the reduced elements of a pass. `extent` is a chunk's length on a CPU; on a GPU the threads that share a segment's
-// chunk, or the packs across a tile. `tiles` are the pieces that columns are cut into, 1 for a segment.
+// chunk, or how the threads of a block stand. `tiles` are the pieces that columns are cut into, 1 for a segment.
 struct Chunks {
   int64_t count;
   int64_t extent;

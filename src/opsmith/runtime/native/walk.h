@@ -202,7 +202,7 @@ inline Mode strided_mode(const int64_t* strides, int count) {
 }
 
 // The same, where an operand may also be addressed by the element's own index.
-inline Mode stream_mode(const Walk& walk, int operand) {
+inline Mode indexed_mode(const Walk& walk, int operand) {
   const int64_t* strides = walk.strides[operand];
   int64_t step = 1;
   bool linear = true;

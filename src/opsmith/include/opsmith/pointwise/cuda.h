@@ -437,12 +437,12 @@ class ColumnSum {
   }
 
   const ColumnBlock block_;
-  const unsigned int column_of_tile_;  // that this thread adds up, with others,
-  const unsigned int part_;            // of which it is so far the first
-  const unsigned int term_;            // its first
-  const bool is_column_;
-  const bool is_result_;  // it writes the sum,
-  const Index index_;     // here
+  const unsigned int column_of_tile_;  // that this thread adds up with its neighbours
+  const unsigned int part_;            // which of them it is
+  const unsigned int term_;            // where its first term is
+  const bool is_column_;               // whether the tile has that column
+  const bool is_result_;               // whether this thread writes the sum
+  const Index index_;                  // and where
 };
 
 // A block keeps a tile of columns, `width` packs wide, and its threads stand in `height` rows; a chunk is every so many
