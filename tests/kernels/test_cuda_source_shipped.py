@@ -27,7 +27,7 @@ from opsmith.checks import compare
 from opsmith.kernels.cuda_source import CudaSource
 from opsmith.toolchain import compile_shared_library, find_nvrtc, load_library
 
-ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_120")  # the oldest, those with new instructions, the newest
 polynomial = opsmith.ops.polynomial
 
 

@@ -109,6 +109,8 @@ def test_a_stream_writes_a_transposed_result() -> None:
 
 # --- reductions -----------------------------------------------------------------------------------------------
 
+OTHER_WAYS = [(torch.float32, True, False), (torch.bfloat16, True, False), (torch.float32, False, True)]
+
 
 def reference(program_name: str, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     g, *wide = [tensor.double() for tensor in tensors]
@@ -135,9 +137,8 @@ def check(results: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
         torch.testing.assert_close(result.double(), right, rtol=4 * epsilon, atol=slack + 4 * epsilon)
 
 
-@pytest.mark.parametrize("dtype", FLOATING, ids=str)
+@pytest.mark.parametrize(("dtype", "by_strides", "wide"), [*((each, False, False) for each in FLOATING), *OTHER_WAYS])
 @pytest.mark.parametrize("count", [1, 7, 24, 1000, 8192, 40_003])
-@pytest.mark.parametrize(("by_strides", "wide"), [(False, False), (False, True), (True, False)])
 def test_a_segment_sums_whole_tensors_into_coefficients(
     dtype: torch.dtype, count: int, by_strides: bool, wide: bool
 ) -> None:
@@ -205,8 +206,10 @@ def test_a_segment_sums_along_the_innermost_dimension(
     ],
     ids=str,
 )
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-@pytest.mark.parametrize(("by_strides", "wide"), [(False, False), (False, True), (True, False)])
+@pytest.mark.parametrize(
+    ("dtype", "by_strides", "wide"),
+    [*((each, False, False) for each in (torch.float32, torch.float64, torch.bfloat16)), *OTHER_WAYS],
+)
 def test_a_column_sums_down_the_rows(
     shape: tuple[int, ...],
     scale: tuple[int, ...],
