@@ -103,6 +103,16 @@ def test_a_failure_is_printed_with_lines_that_show_it_when_run(checked: Checked)
     assert "AssertionError: check_tests::wrong is not its reference" in done.stderr
 
 
+def test_an_op_without_samples_is_refused_in_one_sentence(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import opsmith, torch\n@opsmith.pointwise('mine::bare')\n"
+        "def bare(x: torch.Tensor) -> torch.Tensor:\n    return x + 1\n"
+    )
+    done = run("check", str(tmp_path / "mine.py"))
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.startswith("error: mine::bare has no samples to run on. Give some:\n    @op.register_samples\n")
+
+
 def test_an_exception_that_ended_several_items_is_told_once(run: Run, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "import opsmith, torch\n"

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ...errors import CheckOptionError, OpsmithError
+from ...errors import CheckOptionError, OpsmithError, SamplesMissingError
 from .._screen import FAILED, REFUSED, RefusedError
 from .job import Job
 
@@ -52,9 +52,13 @@ def main(job: str, commands: str, messages: str, stack: str) -> None:
 def run(job: Job, numbers: Iterable[int], tell: Callable[..., None]) -> None:
     """The plan, then each task that is asked for."""
     from ...checks.run import empty_report, gpu_error, items_of, run_item, subject_of
+    from ...op import Op
     from .subjects import chosen
 
-    runs = [(op, seed) for op in chosen(job) for seed in job.seeds]
+    ops = chosen(job)
+    if ops and all(isinstance(op, Op) and op.samples is None for op in ops):
+        raise SamplesMissingError(ops[0].name)  # once, not for every item
+    runs = [(op, seed) for op in ops for seed in job.seeds]
 
     def subject_at(position: int) -> Subject:
         op, seed = runs[position]
