@@ -30,7 +30,7 @@ PAST_THE_CACHE = 200e6
 
 def replayed(calls: list[Callable[[], object]], rounds: int = 15) -> float:
     """Seconds of one of the calls."""
-    sampler = gpu.GraphSampler(calls, captures=1)
+    sampler = gpu.GraphSampler(calls, gpu.Places(1))
     return statistics.median(sampler.sample() for _ in range(rounds))
 
 

@@ -23,10 +23,9 @@ from rich.table import Table
 
 import opsmith
 from opsmith import Op, Sample, ops, runtime
-from opsmith.bench import gpu
 from opsmith.bench.contenders import OPSMITH, contender
 from opsmith.bench.run import workloads
-from opsmith.bench.workload import call_for
+from opsmith.bench.stage import Stage
 from opsmith.pointwise import tuning
 
 ROUNDS = 11
@@ -130,8 +129,7 @@ def fresh(name: str) -> Op:
 def microseconds(case: Case, dtype: torch.dtype) -> float:
     op = fresh(case.op)
     (workload,) = workloads(op, "cuda", dtype, [Sample(case.arguments(dtype), name=str(case))])
-    sets, function = workload.copies(gpu.l2_bytes()), contender(op, OPSMITH, "cuda")
-    sampler = gpu.sampler(lambda n: call_for(function, sets[n], op.signature, case.direction), len(sets))
+    sampler = Stage(workload, case.direction).sampler(contender(op, OPSMITH, "cuda"))
     return statistics.median(sampler.sample() for _ in range(ROUNDS)) * 1e6
 
 

@@ -5,8 +5,9 @@ gpu.py, cpu.py what one sample of a time is           sampling.py     contenders
 ceilings.py    what the machine gives                 results.py      rows, files, regressions
 shapes.py      samples of other sizes                 verifying.py    wrong results are not timed
 run.py         opsmith.bench                          environment.py  what rows were measured on
-cold.py        first calls                            profiling.py    which kernels a call runs
-timing.py      callables timed side by side           report/         rows as a page
+stage.py       what all contenders have in common     cold.py         first calls
+timing.py      callables timed side by side           profiling.py    which kernels a call runs
+report/        rows as a page
 """
 
 from .ceilings import Ceilings

@@ -82,7 +82,7 @@ def _of_gpu(size: int, side: int) -> Ceilings:
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         a, b = (torch.randn(side, side, device="cuda", dtype=dtype) for _ in range(2))
         matrices[str(dtype).removeprefix("torch.")] = lambda a=a, b=b: a @ b
-    taken = measured({name: gpu.GraphSampler([call], captures=1) for name, call in (calls | matrices).items()})
+    taken = measured({name: gpu.GraphSampler([call], gpu.Places(1)) for name, call in (calls | matrices).items()})
     least = {
         what: min(taken[f"{what} {place}"].median for place in range(_PLACES)) for what in ("read", "write", "copy")
     }

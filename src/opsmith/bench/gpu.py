@@ -2,7 +2,8 @@
 
 What a graph replays is the kernels alone: neither Python nor the driver's launches. A graph has several calls, each on
 arguments and results of its own, and before each replay the cache is overwritten. Some places in memory are up to 10 %
-slower than others, for any kernel: each sampler has several graphs, with results elsewhere, and goes through them.
+slower than others, for any kernel: each sampler has several graphs, with results elsewhere, and goes through them; and
+all contenders have their results in the same places.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from typing import Any
 
 import torch
 
-CAPTURES = 3
-ENOUGH = 60e-6
-"""Seconds that a replay should last, for an event's clock ticks in half microseconds."""
+from .sampling import STEP
+
+CAPTURES = STEP
+MOVED = 1 << 30
+"""Bytes that the calls of a graph move, where that many calls are not too many: a replay's start is spread over them.
+(A start takes 2 us: with two calls a graph, 2^22 floats took 11.4 us that take 10.4.)"""
 
 
 @functools.cache
@@ -34,34 +38,53 @@ def _flush() -> torch.Tensor:
     return torch.empty(2 * l2_bytes(), dtype=torch.uint8, device="cuda")
 
 
+@functools.cache
+def rotated_bytes() -> int:
+    """Bytes that the arguments and results of a graph's calls take together at least, if they are not too many."""
+    return max(l2_bytes(), min(MOVED, torch.cuda.get_device_properties(0).total_memory // 64))
+
+
+class Places:
+    """Where captured calls put their results: memory of its own for each capture of a sampler. What one contender's
+    calls have written to, the next contender's calls write to again."""
+
+    def __init__(self, captures: int = CAPTURES) -> None:
+        self.pools = [torch.cuda.graph_pool_handle() for _ in range(captures)]
+        self._between = [_padding(3 * number) for number in range(captures)]
+
+    def capture(self, number: int, calls: Sequence[Callable[[], Any]]) -> torch.cuda.CUDAGraph:
+        graph, pool = torch.cuda.CUDAGraph(), self.pools[number]
+        self.pools[number] = torch.cuda.graph_pool_handle()  # for what cannot be captured leaves its own in use
+        with torch.cuda.graph(graph, pool=pool, stream=stream()):
+            kept = [_padding(5 * number), *(call() for call in calls)]
+        self.pools[number] = pool
+        del kept  # only now: each call of a graph has results of its own
+        return graph
+
+
+def _padding(steps: int) -> torch.Tensor:
+    return torch.empty((1 + steps) << 21, dtype=torch.uint8, device="cuda")
+
+
 class GraphSampler:
     """`calls`: the same call on other arguments, one after the other in a graph."""
 
-    def __init__(self, calls: Sequence[Callable[[], Any]], captures: int = CAPTURES) -> None:
+    def __init__(self, calls: Sequence[Callable[[], Any]], places: Places | None = None) -> None:
         self._calls = list(calls)
-        self._graphs: list[tuple[torch.cuda.CUDAGraph, Any]] = []
         self._turn = 0
         with torch.cuda.stream(stream()):
             for call in self._calls[:2]:
                 for _ in range(2):
                     call()
         torch.cuda.synchronize()
-        for number in range(captures):
-            self._graphs.append(self._captured(number))
-        for graph, _ in self._graphs:
+        places = places or Places()
+        self._graphs = [places.capture(number, self._calls) for number in range(len(places.pools))]
+        for graph in self._graphs:
             graph.replay()
         torch.cuda.synchronize()
 
-    def _captured(self, number: int) -> tuple[torch.cuda.CUDAGraph, Any]:
-        graph = torch.cuda.CUDAGraph()
-        moved = torch.empty((1 + 3 * number) << 21, dtype=torch.uint8, device="cuda")
-        with torch.cuda.graph(graph, stream=stream()):
-            shifted = torch.empty((1 + 5 * number) << 21, dtype=torch.uint8, device="cuda")
-            kept = [call() for call in self._calls]
-        return graph, (moved, shifted, kept)
-
     def sample(self) -> float:
-        graph, _ = self._graphs[self._turn % len(self._graphs)]
+        graph = self._graphs[self._turn % len(self._graphs)]
         self._turn += 1
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         _flush().fill_(self._turn % 251)
@@ -72,12 +95,12 @@ class GraphSampler:
         return float(begin.elapsed_time(end)) / 1e3 / len(self._calls)
 
 
-def sampler(make: Callable[[int], Callable[[], Any]], sets: int) -> GraphSampler:
+def sampler(make: Callable[[int], Callable[[], Any]], sets: int, places: Places | None = None) -> GraphSampler:
     """A sampler of the calls make(0) ... make(sets - 1): made and captured on the measuring stream."""
     stream().wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream()):
         calls = [make(number) for number in range(sets)]
-    return GraphSampler(calls)
+    return GraphSampler(calls, places)
 
 
 def peak_bytes(call: Callable[[], Any]) -> int:

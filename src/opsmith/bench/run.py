@@ -19,6 +19,7 @@ from .contenders import BASELINES, OPSMITH, Function, contender, replayable
 from .environment import environment
 from .results import Results, Row
 from .sampling import Sampler, SamplingError, indistinguishable, interval, measured
+from .stage import Stage
 from .timing import Timing, time_together
 from .verifying import Verifier, is_random
 from .workload import DIRECTIONS, MOST_COPIES, Workload, call_for
@@ -218,7 +219,7 @@ def _contenders(
     """Who can be measured here, verified, each with its sampler."""
     contenders: dict[str, Function] = {}
     samplers: dict[str, Sampler] = {}
-    sets = workload.copies(_cache_bytes(workload))
+    stage = Stage(workload, direction)
     for name in dict.fromkeys((OPSMITH, *against)):
         with _left_out_where_it_fails(name, warnings):
             function = contender(workload.op, name, workload.device.type)
@@ -227,17 +228,13 @@ def _contenders(
             contenders[name] = function
     for name, function in list(contenders.items()):  # only now: making a contender may drop what another has compiled
         with _left_out_where_it_fails(name, warnings):
-            samplers[name] = _sampler(workload, function, direction, sets)
+            samplers[name] = stage.sampler(function)
     return contenders, samplers
 
 
 def _first_line(error: Exception) -> str:
     said = str(error).strip().splitlines()
     return f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
-
-
-def _cache_bytes(workload: Workload) -> int:
-    return gpu.l2_bytes() if workload.device.type == "cuda" else cpu.CACHE_BYTES
 
 
 def _too_fast(row: Row) -> str:
@@ -250,15 +247,6 @@ def _too_fast(row: Row) -> str:
 def _warn(warnings: list[str], text: str) -> None:
     if text not in warnings:
         warnings.append(text)
-
-
-def _sampler(workload: Workload, function: Function, direction: str, sets: Sequence[tuple[Any, ...]]) -> Sampler:
-    def made(number: int) -> Callable[[], Any]:
-        return call_for(function, sets[number], workload.op.signature, direction)
-
-    if workload.device.type == "cuda":
-        return gpu.sampler(made, len(sets))
-    return cpu.CallSampler([made(number) for number in range(len(sets))])
 
 
 def _row(

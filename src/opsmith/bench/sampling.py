@@ -16,7 +16,8 @@ from typing import Protocol
 
 from .timing import Timing, median_interval
 
-LEAST_ROUNDS = 9
+LEAST_ROUNDS, STEP = 10, 5
+"""Rounds before it may end, and between two looks. A sampler may go through as many places in turn (gpu.CAPTURES)."""
 PRECISION = 0.01
 
 
@@ -66,7 +67,7 @@ def measured(
                     samples[name].append(samplers[name].sample())
                 except Exception as error:
                     raise SamplingError(name, error) from error
-            known = turn + 1 >= least and turn % 3 == 2
+            known = turn + 1 >= least and (turn + 1) % STEP == 0
             if known and all(interval(each).half_width <= precision for each in samples.values()):
                 break
     finally:

@@ -153,8 +153,25 @@ def _held(tensor: torch.Tensor) -> int:
     return count * tensor.element_size()
 
 
+class Gradients:
+    """Of results: random numbers, drawn once for each layout, so that all contenders read the same memory."""
+
+    def __init__(self) -> None:
+        self._drawn: dict[tuple[Any, ...], torch.Tensor] = {}
+
+    def of(self, result: torch.Tensor) -> torch.Tensor:
+        key = result.shape, result.stride(), result.dtype
+        if key not in self._drawn:
+            self._drawn[key] = torch.randn_like(result)
+        return self._drawn[key]
+
+
 def call_for(
-    function: Callable[[Sequence[Any]], Any], values: Sequence[Any], signature: Any, direction: str
+    function: Callable[[Sequence[Any]], Any],
+    values: Sequence[Any],
+    signature: Any,
+    direction: str,
+    gradients: Gradients | None = None,
 ) -> Callable[[], Any]:
     """What is timed, on one set of arguments. The forward records nothing; the backward has its forward behind it; both
     is a training step's share. An in-place op, which cannot write into a leaf, is given a copy where gradients are
@@ -170,8 +187,8 @@ def call_for(
 
         return forward
     recorded = _Recorded(function, values, signature)
-    first = recorded.results()
-    grads = [torch.randn_like(target) for target in first]
+    first, drawn = recorded.results(), gradients or Gradients()
+    grads = [drawn.of(target) for target in first]
     if direction == "backward":
         return lambda: torch.autograd.grad(first, recorded.leaves, grads, retain_graph=True, allow_unused=True)
     return lambda: torch.autograd.grad(recorded.results(), recorded.leaves, grads, allow_unused=True)
