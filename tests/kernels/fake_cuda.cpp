@@ -49,12 +49,17 @@ struct Recorded {
   unsigned shape[7];
   void* stream;
   void* context;
+  bool overlapped;
+};
+
+struct Attribute {
+  int id, padding, value[16];
 };
 
 struct Configuration {
   unsigned grid[3], block[3], shared;
   void* stream;
-  void* attributes;
+  const Attribute* attributes;
   unsigned attribute_count;
 };
 
@@ -63,6 +68,7 @@ std::vector<std::unique_ptr<Library>> libraries;
 std::vector<std::unique_ptr<Kernel>> kernels;
 std::vector<Recorded> launches;
 std::map<int, int> attributes, device_attributes;
+int version;
 std::map<std::string, std::vector<int>> failures;  // what the next calls of a function return
 std::vector<std::string> calls;
 bool capturing = false;
@@ -124,6 +130,7 @@ API int cuGetErrorString(int code, const char** words) {
   *words = known.count(code) ? known.at(code) : nullptr;
   return *words == nullptr ? kInvalidValue : 0;
 }
+API int cuDriverGetVersion(int* given) { *given = version; return enter("cuDriverGetVersion"); }
 API int cuDeviceGet(int* device, int index) { *device = index; return enter("cuDeviceGet"); }
 API int cuDeviceGetAttribute(int* value, int attribute, int) {
   *value = device_attributes[attribute];
@@ -180,8 +187,13 @@ API int cuKernelSetAttribute(int attribute, int value, Kernel* kernel, int) {
 API int cuLaunchKernelEx(const Configuration* configuration, Kernel* kernel, void** parameters, void** extra) {
   if (const int code = enter("cuLaunchKernelEx")) return code;
   if (context == nullptr) return kInvalidContext;
-  if (extra != nullptr || configuration->attribute_count != 0) return kInvalidValue;
+  if (extra != nullptr || configuration->attribute_count > 1) return kInvalidValue;
   Recorded recorded{kernel->name, "", kernel->sizes, {}, configuration->stream, context};
+  if (configuration->attribute_count == 1) {
+    const Attribute& attribute = *configuration->attributes;
+    if (attribute.id != 6 || attribute.value[0] != 1) return kInvalidValue;
+    recorded.overlapped = true;
+  }
   std::memcpy(recorded.shape, configuration->grid, sizeof recorded.shape);
   for (size_t i = 0; i < kernel->sizes.size(); ++i)
     recorded.parameters.append(static_cast<const char*>(parameters[i]), kernel->sizes[i]);
@@ -205,10 +217,12 @@ API void fake_reset(void* current) {
   attributes = {{0, 1024}, {1, 0}, {2, 0}, {3, 0}, {4, 32}};
   device_attributes = {{97, 232448}};
   capturing = false;
+  version = 13000;
   context = current;
   mode = 0;
 }
 API void fake_attribute(int attribute, int value) { attributes[attribute] = value; }
+API void fake_version(int given) { version = given; }
 API void fake_fail(const char* function, int code) { failures[function].push_back(code); }
 API void fake_capturing(bool now) { capturing = now; }
 API size_t fake_launches() { return launches.size(); }
@@ -216,6 +230,7 @@ API const char* fake_kernel(size_t i) { return launches[i].kernel.c_str(); }
 API const unsigned* fake_shape(size_t i) { return launches[i].shape; }
 API uint64_t fake_stream(size_t i) { return reinterpret_cast<uint64_t>(launches[i].stream); }
 API uint64_t fake_context(size_t i) { return reinterpret_cast<uint64_t>(launches[i].context); }
+API bool fake_overlapped(size_t i) { return launches[i].overlapped; }
 API size_t fake_parameters(size_t i) { return launches[i].sizes.size(); }
 API unsigned fake_size(size_t i, size_t parameter) { return launches[i].sizes[parameter]; }
 API const char* fake_bytes(size_t i) { return launches[i].parameters.data(); }

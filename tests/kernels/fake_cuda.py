@@ -46,6 +46,7 @@ class Launched(NamedTuple):
     stream: int
     context: int
     parameters: list[bytes]
+    overlapped: bool
 
     def values(self, formats: str) -> list[Any]:
         """The parameters unpacked, a letter of struct's for each."""
@@ -113,6 +114,7 @@ class FakeCuda(Driver):
             ("fake_stream", [ctypes.c_size_t], ctypes.c_uint64),
             ("fake_context", [ctypes.c_size_t], ctypes.c_uint64),
             ("fake_bytes", [ctypes.c_size_t], ctypes.c_void_p),
+            ("fake_overlapped", [ctypes.c_size_t], ctypes.c_bool),
             ("fake_size", [ctypes.c_size_t, ctypes.c_size_t], ctypes.c_uint),
             ("fake_variable", [ctypes.c_char_p, ctypes.c_void_p], ctypes.c_void_p),
         ):
@@ -130,6 +132,10 @@ class FakeCuda(Driver):
 
     def set_limit(self, attribute: int, value: int) -> None:
         self._library.fake_attribute(attribute, value)
+
+    def set_version(self, version: int) -> None:
+        """The driver's, 12030 for CUDA 12.3."""
+        self._library.fake_version(version)
 
     def calls(self, function: str) -> int:
         return int(self._library.fake_calls(function.encode()))
@@ -157,4 +163,5 @@ class FakeCuda(Driver):
             library.fake_stream(number),
             library.fake_context(number),
             [data[start : start + size] for start, size in zip(starts, sizes, strict=True)],
+            library.fake_overlapped(number),
         )

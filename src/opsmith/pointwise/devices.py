@@ -164,7 +164,8 @@ def _launch(kernel: int, grid: tuple[int, ...], block: tuple[int, ...], words: S
     array = words_array(words)
     parameters = (ctypes.c_void_p * 1)(ctypes.addressof(array))
     cuda = driver()
-    configuration = cuda.configuration(grid, block, 0, cuda.current_stream(index))
+    stream = cuda.current_stream(index)
+    configuration = cuda.configuration(grid, block, 0, stream, overlapped=cuda.overlaps(index))
     code = cuda.launch(kernel, ctypes.addressof(configuration), ctypes.addressof(parameters), index)
     cuda.check(code, "cuLaunchKernelEx")
 

@@ -16,6 +16,7 @@ import torch
 from ..registration import Operator
 from ..runtime import native
 from ..runtime.autocast import scalar_type
+from ..runtime.driver import driver
 from . import devices, emit_cpp, emit_cuda, tuning
 from .compiler import Compiler
 from .launch import Prepared
@@ -40,7 +41,7 @@ def tell(
         return
     _tell_tuning(attachment)
     if device == "cuda":
-        _tell_multiprocessors(attachment, index)
+        _tell_gpu(attachment, index)
     kernels = dict(_kernels(device, index, prepared))
     for variant in kernels:
         if variant.path != "stream":
@@ -138,8 +139,8 @@ def _tell_combine(attachment: native.Attachment, device: str, index: int, dtype:
     _tell_once(attachment, "combine", _SLOTS[device], index, _number(dtype), results, address)
 
 
-def _tell_multiprocessors(attachment: native.Attachment, index: int) -> None:
-    _tell_once(attachment, "multiprocessors", index, devices.multiprocessors(index))
+def _tell_gpu(attachment: native.Attachment, index: int) -> None:
+    _tell_once(attachment, "gpu", index, devices.multiprocessors(index), driver().overlaps(index))
 
 
 def _tell_tuning(attachment: native.Attachment) -> None:

@@ -31,6 +31,7 @@ MAX_SHARED_BYTES_OPT_IN = 97
 _handle, _number, _unsigned, _size = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint, ctypes.c_size_t
 _FUNCTIONS: dict[str, Sequence[Any]] = {
     "cuGetErrorString": (_number, _handle),
+    "cuDriverGetVersion": (_handle,),
     "cuDeviceGet": (_handle, _number),
     "cuDeviceGetAttribute": (_handle, _number, _number),
     "cuDevicePrimaryCtxRetain": (_handle, _number),
@@ -63,6 +64,19 @@ class Configuration(ctypes.Structure):
         ("attributes", ctypes.c_void_p),
         ("attribute_count", ctypes.c_uint),
     )
+
+
+class Attribute(ctypes.Structure):
+    """CUlaunchAttribute."""
+
+    _fields_ = (("id", ctypes.c_int), ("_padding", ctypes.c_int), ("value", ctypes.c_int * 16))
+
+
+OVERLAPPED = Attribute(6, 0, (1,))
+"""CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: such a launch may begin before what precedes it has ended, so
+its kernel must wait (cuda.h's await_launch_before)."""
+OVERLAPPED_IN_GRAPHS = 12030
+"""The driver from which on it can be captured."""
 
 
 class TorchSide:
@@ -111,6 +125,7 @@ class Driver:
         for name, arguments in _FUNCTIONS.items():
             getattr(self._library, name).argtypes = arguments
         self.torch = torch_side or TorchSide()
+        self._overlaps: dict[int, bool] = {}
         self.launch_kernel = self._library.cuLaunchKernelEx  # (configuration, kernel, parameters, None) -> error code
         # Bound once, for each is asked on every launch.
         self.current_stream: Callable[[int], int] = self.torch.current_stream
@@ -126,6 +141,20 @@ class Driver:
         """'sm_90': what code for a device is compiled for."""
         major, minor = self.torch.capability(index)
         return f"sm_{major}{minor}"
+
+    @functools.cached_property
+    def version(self) -> int:
+        """12030 for CUDA 12.3."""
+        version = ctypes.c_int()
+        self._call("cuDriverGetVersion", ctypes.byref(version))
+        return version.value
+
+    def overlaps(self, index: int) -> bool:
+        """Whether launches on a device can be OVERLAPPED."""
+        if index not in self._overlaps:
+            able = self.torch.capability(index) >= (9, 0) and self.version >= OVERLAPPED_IN_GRAPHS
+            self._overlaps[index] = able
+        return self._overlaps[index]
 
     def words(self, code: int) -> str:
         """What an error code means, in the driver's words."""
@@ -205,11 +234,14 @@ class Driver:
 
     # --- work -------------------------------------------------------------------------------------------------
 
-    def configuration(self, grid: Sequence[int], block: Sequence[int], shared: int, stream: int) -> Configuration:
+    def configuration(
+        self, grid: Sequence[int], block: Sequence[int], shared: int, stream: int, *, overlapped: bool = False
+    ) -> Configuration:
         """The shape of a launch; `grid` and `block` have three numbers each."""
         if grid[0] > MOST_BLOCKS:  # ctypes would drop the upper bits
             raise ValueError(f"a launch of {grid[0]} blocks is more than a GPU takes")
-        return Configuration(tuple(grid), tuple(block), shared, stream, None, 0)
+        attributes = ctypes.addressof(OVERLAPPED) if overlapped else None
+        return Configuration(tuple(grid), tuple(block), shared, stream, attributes, int(overlapped))
 
     def launch(self, kernel: int, configuration: int, parameters: int, index: int) -> int:
         """Launches on a device and returns the error code, 0 for none. `configuration` and `parameters` are addresses:

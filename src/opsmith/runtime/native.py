@@ -73,7 +73,7 @@ class Library:
         self._declare("tell_kernel", flag, handle, size, ctypes.c_uint64, text, size, handle, *[number] * 4)
         self._declare("tell_combine", flag, size, ctypes.c_int, ctypes.c_int, ctypes.c_int, handle)
         self._declare("tell_tuning", flag, numbers)
-        self._declare("tell_multiprocessors", flag, size, number)
+        self._declare("tell_gpu", flag, size, number, flag)
         self._declare("probe_walk", number, numbers, size, numbers)
         self._declare("probe_chunks", None, size, flag, numbers, numbers)
         self._declare("probe_stream", number, *[number] * 6)

@@ -56,7 +56,10 @@ struct Call {
     const int64_t threads = path == kStream    ? tuning.stream_threads
                             : path == kSegment ? tuning.segment_threads
                                                : tuning.column_threads;
-    CudaLauncher::get().launch(kernel.function, blocks, 1, threads, words, index);
+    launch_on_gpu(kernel, {blocks, 1, threads}, words);
+  }
+  void launch_on_gpu(const Loaded& kernel, const Grid& grid, int64_t* given) const {
+    CudaLauncher::get().launch(kernel.function, grid, given, index, Devices::get().overlaps_on(index));
   }
 
  private:

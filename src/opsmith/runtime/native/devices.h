@@ -30,6 +30,13 @@ inline void launch_on_cpu(void* function, int64_t tasks, int64_t grain, int64_t*
   TORCH_CHECK(torch_parallel_for(0, tasks, grain, entry, words) == 0, "torch_parallel_for failed");
 }
 
+// Blocks along x and y, and the threads of each.
+struct Grid {
+  int64_t blocks;
+  int64_t rows;
+  int64_t threads;
+};
+
 // libcuda and torch's word for the current stream, found when the first kernel is launched: this library is built
 // without CUDA's headers and works where there is no GPU.
 class CudaLauncher {
@@ -39,31 +46,51 @@ class CudaLauncher {
     return launcher;
   }
 
-  void launch(void* kernel, int64_t blocks, int64_t rows_of_blocks, int64_t threads, int64_t* words,
-              c10::DeviceIndex index) const {
+  // `overlapped`: it may begin while what precedes it ends; its kernel waits.
+  void launch(void* kernel, const Grid& grid, int64_t* words, c10::DeviceIndex index, bool overlapped) const {
     void* stream = nullptr;
     TORCH_CHECK(current_stream_(index, &stream) == 0, "torch did not tell its current stream of cuda:", int(index));
-    TORCH_CHECK(blocks <= INT32_MAX, "a launch of ", blocks, " blocks is more than a GPU takes");
+    TORCH_CHECK(grid.blocks <= INT32_MAX, "a launch of ", grid.blocks, " blocks is more than a GPU takes");
     void* parameters[] = {words};
-    const auto start = [&] {
-      return launch_kernel_(kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(rows_of_blocks), 1,
-                            static_cast<unsigned>(threads), 1, 1, 0, stream, parameters, nullptr);
-    };
-    int code = start();
+    Attribute attribute{kProgrammaticStreamSerialization, 0, {1}};
+    const Configuration configuration{{static_cast<unsigned>(grid.blocks), static_cast<unsigned>(grid.rows), 1},
+                                      {static_cast<unsigned>(grid.threads), 1, 1},
+                                      0,
+                                      stream,
+                                      &attribute,
+                                      overlapped ? 1u : 0u};
+    int code = launch_kernel_(&configuration, kernel, parameters, nullptr);
     if (code == kInvalidContext) {  // A thread that has not used CUDA yet.
       enter_context(index);
-      code = start();
+      code = launch_kernel_(&configuration, kernel, parameters, nullptr);
     }
-    check(code, "cuLaunchKernel");
+    check(code, "cuLaunchKernelEx");
   }
 
  private:
   static constexpr int kInvalidContext = 201;
+  static constexpr int kProgrammaticStreamSerialization = 6;
+
+  // CUlaunchAttribute and CUlaunchConfig.
+  struct alignas(8) Attribute {
+    int id;
+    int padding;
+    int value[16];
+  };
+  struct Configuration {
+    unsigned grid[3];
+    unsigned block[3];
+    unsigned shared;
+    void* stream;
+    Attribute* attributes;
+    unsigned attribute_count;
+  };
+  static_assert(sizeof(Attribute) == 72 && sizeof(Configuration) == 56, "as the driver has them");
 
   CudaLauncher() {
     void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
     TORCH_CHECK(driver != nullptr, "the CUDA driver cannot be loaded: ", dlerror());
-    find(driver, "cuLaunchKernel", launch_kernel_);
+    find(driver, "cuLaunchKernelEx", launch_kernel_);
     find(driver, "cuGetErrorString", error_string_);
     find(driver, "cuDeviceGet", device_get_);
     find(driver, "cuDevicePrimaryCtxRetain", retain_context_);
@@ -94,8 +121,7 @@ class CudaLauncher {
     check(set_context_(context), "cuCtxSetCurrent");
   }
 
-  int (*launch_kernel_)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
-                        void**);
+  int (*launch_kernel_)(const Configuration*, void*, void**, void**);
   int (*error_string_)(int, const char**);
   int (*device_get_)(int*, int);
   int (*retain_context_)(void**, int);

@@ -180,7 +180,9 @@ struct Pending {
 struct Devices {
   CpuTuning cpu;
   CudaTuning cuda;
-  std::array<std::atomic<int64_t>, 64> multiprocessors{};  // by GPU; 0: not told yet
+  static constexpr size_t kMaxGpus = 64;
+  std::array<std::atomic<int64_t>, kMaxGpus> multiprocessors{};  // by GPU; 0: not told yet
+  std::array<std::atomic<bool>, kMaxGpus> overlaps{};            // whether a launch may begin while another ends
   Table<Loaded> combines;  // the kernels that add partial sums, by {device, index, dtype, results of a launch}
 
   static Devices& get() {
@@ -191,6 +193,10 @@ struct Devices {
   int64_t multiprocessors_of(c10::DeviceIndex index) const {
     const size_t place = static_cast<size_t>(index);
     return place < multiprocessors.size() ? multiprocessors[place].load() : 0;
+  }
+  bool overlaps_on(c10::DeviceIndex index) const {
+    const size_t place = static_cast<size_t>(index);
+    return place < overlaps.size() && overlaps[place].load(std::memory_order_relaxed);
   }
   const Loaded* combine(size_t device, c10::DeviceIndex index, at::ScalarType dtype, int jobs) const {
     const uint8_t key[] = {static_cast<uint8_t>(device), static_cast<uint8_t>(index), static_cast<uint8_t>(dtype),

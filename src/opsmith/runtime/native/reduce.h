@@ -240,8 +240,8 @@ class Reduction {
         if (call_.device == 0) launch_on_cpu(kernel.function, partial.columns, Devices::get().cpu.grain, job);
       }
       if (call_.device != 0) {
-        CudaLauncher::get().launch(kernel.function, combine_blocks(most_columns), jobs,
-                                   Devices::get().cuda.combine_threads, words, call_.index);
+        const int64_t threads = Devices::get().cuda.combine_threads;
+        call_.launch_on_gpu(kernel, {combine_blocks(most_columns), jobs, threads}, words);
       }
     }
   }

@@ -212,8 +212,11 @@ OPSMITH_EXPORT_C bool opsmith_tell_tuning(const int64_t* numbers) {
   });
 }
 
-OPSMITH_EXPORT_C bool opsmith_tell_multiprocessors(size_t index, int64_t count) {
-  return guarded([&] { Devices::get().multiprocessors.at(index) = count; });
+OPSMITH_EXPORT_C bool opsmith_tell_gpu(size_t index, int64_t multiprocessors, bool overlaps) {
+  return guarded([&] {
+    Devices::get().overlaps.at(index) = overlaps;
+    Devices::get().multiprocessors.at(index) = multiprocessors;
+  });
 }
 
 // --- for the tests ---------------------------------------------------------------------------------------------------
