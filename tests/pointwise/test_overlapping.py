@@ -103,8 +103,8 @@ def test_sums_are_combined_only_when_they_are_there(shape: tuple[int, ...], in_g
     x = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
     bias = torch.randn(shape[-1:], device="cuda", dtype=torch.bfloat16, requires_grad=True)
     coefficients = [torch.randn((), device="cuda", requires_grad=True) for _ in range(4)]
-    grads = [torch.randn_like(x) * 2.0**-scale for scale in range(6)]
-    wide = x.float()
+    wide, grad = x.float(), torch.randn_like(x)
+    grads = [grad * 2.0**-scale for scale in range(6)]
 
     def gradients() -> list[torch.Tensor]:
         found = []
