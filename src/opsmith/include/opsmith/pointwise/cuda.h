@@ -36,8 +36,9 @@ OPSMITH_DEVICE void await_launch_before() {
 #endif
 }
 
-// Lets the next launch begin, and wait, as soon as all blocks of this one have: 0.5 us. Only where that is a launch of the
-// same operator: another's may read early what it takes for constant.
+// Lets the next launch begin, and wait, as soon as all blocks of this one have: 0.5 us. Only where that is a launch of
+// the same operator: another's may read early what it takes for constant. (And 2^22 floats, four times as many blocks as
+// fit, took 7 % longer.)
 OPSMITH_DEVICE void admit_launch_after() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
