@@ -21,7 +21,7 @@ from opsmith.checks.importing import setup
 from opsmith.checks.items import CheckItem
 from opsmith.checks.outcome import Failed, Skipped
 from opsmith.checks.run import run_item, subject_of
-from opsmith.errors import CheckOptionError, NotAnOperatorError, NotAnOpError
+from opsmith.errors import CheckOptionError, NotAnOperatorError, NotAnOpError, SamplesMissingError
 
 from .reproductions import run as reproduce
 
@@ -205,6 +205,17 @@ def test_a_module_that_no_import_finds_is_run_from_its_file(tmp_path: Path, monk
         adopted.reference_home = (name, "square")
         path = str((tmp_path / file).resolve())
         assert f"runpy.run_path({path!r})" in "\n".join(setup(adopted))
+
+
+def test_an_op_without_samples_is_refused_at_once_but_for_items_that_are_named(fresh: Fresh) -> None:
+    @opsmith.op(fresh("bare"))
+    def bare(x: Tensor) -> Tensor:
+        return x * x
+
+    with pytest.raises(SamplesMissingError, match=r"has no samples to run on\. Give some:\n    @op"):
+        opsmith.check(bare)
+    (values,) = opsmith.check(bare, items=["values"]).items
+    assert values.status == "failed" and "has no samples to run on" in values.message
 
 
 def test_what_is_no_op_and_no_operator_is_refused() -> None:

@@ -14,7 +14,7 @@ import torch
 
 from .. import __version__
 from ..adopted import Adopted
-from ..errors import CheckOptionError, NotAnOpError
+from ..errors import CheckOptionError, NotAnOpError, SamplesMissingError
 from ..op import Op
 from .importing import installed
 from .items import CheckItem, every_item
@@ -51,7 +51,11 @@ def check(
         emulate: the op's CUDA kernels, on the CPU, inside of opsmith.emulate.
         items: the names of those to run, instead of all.
         on_item: called with each Item as it is done.
+
+    Raises SamplesMissingError where there is nothing to run on, instead of a report that says so for every item.
     """
+    if items is None and isinstance(op, Op) and op.samples is None:
+        raise SamplesMissingError(op.name)
     subject = subject_of(op, device=device, level=level, seed=seed, emulate=emulate)
     report = empty_report(subject)
     lost = ""
