@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import itertools
 import json
-import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,10 +24,10 @@ import opsmith
 from opsmith import Op, Sample, ops, runtime
 from opsmith.bench.contenders import OPSMITH, contender
 from opsmith.bench.run import workloads
+from opsmith.bench.sampling import measured
 from opsmith.bench.stage import Stage
 from opsmith.pointwise import tuning
 
-ROUNDS = 11
 console = Console(highlight=False, width=150)
 numbers = itertools.count()
 
@@ -126,11 +125,14 @@ def fresh(name: str) -> Op:
         return opsmith.pointwise(f"tune::{name}_{next(numbers)}")(getattr(ops, name).reference)
 
 
-def microseconds(case: Case, dtype: torch.dtype) -> float:
-    op = fresh(case.op)
-    (workload,) = workloads(op, "cuda", dtype, [Sample(case.arguments(dtype), name=str(case))])
-    sampler = Stage(workload, case.direction).sampler(contender(op, OPSMITH, "cuda"))
-    return statistics.median(sampler.sample() for _ in range(ROUNDS)) * 1e6
+def microseconds(experiment: Experiment, case: Case, dtype: torch.dtype) -> list[float]:
+    """Of each value; all of them in turns, on the same memory."""
+    (workload,) = workloads(fresh(case.op), "cuda", dtype, [Sample(case.arguments(dtype), name=str(case))])
+    stage, samplers = Stage(workload, case.direction), {}
+    for value in experiment.values:
+        with experiment.set(value):
+            samplers[str(value)] = stage.sampler(contender(fresh(case.op), OPSMITH, "cuda"))
+    return [round(timing.median * 1e6, 3) for timing in measured(samplers).values()]
 
 
 def main() -> None:
@@ -145,11 +147,8 @@ def main() -> None:
         table = Table("", *map(str, experiment.values), title=f"{experiment.constant}{key}, us", title_justify="left")
         for dtype in experiment.dtypes:
             for case in experiment.cases:
-                taken = []
-                for value in experiment.values:
-                    with experiment.set(value):
-                        taken.append(round(microseconds(case, dtype), 3))
-                    torch.cuda.empty_cache()
+                taken = microseconds(experiment, case, dtype)
+                torch.cuda.empty_cache()
                 shown = [f"[bold]{each:.4g}[/bold]" if each == min(taken) else f"{each:.4g}" for each in taken]
                 table.add_row(f"{case} {str(dtype)[6:]}", *shown)
                 rows.append({"experiment": name, "case": str(case), "dtype": str(dtype)[6:], "us": taken,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from opsmith import ops
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
-sys.path.append(str(RESULTS.parent))
 
 
 def rows(name: str) -> list[dict[str, Any]]:
@@ -90,7 +88,8 @@ def test_nothing_of_tensor_size_is_held_beside_results_and_gradients() -> None:
 
 
 @pytest.mark.parametrize(("device", "count"), [("h200", 168), ("cpu", 140)])
-def test_every_cell_is_measured_and_none_is_lost(device: str, count: int) -> None:
+def test_every_cell_is_measured_and_none_is_lost(device: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(RESULTS.parent)
     from cells import lost
 
     found = rows(f"cells_{device}")

@@ -21,7 +21,7 @@ from opsmith import errors
 from opsmith.bench import Ceilings, ceilings, cpu
 from opsmith.bench.cold import first_call_seconds
 from opsmith.bench.environment import processor
-from opsmith.bench.profiling import kernels
+from opsmith.bench.profiling import kernels, own_times
 from opsmith.bench.results import COLUMNS
 from opsmith.bench.run import workloads
 
@@ -326,6 +326,23 @@ def test_a_kernel_that_writes_to_its_input_is_not_timed(fresh: Fresh, size: int)
     assert torch.equal(x, kept), "the caller's tensor is not what it was given"
 
 
+@pytest.mark.parametrize("size", [1000, 1 << 21])
+def test_a_backward_that_writes_to_the_gradient_it_is_given_is_not_timed(fresh: Fresh, size: int) -> None:
+    """All contenders are given the same one."""
+    op = cubed(fresh)
+
+    def writes(grads: tuple[torch.Tensor], x: torch.Tensor, *, needs: Any) -> torch.Tensor:
+        found = 3 * x * x * grads[0]
+        grads[0].numpy()[:] = 0
+        return found
+
+    op.register_backward("cpu", writes)
+    options: dict[str, Any] = {"device": "cpu", "samples": [opsmith.Sample((torch.randn(size),))], "ceilings": SOME}
+    assert opsmith.bench(op, direction="forward", against=[], **options).rows
+    with pytest.raises(errors.WrongResultError, match="its backward writes to the gradient of a result, which it is"):
+        opsmith.bench(op, direction="backward", against=[], **options)
+
+
 @pytest.mark.parametrize(
     "fault", [lambda x: (x**3).double(), lambda x: None, lambda x: x, lambda x: x.add_(1), lambda x: x[0] / 0 + [1]]
 )
@@ -453,3 +470,9 @@ def test_a_wide_interval_is_noted(fresh: Fresh) -> None:
     (row,) = opsmith.bench(op, device="cpu", samples=[sample], against=[], direction="forward", ceilings=SOME).rows
     width = (row["high_us"] - row["low_us"]) / (2 * row["us"])
     assert (width > 0.05) == any("only, for the machine is noisy" in note for note in row["notes"])
+
+
+def test_a_launch_that_waits_for_the_one_before_it_is_not_said_to_work_meanwhile() -> None:
+    """Microseconds: sums from 0 to 100; what combines them from 5 on, done 3 after; on another stream, 50 of its own."""
+    spans = [(7, "combine", 5.0, 103.0), (7, "sums", 0.0, 100.0), (9, "other", 40.0, 90.0), (7, "sums", 110.0, 200.0)]
+    assert own_times(spans) == {"sums": (2, 190.0), "combine": (1, 3.0), "other": (1, 50.0)}

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from opsmith.bench import Timing
-from opsmith.bench.sampling import LEAST_ROUNDS, indistinguishable, interval, measured
+from opsmith.bench.sampling import LEAST_ROUNDS, SamplingError, indistinguishable, interval, measured
 from opsmith.bench.timing import median_interval
 
 
@@ -97,6 +97,24 @@ def test_a_slow_spell_meets_all_alike() -> None:
 
     timings = measured({"a": slowed(1.0), "b": slowed(2.0)}, least=40, most=40)
     assert timings["b"].versus(timings["a"]).ratio == pytest.approx(2, rel=0.01)
+
+
+def test_one_that_fails_costs_no_other_a_turn() -> None:
+    """A sampler may go through places turn by turn: all are to be at the same one."""
+    turns = {"a": 0, "b": 0, "c": 0}
+
+    def counted(name: str) -> Made:
+        def sample() -> float:
+            turns[name] += 1
+            if name == "b" and turns[name] == 4:
+                raise RuntimeError("gone")
+            return 1.0
+
+        return Made(sample)
+
+    with pytest.raises(SamplingError, match="b: gone") as raised:
+        measured({name: counted(name) for name in turns})
+    assert raised.value.name == "b" and turns == {"a": 4, "b": 4, "c": 4}
 
 
 def test_the_collector_of_garbage_is_off_inside_and_as_before_after() -> None:

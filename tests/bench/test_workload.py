@@ -7,6 +7,7 @@ import torch
 
 import opsmith
 from opsmith.bench.contenders import contender
+from opsmith.bench.stage import Stage
 from opsmith.bench.workload import MOST_COPIES, Workload, call_for
 
 from .ops_to_time import Fresh, cubed, halve_, scale_add
@@ -90,6 +91,27 @@ def test_what_is_timed(fresh: Fresh) -> None:
         first, again = call()[0], call()[0]
         assert first.shape == x.shape and torch.equal(first, again), "the same gradient every time"
     assert not x.requires_grad and x.grad is None
+
+
+def test_contenders_share_arguments_and_gradients_and_results_do_not(fresh: Fresh) -> None:
+    """Two results of one layout have a gradient each: one that is read twice would be in the cache."""
+    seen: list[list[int]] = []
+
+    def both(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x * 2, x * 3
+
+    def watched(grads: tuple[torch.Tensor, ...], x: torch.Tensor, *, needs: object) -> torch.Tensor:
+        seen.append([x.data_ptr(), *(grad.data_ptr() for grad in grads)])
+        return grads[0] * 2 + grads[1] * 3
+
+    op = opsmith.op(fresh("both"))(both)
+    op.register_backward("cpu", watched)
+    stage = Stage(workload(op, torch.randn(1 << 21)), "backward")  # 24 MiB a set: three of them
+    for _ in range(2):
+        stage.sampler(contender(op, "opsmith", "cpu"))
+    places = {tuple(each) for each in seen}
+    assert len(places) == 3, "three sets, the same for both contenders"
+    assert len({address for each in places for address in each}) == 9
 
 
 def test_an_in_place_op_leaves_the_workload_as_it_is(fresh: Fresh) -> None:

@@ -97,7 +97,7 @@ class FakeTorch(TorchSide):
 
 
 @functools.cache
-def _library_path() -> Path:
+def library_path() -> Path:
     return compile_shared_library("fake_cuda", [Path(__file__).with_suffix(".cpp")], abi="plain")
 
 
@@ -106,7 +106,7 @@ class FakeCuda(Driver):
 
     def __init__(self) -> None:
         self.fake = FakeTorch()
-        super().__init__(str(_library_path()), self.fake)
+        super().__init__(str(library_path()), self.fake)
         for name, arguments, result in (
             ("fake_reset", [ctypes.c_void_p], None),
             ("fake_kernel", [ctypes.c_size_t], ctypes.c_char_p),

@@ -49,17 +49,23 @@ class Places:
     calls have written to, the next contender's calls write to again."""
 
     def __init__(self, captures: int = CAPTURES) -> None:
-        self.pools = [torch.cuda.graph_pool_handle() for _ in range(captures)]
-        self._between = [_padding(3 * number) for number in range(captures)]
+        self.count = captures
+        self._pools: list[Any] = []
+        self._between: list[torch.Tensor] = []
 
     def capture(self, number: int, calls: Sequence[Callable[[], Any]]) -> torch.cuda.CUDAGraph:
-        graph, pool = torch.cuda.CUDAGraph(), self.pools[number]
-        self.pools[number] = torch.cuda.graph_pool_handle()  # for what cannot be captured leaves its own in use
-        with torch.cuda.graph(graph, pool=pool, stream=stream()):
-            kept = [_padding(5 * number), *(call() for call in calls)]
-        self.pools[number] = pool
-        del kept  # only now: each call of a graph has results of its own
-        return graph
+        if number == len(self._pools):
+            self._pools.append(torch.cuda.graph_pool_handle())
+            self._between.append(_padding(3 * number))  # held: what is captured next lies behind it
+        return _captured(calls, self._pools[number], 5 * number)
+
+
+def _captured(calls: Sequence[Callable[[], Any]], pool: Any = None, steps: int = 0) -> torch.cuda.CUDAGraph:
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool=pool, stream=stream()):
+        kept = [_padding(steps), *(call() for call in calls)]
+    del kept  # only now: each call of a graph has results of its own
+    return graph
 
 
 def _padding(steps: int) -> torch.Tensor:
@@ -77,8 +83,9 @@ class GraphSampler:
                 for _ in range(2):
                     call()
         torch.cuda.synchronize()
+        _captured(self._calls[:1])  # in memory of its own, which stays in use where a call cannot be captured
         places = places or Places()
-        self._graphs = [places.capture(number, self._calls) for number in range(len(places.pools))]
+        self._graphs = [places.capture(number, self._calls) for number in range(places.count)]
         for graph in self._graphs:
             graph.replay()
         torch.cuda.synchronize()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -36,14 +38,28 @@ def kernels(workload: Workload, direction: str, name: str = OPSMITH) -> list[Ker
             call()
         if on_gpu:
             torch.cuda.synchronize()
-    found: list[tuple[str, int, float]] = []
-    for event in profile.key_averages():
-        is_kernel = event.device_type == torch.autograd.DeviceType.CUDA
-        if is_kernel != on_gpu:
-            continue
-        taken = event.self_device_time_total if on_gpu else event.self_cpu_time_total
-        if taken:
-            found.append((event.key, event.count // CALLS or 1, taken / CALLS))
-    total = sum(us for _, _, us in found) or 1.0
-    rows = [KernelTime(key, count, us, us / total) for key, count, us in found]
+    if on_gpu:
+        taken = own_times(
+            (event.device_resource_id, event.name, event.time_range.start, event.time_range.end)
+            for event in profile.events()
+            if event.device_type == torch.autograd.DeviceType.CUDA
+        )
+    else:
+        averages = [event for event in profile.key_averages() if event.device_type == torch.autograd.DeviceType.CPU]
+        taken = {event.key: (event.count, event.self_cpu_time_total) for event in averages}
+    total = sum(us for _, us in taken.values()) or 1.0
+    rows = [KernelTime(key, count // CALLS or 1, us / CALLS, us / total) for key, (count, us) in taken.items() if us]
     return sorted(rows, key=lambda row: -row.us)
+
+
+def own_times(spans: Iterable[tuple[int, str, float, float]]) -> dict[str, tuple[int, float]]:
+    """(launches, time) by name, of spans (stream, name, start, end). A launch may begin while the one before it on its
+    stream ends, and wait: its own time is what it takes from then on."""
+    launches: Counter[str] = Counter()
+    times: defaultdict[str, float] = defaultdict(float)
+    ends: dict[int, float] = {}
+    for stream, name, start, end in sorted(spans, key=lambda span: span[2]):
+        launches[name] += 1
+        times[name] += max(0.0, end - max(start, ends.get(stream, start)))
+        ends[stream] = max(end, ends.get(stream, end))
+    return {name: (count, times[name]) for name, count in launches.items()}

@@ -62,11 +62,14 @@ def measured(
     try:
         for turn in range(most):
             draw.shuffle(order)
+            failed: SamplingError | None = None
             for name in order:
                 try:
                     samples[name].append(samplers[name].sample())
                 except Exception as error:
-                    raise SamplingError(name, error) from error
+                    failed = failed or SamplingError(name, error)
+            if failed is not None:  # only now: all have had as many turns, each of which may be at another place
+                raise failed from failed.error
             known = turn + 1 >= least and (turn + 1) % STEP == 0
             if known and all(interval(each).half_width <= precision for each in samples.values()):
                 break

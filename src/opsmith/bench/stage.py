@@ -1,5 +1,5 @@
-"""Stage: what all contenders have in common on one workload. They read the same memory and write to the same, for some
-places in it are slower than others, for any kernel."""
+"""Stage: what all contenders have in common on one workload. They read the same arguments and gradients, and on a GPU
+their results lie in the same memory, for some places in it are slower than others, for any kernel."""
 
 from __future__ import annotations
 

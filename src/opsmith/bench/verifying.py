@@ -58,10 +58,18 @@ class Verifier:
         """What is wrong with a contender. It is given copies, whatever it may write to."""
         workload = self._workload
         arguments, given = workload.op.signature.arguments, workload.copied()
-        mine = evaluate(arguments, function, given, gradients=self._gradients)
+        handed: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+        def hand(gradient: torch.Tensor) -> torch.Tensor:
+            handed.append((gradient, gradient.clone()))
+            return gradient
+
+        mine = evaluate(arguments, function, given, gradients=self._gradients, lay=hand)
         for argument, value, before in zip(arguments, given, workload.values, strict=True):
             if not argument.mutated and not _unchanged(value, before):
                 return f"it writes to {argument.name}, which it is to read"
+        if not all(torch.equal(*pair) for pair in handed):
+            return "its backward writes to the gradient of a result, which it is to read"
         if name in BASELINES:
             return _far_off(workload, mine, self._gradients)
         if workload.elements > VERIFIED_WHOLE:

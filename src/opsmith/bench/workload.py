@@ -154,16 +154,17 @@ def _held(tensor: torch.Tensor) -> int:
 
 
 class Gradients:
-    """Of results: random numbers, drawn once for each layout, so that all contenders read the same memory."""
+    """Of results: random numbers, drawn once for each result and layout: all contenders read the same memory."""
 
     def __init__(self) -> None:
         self._drawn: dict[tuple[Any, ...], torch.Tensor] = {}
 
-    def of(self, result: torch.Tensor) -> torch.Tensor:
-        key = result.shape, result.stride(), result.dtype
-        if key not in self._drawn:
-            self._drawn[key] = torch.randn_like(result)
-        return self._drawn[key]
+    def of(self, results: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        keys = [(place, each.shape, each.stride(), each.dtype) for place, each in enumerate(results)]
+        for key, result in zip(keys, results, strict=True):
+            if key not in self._drawn:
+                self._drawn[key] = torch.randn_like(result)
+        return [self._drawn[key] for key in keys]
 
 
 def call_for(
@@ -187,8 +188,8 @@ def call_for(
 
         return forward
     recorded = _Recorded(function, values, signature)
-    first, drawn = recorded.results(), gradients or Gradients()
-    grads = [drawn.of(target) for target in first]
+    first = recorded.results()
+    grads = (gradients or Gradients()).of(first)
     if direction == "backward":
         return lambda: torch.autograd.grad(first, recorded.leaves, grads, retain_graph=True, allow_unused=True)
     return lambda: torch.autograd.grad(recorded.results(), recorded.leaves, grads, allow_unused=True)

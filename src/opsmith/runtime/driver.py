@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -74,7 +75,7 @@ class Attribute(ctypes.Structure):
 
 OVERLAPPED = Attribute(6, 0, (1,))
 """CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: such a launch may begin before what precedes it has ended, so
-its kernel must wait (cuda.h's await_launch_before)."""
+its kernel must wait (cuda.h's await_launch_before). OPSMITH_OVERLAP=0 turns it off."""
 OVERLAPPED_IN_GRAPHS = 12030
 """The driver from which on it can be captured."""
 
@@ -153,7 +154,7 @@ class Driver:
         """Whether launches on a device can be OVERLAPPED."""
         if index not in self._overlaps:
             able = self.torch.capability(index) >= (9, 0) and self.version >= OVERLAPPED_IN_GRAPHS
-            self._overlaps[index] = able
+            self._overlaps[index] = able and os.environ.get("OPSMITH_OVERLAP") != "0"
         return self._overlaps[index]
 
     def words(self, code: int) -> str:

@@ -78,6 +78,7 @@ class Library:
         self._declare("probe_chunks", None, size, flag, numbers, numbers)
         self._declare("probe_stream", number, *[number] * 6)
         self._declare("probe_size_word", number, number)
+        self._declare("probe_launch", flag, handle, number, number, numbers, number)
 
     def _declare(self, name: str, result: Any, *arguments: Any) -> None:
         function = getattr(self._functions, f"opsmith_{name}")

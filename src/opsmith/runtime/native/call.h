@@ -58,8 +58,8 @@ struct Call {
                                                : tuning.column_threads;
     launch_on_gpu(kernel, {blocks, 1, threads}, words);
   }
-  void launch_on_gpu(const Loaded& kernel, const Grid& grid, int64_t* given) const {
-    CudaLauncher::get().launch(kernel.function, grid, given, index, Devices::get().overlaps_on(index));
+  void launch_on_gpu(const Loaded& kernel, const Grid& grid, int64_t* its_words) const {
+    CudaLauncher::get().launch(kernel.function, grid, its_words, index, Devices::get().overlaps_on(index));
   }
 
  private:

@@ -229,6 +229,14 @@ OPSMITH_EXPORT_C int64_t opsmith_probe_walk(const int64_t* numbers, size_t count
 
 OPSMITH_EXPORT_C int64_t opsmith_probe_size_word(int64_t size) { return size_word(size); }
 
+// A launch, with 256 threads a block, as a call of an operator would make it.
+OPSMITH_EXPORT_C bool opsmith_probe_launch(void* kernel, int64_t blocks, int64_t rows, int64_t* words, int64_t index) {
+  return guarded([&] {
+    const auto device = static_cast<c10::DeviceIndex>(index);
+    CudaLauncher::get().launch(kernel, {blocks, rows, 256}, words, device, Devices::get().overlaps_on(device));
+  });
+}
+
 // Blocks of a launch without reduction.
 OPSMITH_EXPORT_C int64_t opsmith_probe_stream(
     int64_t count, int64_t very_few, int64_t few, int64_t some, int64_t many, int64_t multiprocessors) {
