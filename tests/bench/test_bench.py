@@ -473,6 +473,6 @@ def test_a_wide_interval_is_noted(fresh: Fresh) -> None:
 
 
 def test_a_launch_that_waits_for_the_one_before_it_is_not_said_to_work_meanwhile() -> None:
-    """Microseconds: sums from 0 to 100; what combines them from 5 on, done 3 after; another stream is another matter."""
+    """Microseconds: sums from 0 to 100; what combines them from 5 on, done 3 after; another stream is apart."""
     spans = [(7, "combine", 5.0, 103.0), (7, "sums", 0.0, 100.0), (9, "other", 40.0, 90.0), (7, "sums", 110.0, 200.0)]
     assert own_times(spans) == {"sums": (2, 190.0), "combine": (1, 3.0), "other": (1, 50.0)}
