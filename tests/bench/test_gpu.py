@@ -7,6 +7,8 @@ import torch
 
 import opsmith
 from opsmith.bench import Ceilings, ceilings, gpu
+from opsmith.bench.profiling import kernels
+from opsmith.bench.workload import Workload
 
 from .ops_to_time import Fresh, cubed, halve_, scale_add
 
@@ -102,3 +104,14 @@ def test_a_baseline_that_cannot_be_captured_is_left_out_and_told(fresh: Fresh) -
     assert any(text.startswith("eager is not measured: ") for text in results.warnings)
     after = opsmith.bench(op, against=["eager"], **options)
     assert [row["contender"] for row in after.rows] == ["opsmith", "eager"], "and what comes next is measured"
+
+
+def test_a_profile_has_the_kernels_of_a_call_and_no_time_twice(fresh: Fresh) -> None:
+    """What combines partial sums begins early and waits: its time is not the reduction's once more."""
+    op, elements = scale_add(fresh), 1 << 24
+    args = torch.randn(elements // 64, 64, device="cuda"), torch.randn(64, device="cuda")
+    found = kernels(Workload(op, op.signature.bind(args, {}), "made"), "backward")
+    names = [each.name for each in found]
+    assert any("column" in name for name in names) and any("combine" in name for name in names)
+    combine = next(each for each in found if "combine" in each.name)
+    assert combine.calls == 1 and combine.share < 0.3 and sum(each.share for each in found) == pytest.approx(1)
