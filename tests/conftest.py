@@ -38,8 +38,9 @@ def tier(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def fresh() -> Callable[[str], str]:
-    """fresh('mish') -> an operator name no other test uses."""
-    return lambda base: f"opsmith_tests::{base}_{os.getpid()}_{next(_serial)}"
+    """fresh('mish') -> an operator name no other test uses. What is generated for an operator has its base name in it:
+    one that is declared in many tests is compiled once."""
+    return lambda base: f"opsmith_tests_{os.getpid()}_{next(_serial)}::{base}"
 
 
 @pytest.fixture(scope="session")

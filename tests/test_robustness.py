@@ -408,9 +408,9 @@ def test_prepare_on_lists_and_in_place(fresh: Fresh) -> None:
 
 
 def test_names_that_look_alike(fresh: Fresh) -> None:
-    base = fresh("b").split("::")[1]
-    opsmith.op(f"opsmith_tests::{base}__c")(sin)
-    opsmith.op(f"opsmith_tests__{base}::c")(sin)
+    namespace = fresh("b").split("::")[0]
+    opsmith.op(f"{namespace}::b__c")(sin)
+    opsmith.op(f"{namespace}__b::c")(sin)
 
     def with_out(x: Tensor, out: Tensor) -> Tensor:
         return x

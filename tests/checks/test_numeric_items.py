@@ -138,10 +138,11 @@ def test_forward_mode_that_is_refused_is_no_failure(fresh: Callable[[str], str])
         def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
             return 2 * grad
 
-    library = torch.library.Library(name.partition("::")[0], "FRAGMENT")
-    library.define(f"{name.partition('::')[2]}(Tensor x) -> Tensor")
-    library.impl(name.partition("::")[2], Doubled.apply, "CompositeImplicitAutograd")
-    operator = getattr(torch.ops.opsmith_tests, name.partition("::")[2])
+    namespace, _, base = name.partition("::")
+    library = torch.library.Library(namespace, "FRAGMENT")
+    library.define(f"{base}(Tensor x) -> Tensor")
+    library.impl(base, Doubled.apply, "CompositeImplicitAutograd")
+    operator = getattr(getattr(torch.ops, namespace), base)
     adopted = opsmith.checks.adopt(operator, lambda x: 2 * x)
     (found,) = opsmith.check(adopted, device="cpu", items=["forward_mode"]).items
     assert found.status == "skipped" and "refused, not wrong" in found.message
