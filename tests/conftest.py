@@ -17,12 +17,14 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch
 
-from opsmith import runtime
+from opsmith import Op, runtime
 from opsmith.kernels import extension as extensions
+from opsmith.op import registry
 
 pytest_plugins = ["opsmith.testing.plugin", "pytester"]  # the first is installed too, but not where PYTHONPATH serves
 
 _serial = itertools.count()
+_former: list[Op] = []  # whose operators torch still has
 IMPORT_SECONDS = 1.5
 """Of `import torch` on the two cores that bars in seconds are meant for, when nobody else uses them."""
 
@@ -37,10 +39,18 @@ def tier(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture
-def fresh() -> Callable[[str], str]:
-    """fresh('mish') -> an operator name no other test uses. What is generated for an operator has its base name in it:
-    one that is declared in many tests is compiled once."""
-    return lambda base: f"opsmith_tests_{os.getpid()}_{next(_serial)}::{base}"
+def fresh() -> Iterator[Callable[[str], str]]:
+    """fresh('mish') -> an operator name no other test uses, nor finds afterwards. What is generated for an operator has
+    its base name in it: one that is declared in many tests is compiled once."""
+    namespaces: list[str] = []
+
+    def name(base: str) -> str:
+        namespaces.append(f"opsmith_tests_{os.getpid()}_{next(_serial)}")
+        return f"{namespaces[-1]}::{base}"
+
+    yield name
+    for each in [each for each in registry if each.partition("::")[0] in namespaces]:
+        _former.append(registry.pop(each))
 
 
 @pytest.fixture(scope="session")
