@@ -39,16 +39,17 @@ def kernels(workload: Workload, direction: str, name: str = OPSMITH) -> list[Ker
         if on_gpu:
             torch.cuda.synchronize()
     if on_gpu:
-        taken = own_times(
+        times = own_times(
             (event.device_resource_id, event.name, event.time_range.start, event.time_range.end)
             for event in profile.events()
-            if event.device_type == torch.autograd.DeviceType.CUDA
+            if event.device_type == torch.autograd.DeviceType.CUDA and not event.is_user_annotation
         )
+        found = [(name, count, us) for name, (count, us) in times.items()]
     else:
         averages = [event for event in profile.key_averages() if event.device_type == torch.autograd.DeviceType.CPU]
-        taken = {event.key: (event.count, event.self_cpu_time_total) for event in averages}
-    total = sum(us for _, us in taken.values()) or 1.0
-    rows = [KernelTime(key, count // CALLS or 1, us / CALLS, us / total) for key, (count, us) in taken.items() if us]
+        found = [(event.key, event.count, event.self_cpu_time_total) for event in averages]
+    total = sum(us for _, _, us in found) or 1.0
+    rows = [KernelTime(name, count // CALLS or 1, us / CALLS, us / total) for name, count, us in found if us]
     return sorted(rows, key=lambda row: -row.us)
 
 

@@ -54,7 +54,7 @@ def check(
 
     Raises SamplesMissingError where there is nothing to run on, instead of a report that says so for every item.
     """
-    if items is None and isinstance(op, Op) and op.samples is None:
+    if items is None and lacks_samples(op):
         raise SamplesMissingError(op.name)
     subject = subject_of(op, device=device, level=level, seed=seed, emulate=emulate)
     report = empty_report(subject)
@@ -67,6 +67,11 @@ def check(
         if on_item is not None:
             on_item(item)
     return report
+
+
+def lacks_samples(op: Op | Adopted) -> bool:
+    """Whether there is nothing to run an op on. An adopted operator's samples are made from its schema."""
+    return isinstance(op, Op) and op.samples is None
 
 
 def place_of(device: str | None = None, emulate: bool = False) -> str:

@@ -51,12 +51,11 @@ def main(job: str, commands: str, messages: str, stack: str) -> None:
 
 def run(job: Job, numbers: Iterable[int], tell: Callable[..., None]) -> None:
     """The plan, then each task that is asked for."""
-    from ...checks.run import empty_report, gpu_error, items_of, run_item, subject_of
-    from ...op import Op
+    from ...checks.run import empty_report, gpu_error, items_of, lacks_samples, run_item, subject_of
     from .subjects import chosen
 
     ops = chosen(job)
-    if ops and all(isinstance(op, Op) and op.samples is None for op in ops):
+    if ops and all(map(lacks_samples, ops)):
         raise SamplesMissingError(ops[0].name)  # once, not for every item
     runs = [(op, seed) for op in ops for seed in job.seeds]
 
