@@ -77,7 +77,7 @@ step = $(say) '$(1)'; SECONDS=0; $(2); echo "$(1): $$SECONDS s"
 test: setup ## ruff, mypy and every test that needs no GPU
 	$(call step,ruff,$(VENV)/bin/ruff check --quiet && $(VENV)/bin/ruff format --check --quiet)
 	$(call step,mypy,$(VENV)/bin/mypy --no-error-summary)
-	$(call step,pytest,$(VENV)/bin/pytest -n 3 --dist worksteal --quiet --durations=30 -m 'not timing')
+	$(call step,pytest,$(VENV)/bin/pytest -n 2 --dist worksteal --quiet --durations=30 -m 'not timing')
 	$(call step,pytest of times,$(VENV)/bin/pytest --quiet -m timing)
 
 .PHONY: check-full
