@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
-from torch.compiler import is_compiling
+from torch.compiler import is_compiling, is_dynamo_compiling
 
-from . import describe, refusals
+from . import describe, nested, refusals
 from .errors import (
     NameTakenError,
     RegistrationError,
@@ -21,6 +20,7 @@ from .errors import (
 )
 from .kernel_table import DEFAULT, DEVICES, REFERENCE, TAKEN, KernelTable
 from .kernels import Deferred, Kernel, NativeFunction, emulation, languages
+from .modes import called_by_dynamo, called_while_traced, no_modes
 from .reference import Plain
 from .refusals import given_as
 from .registration import exists
@@ -31,6 +31,7 @@ from .tensors import copied_as_laid_out
 from .variant import Registered, Variant
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+AnyOp = TypeVar("AnyOp", bound="Op")
 
 LAYOUTS = ("contiguous", "strided")
 AUTOCAST_POLICIES = ("keep", "lower", "float32")
@@ -58,9 +59,24 @@ def op(name: str, mutates_args: Sequence[str] = (), autocast: str = "keep") -> C
     """
 
     def declare(function: Callable[..., Any]) -> Op:
-        return Op(name, function, mutates_args, autocast)
+        return declared(Op, name, function, mutates_args, autocast)
 
     return declare
+
+
+def declared(kind: type[AnyOp], *arguments: Any) -> AnyOp:
+    """`kind(*arguments)`, wherever that is called from."""
+    if is_dynamo_compiling():  # inside a function that torch.compile traces, which cannot trace this
+        _declare(kind, *arguments)
+        return registry[arguments[0]]  # type: ignore[return-value]
+    with no_modes():
+        return kind(*arguments)
+
+
+@called_by_dynamo
+def _declare(kind: type[Op], *arguments: Any) -> None:
+    with no_modes():
+        kind(*arguments)
 
 
 def get(name: str) -> Op:
@@ -271,6 +287,7 @@ class Op:
 
     # --- parts written by the author --------------------------------------------------------------------------
 
+    @called_while_traced
     def register_kernel(
         self,
         device: str,
@@ -298,6 +315,7 @@ class Op:
         self._register(Registered("forward", device, fn, layout, name or DEFAULT, inline=inline))
         return fn
 
+    @called_while_traced
     def register_backward(
         self,
         device: str,
@@ -324,6 +342,7 @@ class Op:
         self._register(Registered("backward", device, fn, layout, name or DEFAULT, saves, inline))
         return fn
 
+    @called_while_traced
     def register_autograd(
         self, backward: Callable[..., Any], /, *, setup_context: Callable[..., Any] | None = None
     ) -> None:
@@ -339,11 +358,13 @@ class Op:
             )
         self._write(lambda variant: variant.differentiable.set_gradient(backward, setup_context))
 
+    @called_while_traced
     def register_fake(self, fn: Function) -> Function:
         """The shape rule: a function of fake tensors that returns empty tensors as the op would."""
         self._write(lambda variant: setattr(variant.forward, "written_fake", fn))
         return fn
 
+    @called_while_traced
     def register_vmap(self, fn: Function) -> Function:
         """The batching rule, as torch.library.register_vmap takes it: fn(info, in_dims, *args) -> results, out_dims."""
         self._write(lambda variant: setattr(variant.forward, "written_vmap", fn))
@@ -357,11 +378,13 @@ class Op:
             raise RegistrationError(self.name, f"register_autocast takes a torch.dtype, not {given_as(cast_inputs)}")
         self._write(lambda variant: variant.set_autocast(device_type, cast_inputs))
 
+    @called_while_traced
     def register_samples(self, fn: Callable[..., Iterator[Sample]]) -> Callable[..., Iterator[Sample]]:
         """What check, bench and demo run the op on: fn(device, dtype) yields opsmith.Sample."""
         self.samples = fn
         return fn
 
+    @called_while_traced
     def register_cost(self, fn: Callable[..., Cost]) -> Callable[..., Cost]:
         """The least bytes and operations of a call: fn(*args, **kwargs) -> opsmith.Cost."""
         self.cost = fn
@@ -476,5 +499,5 @@ class Op:
 def _find(name: str, module: str) -> Op:
     """The op of that name, importing the module that declares it where need be: how an Op is unpickled."""
     if name not in registry:
-        importlib.import_module(module)
+        nested.import_module(module)
     return get(name)

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import nested
 from ..op import Op
 
 if TYPE_CHECKING:
@@ -21,13 +22,15 @@ import importlib.util, json, sys, time
 import torch
 given = json.loads(sys.argv[1])
 import opsmith
+from opsmith.nested import until_parent_call
 sys.path[:] = given["path"]  # only now: a file beside the op's may have the name of a module that torch imports
-if given["file"]:
-    spec = importlib.util.spec_from_file_location("opsmith_cold", given["file"])
-    sys.modules["opsmith_cold"] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-else:
-    importlib.import_module(given["module"])
+with until_parent_call():
+    if given["file"]:
+        spec = importlib.util.spec_from_file_location("opsmith_cold", given["file"])
+        sys.modules["opsmith_cold"] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    else:
+        importlib.import_module(given["module"])
 from opsmith.bench.contenders import contender
 from opsmith.bench.run import workloads
 from opsmith.bench.shapes import parsed, resized
@@ -58,7 +61,7 @@ def first_call_seconds(op: Op, row: Row, device: str, threads: int, *, resized: 
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="opsmith_cold_") as folder:
         environment = {
-            **os.environ,
+            **nested.environment(),
             "OPSMITH_CACHE_DIR": os.path.join(folder, "opsmith"),
             "TORCHINDUCTOR_CACHE_DIR": os.path.join(folder, "inductor"),
             "TRITON_CACHE_DIR": os.path.join(folder, "triton"),

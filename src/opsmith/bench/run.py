@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from .. import nested
 from ..errors import RandomReferenceError, UnavailableError, WrongResultError
 from ..op import Op
 from ..samples import Sample
@@ -63,6 +64,8 @@ def bench(
         ceilings: the machine's, where they have been measured already.
         on_row: called with each row as it is done.
     """
+    if nested.returns_at_once():
+        return Results(warnings=[f"{op.name}: {nested.REASON}"])
     where = _kind(device)
     directions = list(dict.fromkeys([direction] if isinstance(direction, str) else direction))
     others = [name.strip() for name in (against.split(",") if isinstance(against, str) else against)]

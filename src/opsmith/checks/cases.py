@@ -145,6 +145,19 @@ class Case:
         return f"{function}({', '.join(parts)})"
 
 
+def kind(case: Case) -> tuple[Any, ...]:
+    """What tells kinds of calls apart: ranks and dtypes of tensors, which are absent, and options but for floats."""
+    found: list[Any] = []
+    for argument, value in zip(case.arguments, case.values, strict=True):
+        if isinstance(value, torch.Tensor):
+            found.append((value.ndim, value.dtype))
+        elif argument.is_tensor and value is not None:
+            found.append(tuple(None if each is None else (each.ndim, each.dtype) for each in value))
+        else:
+            found.append(value if value is None or isinstance(value, (bool, str, torch.dtype)) else type(value))
+    return tuple(found)
+
+
 _LEAVES = "[each if each is None or not each.is_floating_point() else each.detach().requires_grad_() for each in {}]"
 
 

@@ -13,13 +13,17 @@ from ..adopted import Adopted
 from ..op import Op
 
 
-def setup(op: Op | Adopted) -> list[str]:
-    """The lines that bind torch, opsmith, `op` and `reference`."""
+def setup(op: Op | Adopted, in_child: bool = False) -> list[str]:
+    """The lines that bind torch, opsmith, `op` and `reference`. `in_child`: for a child process of a check, which
+    imports the op's module no further than the parent had when it started the check."""
     if isinstance(op, Op):
         if op.module.startswith("opsmith.ops."):
             return ["import torch, opsmith", f"op = opsmith.ops.{op.name.partition('::')[2]}", "reference = op.inline"]
-        lines = _imported([_Module(op.module)])
-        return [*lines, f'op = opsmith.get("{op.name}")', "reference = op.inline"]
+        first, *imports = _imported([_Module(op.module)])
+        if in_child:
+            indented = [f"    {line}" for line in (*imports, "pass")]
+            imports = ["from opsmith.nested import until_parent_call", "with until_parent_call():", *indented]
+        return [first, *imports, f'op = opsmith.get("{op.name}")', "reference = op.inline"]
     homes = {"reference": op.reference_home}
     if op.samples_home is not None:
         homes["samples"] = op.samples_home
@@ -30,6 +34,13 @@ def setup(op: Op | Adopted) -> list[str]:
         *(_bound(name, modules[module], function) for name, (module, function) in homes.items()),
         f"op = opsmith.checks.adopt(torch.ops.{op.qualified_name}, {', '.join(homes)})",
     ]
+
+
+def not_importable(op: Op | Adopted) -> str:
+    """Why no new process can import what declares an op; '' where one can."""
+    if isinstance(op, Op) and _Module(op.module).called == "__main__":
+        return "it is declared in a notebook or an interactive session, which no other process can import"
+    return ""
 
 
 def _bound(name: str, module: _Module, function: str) -> str:

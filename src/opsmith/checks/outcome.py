@@ -21,7 +21,11 @@ class Failed(Exception):
 
 
 class Skipped(Exception):
-    """Why there is nothing to look at."""
+    """Why an item does not apply to an op."""
+
+
+class Uncovered(Skipped):
+    """Why an item that applies to an op could not be looked at. The report is then not ok."""
 
 
 class ReferenceRaises(Skipped):

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from ..schema import Argument, flatten, unflatten
-from ..tensors import on_meta
+from ..schema import Argument
 from . import layouts
+from .acceptance import largest_result
 from .cases import Case
 from .subject import SMALL, Subject
 from .work import operators
@@ -171,41 +171,9 @@ def _spec(index: int, slot: Slot, shape: tuple[int, ...], seed: int, scale: int,
     return TensorSpec(shape, slot.dtype, low, high, seed * 16 + index, layout)
 
 
-LARGE = 1 << 24
-"""Elements of a result that a call which was made up may have: small tensors may be broadcast to a large one."""
-
-
-def taken(subject: Subject, case: Case) -> bool:
-    """Whether the reference takes a call. It is asked on the CPU: a GPU that is given an index out of range is lost."""
-    if (_largest_result(subject, case) or 0) > max(LARGE, 2 * case.numel):
-        return False
-    flat = [None if tensor is None else _on_cpu(tensor) for tensor in flatten(case.arguments, case.values)]
-    try:
-        subject.reference(unflatten(case.arguments, case.values, flat))
-    except Exception:
-        return False
-    return True
-
-
 def sizes_are_told(subject: Subject, case: Case) -> bool:
     """Whether the shapes of a call tell those of its results, be the numbers what they are."""
-    return _largest_result(subject, case) is not None
-
-
-def _largest_result(subject: Subject, case: Case) -> int | None:
-    """Elements, as the reference tells of tensors that have no memory; None where it does not."""
-    try:
-        results = subject.reference(on_meta(subject.signature, case.values))
-    except Exception:
-        return None
-    return max((result.numel() for result in results), default=0)
-
-
-def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
-    """What comes from a GPU in float32, for torch has not every half type for every function on the CPU."""
-    if tensor.device.type == "cpu":
-        return tensor
-    return tensor.to("cpu", torch.float32 if tensor.dtype in (torch.float16, torch.bfloat16) else tensor.dtype)
+    return largest_result(subject, case) is not None
 
 
 def lengthened(tensor: torch.Tensor, axis: int, length: int) -> torch.Tensor:

@@ -22,6 +22,8 @@ class Item:
     seconds: float = 0.0
     description: str = ""
     raised: str = ""
+    uncovered: bool = False
+    """Skipped, although it applies to the op: no call was found to look at."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,21 @@ class Report:
     environment: dict[str, str] = field(default_factory=dict)
     unfinished: list[str] = field(default_factory=list)
     """The names of items that were to run when the check was interrupted."""
+    not_run: str = ""
+    """Why nothing was checked: this process only imports the op, for a check that runs in another. Then `ok` is True,
+    so that the import goes on."""
 
     @property
     def ok(self) -> bool:
-        return not self.failures and not self.unfinished
+        """Whether something was checked, nothing failed, and no item that applies to the op was left out."""
+        if self.not_run:
+            return True
+        return bool(self.passed) and not self.failures and not self.unfinished and not self.uncovered
+
+    @property
+    def uncovered(self) -> list[Item]:
+        """Items that apply to the op, for which no call was found to look at."""
+        return [item for item in self.items if item.uncovered]
 
     @property
     def passed(self) -> list[Item]:
@@ -67,10 +80,14 @@ class Report:
         return self.ok
 
     def __str__(self) -> str:
+        if self.not_run:
+            return f"{self.op}: {self.not_run}"
         parts = [f"{len(self.passed)} passed", f"{len(self.failures)} failed", f"{len(self.skipped)} skipped"]
         parts += [f"{len(self.unfinished)} not run"] if self.unfinished else []
         lines = [f"{self.op} ({self.where}, {self.level}): {', '.join(parts)} in {self.seconds:.1f} s"]
         lines += [f"  {item.name}: {item.message}" for item in self.failures]
+        lines += [f"  {item.name} could not be checked: {item.message}" for item in self.uncovered]
+        lines += ["  nothing was checked"] if not self.passed and not self.failures else []
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import re
 import time
@@ -12,13 +13,15 @@ from pathlib import Path
 
 import torch
 
-from .. import __version__
+from .. import __version__, nested
 from ..adopted import Adopted
 from ..errors import CheckOptionError, NotAnOpError, SamplesMissingError
 from ..op import Op
 from .importing import installed
+from .isolation import can_fork, in_fork, may_crash
 from .items import CheckItem, every_item
-from .outcome import Failed, Skipped
+from .items._process import run as in_new_process
+from .outcome import Failed, Skipped, Uncovered
 from .report import Item, Report, Status
 from .subject import Level, Subject
 
@@ -41,7 +44,8 @@ def check(
     >>> report = opsmith.check(opsmith.ops.mish)
     >>> report.ok, report.failures
 
-    It runs in this process, so an op that crashes takes it along; `opsmith check` on the command line survives that.
+    Items that can crash (torch.compile, and every item of an op with a C++ kernel) run in a child process, whose crash
+    is reported as a failure of the item.
 
     Args:
         op: an Op, or what `opsmith.checks.adopt` makes of any operator of torch.ops.
@@ -54,13 +58,15 @@ def check(
 
     Raises SamplesMissingError where there is nothing to run on, instead of a report that says so for every item.
     """
+    if nested.returns_at_once():
+        return Report(op.name, device or "", level, seed, emulate, not_run=nested.REASON)
     if items is None and lacks_samples(op):
         raise SamplesMissingError(op.name)
     subject = subject_of(op, device=device, level=level, seed=seed, emulate=emulate)
     report = empty_report(subject)
     lost = ""
     for each in items_of(subject, items):
-        item = told(each, "skipped", lost) if lost else run_item(subject, each)
+        item = told(each, "skipped", lost) if lost else run_isolated(subject, each)
         if item.status == "failed" and (words := gpu_error(subject)):
             lost = f"the GPU has not answered since {each.name} ({words}): start another process"
         report.items.append(item)
@@ -125,6 +131,35 @@ def items_at(place: str, level: Level, names: Sequence[str] | None = None) -> li
     return [known[name] for name in dict.fromkeys(names)]
 
 
+def run_isolated(subject: Subject, item: CheckItem) -> Item:
+    """One item; in a child process where it may crash."""
+    if not may_crash(subject, item):
+        return run_item(subject, item)
+    began = time.perf_counter()
+
+    def ended(words: str) -> Item:
+        return told(item, "failed", words, subject.again(item.name), time.perf_counter() - began)
+
+    if can_fork(subject):
+        if item.crashes:
+            import torch._dynamo  # noqa: F401  # here, where the next child finds it imported
+        return in_fork(lambda: run_item(subject, item), ended)
+    lines = [
+        "import dataclasses, json",
+        "from opsmith.checks import run, subject",
+        f"under_check = subject.Subject(op, {subject.device!r}, {subject.level!r}, {subject.seed}, {subject.emulated})",
+        f"item, = run.items_of(under_check, [{item.name!r}])",
+        "print(json.dumps(dataclasses.asdict(run.run_item(under_check, item))))",
+    ]
+    try:
+        finished = in_new_process(subject, lines)
+    except Skipped:  # no new process can import it: here, then
+        return run_item(subject, item)
+    if finished.status != 0:
+        return ended(f"the process: {finished.words}")
+    return Item(**json.loads(finished.output.splitlines()[-1]))
+
+
 def run_item(subject: Subject, item: CheckItem) -> Item:
     """One item, whatever the op does."""
     began = time.perf_counter()
@@ -144,6 +179,8 @@ def run_item(subject: Subject, item: CheckItem) -> Item:
             if subject.device == "cuda":
                 torch.cuda.synchronize()  # what a kernel did wrong shows by now, or in the item after this one
             return ended("passed", found)
+    except Uncovered as reason:
+        return replace(ended("skipped", str(reason)), uncovered=True)
     except Skipped as reason:
         return ended("skipped", str(reason))
     except Failed as failed:

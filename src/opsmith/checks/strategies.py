@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from ..schema import Argument, Kind
 from . import layouts
 from .cases import Case
+from .outcome import Uncovered
 from .patterns import Pattern, TensorSpec, patterns_of
-from .subject import Subject, short
+from .subject import TOO_LARGE, Subject, short
 
 __all__ = ["TensorSpec", "beside_samples", "calls"]
 
@@ -36,6 +37,8 @@ def calls(subject: Subject, most: int) -> st.SearchStrategy[Case]:
         dtypes = [*[d for d in dtypes if d.itemsize >= 4][:1], *[d for d in dtypes if d.itemsize < 4][:1]]
     found = [(dtype, patterns_of(subject, dtype, most)) for dtype in dtypes]
     kinds = [_Kind(dtype, tuple(_unlike(subject, patterns))) for dtype, patterns in found if patterns]
+    if not kinds:
+        raise Uncovered(f"{TOO_LARGE} to {most} elements")
     return _call(subject, kinds, most)
 
 

@@ -16,9 +16,11 @@ from ..errors import OpsmithError
 from ..op import Op
 from ..samples import Cost
 from ..schema import Signature
-from .cases import Case
+from .acceptance import finite, taken
+from .cases import Case, kind
 from .importing import setup
-from .outcome import Failed, Skipped
+from .outcome import Failed, Skipped, Uncovered
+from .shrinking import shrunk
 from .work import operators
 
 Level = Literal["quick", "full"]
@@ -27,8 +29,11 @@ SMALL = 1 << 16
 """Elements of a case that anything may be tried on."""
 LIGHT = 160
 """Operators that the reference calls in a case of a quick check."""
+TOO_LARGE = "no sample is small enough, and none can be cut down to a call that the reference accepts: give one of up"
 EMULATED = 1 << 12
 """The same where every thread of a kernel is emulated."""
+SHRUNK = 1 << 12
+"""Elements that a sample which is too large for an item is cut down to."""
 
 
 class Subject:
@@ -46,6 +51,7 @@ class Subject:
         self.signature: Signature = op.signature
         self.arguments = op.signature.arguments
         self._cases: dict[torch.dtype, list[Case]] = {}
+        self._shrunk: dict[tuple[torch.dtype, int, int], Case | None] = {}
 
     # --- what it is ------------------------------------------------------------------------------------------
 
@@ -125,12 +131,29 @@ class Subject:
     # --- what it is run on -----------------------------------------------------------------------------------
 
     def cases(self, dtype: torch.dtype = torch.float32, limit: int | None = None) -> list[Case]:
-        """The op's samples in a dtype, with at most `limit` elements a tensor; none where it takes no such dtype."""
+        """The op's samples in a dtype, with at most `limit` elements a tensor; none where it takes no such dtype.
+
+        A larger sample is cut down, unless a small one is of its kind: of the same ranks and options."""
         if dtype not in self._cases:
-            taken = self._taken(dtype)
-            self._cases[dtype] = taken if self.full else self._light(taken)
+            accepted = self._taken(dtype)
+            self._cases[dtype] = accepted if self.full else self._light(accepted)
         most = min(limit or sys.maxsize, EMULATED if self.emulated else sys.maxsize)
-        return [case for case in self._cases[dtype] if case.numel <= most]
+        found = [case for case in self._cases[dtype] if case.numel <= most]
+        kinds = {kind(case) for case in found if _has_elements(case)}
+        for place, case in enumerate(self._cases[dtype]):
+            if case.numel > most and kind(case) not in kinds and (smaller := self._smaller(dtype, place, most)):
+                kinds.add(kind(case))
+                found.append(smaller)
+        return found
+
+    def _smaller(self, dtype: torch.dtype, place: int, most: int) -> Case | None:
+        """A sample cut down; with finite results, if there is such a call."""
+        key = dtype, place, min(most, SHRUNK)
+        if key not in self._shrunk:
+            case = self._cases[dtype][place]
+            smaller = shrunk(case, key[2], lambda each: taken(self, each) and finite(self, each))
+            self._shrunk[key] = smaller or shrunk(case, key[2], lambda each: taken(self, each))
+        return self._shrunk[key]
 
     def _light(self, cases: list[Case]) -> list[Case]:
         """Without those whose reference is a long loop: an item runs it dozens of times."""
@@ -147,9 +170,9 @@ class Subject:
     def first_case(self, dtype: torch.dtype = torch.float32) -> Case:
         """A small case with elements in it."""
         for case in self.cases(dtype, SMALL):
-            if all(tensor.numel() for tensor in case.every_tensor()):
+            if _has_elements(case):
                 return case
-        raise Skipped(f"no sample in {short(dtype)} has elements, and at most {SMALL} of them")
+        raise Uncovered(f"{TOO_LARGE} to {SMALL} elements, in {short(dtype)}")
 
     def differentiable_case(self) -> Case:
         """The same with a float64 tensor that takes a gradient, where the op takes float64; else float32."""
@@ -242,6 +265,10 @@ class Subject:
     def setup(self) -> list[str]:
         """The lines that bind `op` and `reference`."""
         return setup(self.op)
+
+
+def _has_elements(case: Case) -> bool:
+    return all(tensor.numel() for tensor in case.every_tensor())
 
 
 def listed(returned: Any) -> list[torch.Tensor]:

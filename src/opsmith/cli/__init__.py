@@ -11,10 +11,13 @@ from __future__ import annotations
 import io
 import sys
 
+from .. import nested
+
 
 def main() -> None:
     """What the script `opsmith` runs."""
     try:
+        from . import _watched
         from ._app import create
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
@@ -23,4 +26,10 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a tick is no reason to fail
-    create()(prog_name="opsmith")
+    verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    if verb in ("bench", "check", "demo") and nested.active():
+        raise SystemExit(f"opsmith {verb}: {nested.REASON}")
+    if verb in _watched.VERBS:
+        _watched.run(lambda: create()(prog_name="opsmith"))
+    else:
+        create()(prog_name="opsmith")

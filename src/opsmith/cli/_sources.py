@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from .. import ops
+from .. import nested, ops
 from ..errors import OpsmithError
 from ._screen import RefusedError
 
@@ -65,7 +65,8 @@ def _likest(base: str, names: Iterable[str]) -> list[str]:
 
 def load(source: str) -> ModuleType:
     """Imports a module by its name ('mylib.ops') or by its file ('examples/mish.py'); raises RefusedError."""
-    return _load_file(Path(source)) if is_file(source) else _load_module(source)
+    with nested.importing():
+        return _load_file(Path(source)) if is_file(source) else _load_module(source)
 
 
 def is_file(source: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..errors import NotPointwiseError
+from ..modes import no_modes
 from ..schema import Kind, Signature, flatten
 from ..tensors import FULL, HALF, dtype_class
 from . import levels
@@ -109,7 +110,8 @@ class Compiler:
     def _level(self, arguments: Arguments, key: Any) -> Level | None:
         if key not in self._levels:
             try:
-                self._levels[key] = self._made(arguments)
+                with no_modes():
+                    self._levels[key] = self._made(arguments)
             except (UnsupportedDtype, RefusedByTorch):  # the reference runs, and torch says in its own words what it is
                 self._levels[key] = None
         return self._levels[key]

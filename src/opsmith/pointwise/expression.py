@@ -6,6 +6,7 @@ and equality is identity. Every node has a dtype, and the arguments of a functio
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -87,12 +88,18 @@ class Interner:
 
 def _converted(value: Any, dtype: torch.dtype) -> Any:
     if dtype is torch.float32:
-        return torch.tensor(float(value), dtype=torch.float32).item()
+        return rounded(float(value))
     if dtype.is_floating_point:
         return float(value)
     if dtype is torch.bool:
         return bool(value)
-    return torch.tensor(int(value), dtype=torch.int64).to(dtype).item()  # which wraps
+    low, count = torch.iinfo(dtype).min, 1 << torch.iinfo(dtype).bits
+    return (int(value) - low) % count + low  # wraps, as torch's casts do
+
+
+def rounded(number: float) -> float:
+    """The nearest float32. Not by a tensor, which a mode of torch may take the value of."""
+    return ctypes.c_float(number).value
 
 
 def walk(roots: Iterable[Node]) -> Iterator[Node]:

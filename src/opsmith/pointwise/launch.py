@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 
+from ..errors import ToolchainError, ToolMissingError
 from . import layout
 from .expression import Program
 from .layout import LINEAR, SCALAR, Variant, Walk
@@ -60,6 +62,7 @@ class Prepared:
     level: Level
     program: Program
     kernels: dict[tuple[str, Variant], Any] = field(default_factory=dict)  # by what they are compiled for
+    failed: dict[Any, ToolchainError] = field(default_factory=dict)  # the same of those that could not be compiled
 
 
 @dataclass
@@ -69,6 +72,14 @@ class Operand:
     address: int
     itemsize: int
     strides: tuple[int, ...]
+
+
+class NotCompiled(Exception):
+    """One kernel could not be compiled. `first`: it was tried just now; later calls do not try again."""
+
+    def __init__(self, error: ToolchainError, first: bool) -> None:
+        self.error = error
+        self.first = first
 
 
 class ShapesDiffer(Exception):
@@ -301,7 +312,8 @@ def _pass(
         result = results[position]
         by_dtype.setdefault(result.dtype, []).append((partial.data_ptr(), result.data_ptr(), rows, width))
     for dtype, jobs in by_dtype.items():
-        device.combine(dtype, jobs, index)
+        with _tried_once(prepared, (device.target(index), dtype)):
+            device.combine(dtype, jobs, index)
 
 
 def _whole(device: Device, sums: dict[int, tuple[int, int]], results: list[torch.Tensor]) -> set[torch.dtype]:
@@ -323,8 +335,23 @@ def _launch(device: Device, prepared: Prepared, variant: Variant, words: Sequenc
     key = device.target(index), variant
     kernel = prepared.kernels.get(key)
     if kernel is None:
-        kernel = prepared.kernels[key] = device.compile(prepared.program, variant)
+        with _tried_once(prepared, key):
+            kernel = prepared.kernels[key] = device.compile(prepared.program, variant)
     device.launch(kernel, prepared.program, variant, words, tasks, index)
+
+
+@contextmanager
+def _tried_once(prepared: Prepared, key: Any) -> Iterator[None]:
+    """Around the compilation of a kernel. That a tool is missing concerns every kernel, and is raised as it is."""
+    if key in prepared.failed:
+        raise NotCompiled(prepared.failed[key], first=False)
+    try:
+        yield
+    except ToolMissingError:
+        raise
+    except ToolchainError as error:
+        prepared.failed[key] = error
+        raise NotCompiled(error, first=True) from error
 
 
 def words_array(words: Sequence[int]) -> Any:

@@ -10,10 +10,17 @@ from typing import Any
 import torch
 from torch.compiler import is_compiling
 
-from ..errors import InPlaceGradientError, OutGradientError, ReferenceRunsWarning, SharedMemoryError, ToolchainError
+from ..errors import (
+    InPlaceGradientError,
+    OutGradientError,
+    ReferenceRunsWarning,
+    SharedMemoryError,
+    ToolchainError,
+    ToolMissingError,
+)
 from ..kernel_table import DEFAULT, REFERENCE
 from ..kernels import Kernel
-from ..op import Op
+from ..op import Op, declared
 from ..reference import Out, Plain
 from ..registration import Operator
 from ..tensors import overlap, storage_of
@@ -47,7 +54,7 @@ def pointwise(name: str, mutates_args: Sequence[str] = ()) -> Callable[[Callable
     """
 
     def declare(function: Callable[..., Any]) -> Pointwise:
-        return Pointwise(name, function, mutates_args, "keep")
+        return declared(Pointwise, name, function, mutates_args, "keep")
 
     return declare
 
@@ -252,10 +259,17 @@ class _Generated:
             results = launch.run(self.device, prepared, tensors, scalars, place.index or 0, direct)
         except launch.ShapesDiffer:
             return NotImplemented
-        except ToolchainError as error:
+        except ToolMissingError as error:
             if self.emulated:
                 raise
-            _reference_runs(self.device_name, error)
+            _unusable[self.device_name] = str(error)  # no other kernel can be compiled either
+            self._warn(error, "pointwise kernels")
+            return NotImplemented
+        except launch.NotCompiled as failed:
+            if self.emulated:
+                raise failed.error from None
+            if failed.first:
+                self._warn(failed.error, f"a kernel of {self.operator.name}")
             return NotImplemented
         if outs is not None and direct is None:
             for out, result in zip(outs, results, strict=True):
@@ -270,6 +284,9 @@ class _Generated:
         if self.role in ("backward", "second"):
             return results
         return results[0] if len(results) == 1 else tuple(results)
+
+    def _warn(self, error: ToolchainError, what: str) -> None:
+        warnings.warn(ReferenceRunsWarning(self.device_name, str(error), what), stacklevel=3)
 
     def _refuse_shared(self, tensors: Sequence[torch.Tensor | None]) -> None:
         """As the op's own call does, for those who call torch.ops: a tensor that is changed must not be given twice."""
@@ -330,12 +347,8 @@ def _range(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 _unusable: dict[str, str] = {}
+"""Devices for which this machine lacks the compiler, and the reason."""
 
 
 def _usable(device: str) -> bool:
     return device not in _unusable
-
-
-def _reference_runs(device: str, error: ToolchainError) -> None:
-    _unusable[device] = str(error)
-    warnings.warn(ReferenceRunsWarning(device, str(error)), stacklevel=2)

@@ -14,7 +14,7 @@ from pathlib import PurePath
 
 import torch
 
-from .expression import Constant, Input, Line, Node, Program, Scalar, walk
+from .expression import Constant, Input, Line, Node, Program, Scalar, rounded, walk
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -55,7 +55,7 @@ def literal(value: float | int | bool, dtype: torch.dtype) -> str:
         return f"{'-' if number < 0 else ''}infinity<{name}>()"
     suffix = "f" if dtype is torch.float32 else ""
     if dtype is torch.float32:
-        number = torch.tensor(number, dtype=torch.float32).item()
+        number = rounded(number)
         if math.isinf(number):
             return literal(number, dtype)
         shortest = f"{number:.9g}"

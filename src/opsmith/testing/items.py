@@ -95,12 +95,12 @@ class _Checklist:
         __tracebackhide__ = True
         import torch
 
-        from ..checks.run import NO_GPU, items_of, run_item
+        from ..checks.run import NO_GPU, items_of, run_isolated
 
         if self._options["device"] == "cuda" and not torch.cuda.is_available():
             pytest.skip(NO_GPU)
         subject = self._subject()
-        return run_item(subject, *items_of(subject, [name]))
+        return run_isolated(subject, *items_of(subject, [name]))
 
     def _subject(self) -> Subject:
         """One for all items, since making samples takes time; the latest alone is kept, since they take memory."""

@@ -16,6 +16,7 @@ from .compile import CXX_STANDARD
 from .diagnostics import Diagnostic, parse
 from .find import Nvrtc, find_nvrtc, nvrtc_binding, torch_cuda_version
 from .headers import included_files
+from .settings import line_info
 
 _CUBIN = "kernel.cubin"
 _FACTS = "module.json"
@@ -55,7 +56,9 @@ def compile_cubin(
     def compile(command: Sequence[str]) -> dict[str, bytes]:
         return {_CUBIN: _compile(source, name, command).cubin}
 
-    return _build("nvrtc-cubin", source, arch, options, include_dirs, name, label, compile, [_CUBIN]).path(_CUBIN)
+    return _build(
+        "nvrtc-cubin", source, arch, [*options, *line_info()], include_dirs, name, label, compile, [_CUBIN]
+    ).path(_CUBIN)
 
 
 def compile_module(
@@ -78,6 +81,7 @@ def compile_module(
     goes before the source and moves none of its lines. ``line`` is the line and the file that the source's first line
     stands at, ``shown`` what errors call the source instead of ``name``; the build's key knows neither.
     """
+    options = [*options, *line_info()]
     asked = [part for group, parts in expressions.items() for part in (group, *parts, "")]
     located = f'#line {line[0]} "{_quoted(line[1])}"\n' if line else ""
     debug = [located] if any(re.match(r"-(G|-device-debug|-?lineinfo|-generate-line-info)", o) for o in options) else []

@@ -32,7 +32,7 @@ from .find import find_cxx, nvcc_architectures, nvcc_include_dirs, python_header
 from .invoke import invoke
 from .parallel import run_together
 from .process import run
-from .settings import ALL, gencode, max_jobs
+from .settings import ALL, gencode, line_info, max_jobs
 
 CXX_SUFFIXES = (".cpp", ".cc", ".cxx")
 CUDA_SUFFIX = ".cu"
@@ -266,7 +266,7 @@ def _compile_flags(recipe: Recipe, cuda: bool) -> list[str]:
     host = "-Xcompiler=-fPIC,-fvisibility=hidden"
     of_torch = _TORCH_CUDA_FLAGS if recipe.abi == "torch" else ()
     common = [*level, f"-std={CXX_STANDARD}", "-c", host, "--expt-relaxed-constexpr", *of_torch, *_defines(recipe)]
-    return [*common, *gencode(recipe.targets)]
+    return [*common, *gencode(recipe.targets), *([] if recipe.debug else line_info())]
 
 
 def _defines(recipe: Recipe) -> list[str]:

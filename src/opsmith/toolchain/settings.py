@@ -33,6 +33,15 @@ def switch(variable: str) -> bool | None:
     return None
 
 
+LINE_INFO = "OPSMITH_LINE_INFO"
+
+
+def line_info() -> list[str]:
+    """NVRTC's and nvcc's flag for line numbers in kernels, where OPSMITH_LINE_INFO asks for them: tools such as
+    compute-sanitizer and Nsight Compute then name the source line. The kernel's code stays the same."""
+    return ["-lineinfo"] if switch(LINE_INFO) else []
+
+
 def max_jobs() -> int:
     """How many compilers may run at once: MAX_JOBS, else one a processor that this process may use."""
     value = os.environ.get("MAX_JOBS", "").strip()

@@ -8,6 +8,7 @@ adding that file. It may also have
     LEVEL = "full"         only looked at where level is "full"
     ON = ("cuda",)         the devices it is for; "emulated" is one
     ORDER = 10             items are run in this order, then by name
+    CRASHES = True         it may end the process: opsmith.check runs it in a child, after the items that explain why
 
 Modules that begin with an underscore hold what items share.
 """
@@ -33,6 +34,7 @@ class CheckItem:
     level: str
     on: tuple[str, ...]
     order: int
+    crashes: bool = False
 
     def applies_at(self, place: str, level: str) -> bool:
         return place in self.on and (self.level == "quick" or level == "full")
@@ -55,4 +57,5 @@ def _item(name: str) -> CheckItem:
         getattr(module, "LEVEL", "quick"),
         tuple(getattr(module, "ON", EVERYWHERE)),
         getattr(module, "ORDER", 50),
+        getattr(module, "CRASHES", False),
     )

@@ -11,10 +11,11 @@ from ... import purity
 from ...accuracy.evaluate import evaluate
 from ...errors import OpsmithError
 from ...schema import Argument
+from ..acceptance import taken
 from ..cases import Case
-from ..outcome import Skipped
-from ..patterns import patterns_of, taken
-from ..subject import SMALL, Subject, short
+from ..outcome import Skipped, Uncovered
+from ..patterns import patterns_of
+from ..subject import SMALL, TOO_LARGE, Subject, short
 
 FEW, MANY = 2, 8
 MOST = 8
@@ -68,18 +69,19 @@ def various_cases(subject: Subject, limit: int = SMALL) -> list[Case]:
         count = 1 if not accelerated(subject) else MANY if dtype is torch.float32 else FEW
         found += subject.some_cases(dtype, limit, max(count, 2))[:count]
     if not found:
-        raise Skipped(f"no sample has {limit} elements or fewer")
+        raise Uncovered(f"{TOO_LARGE} to {limit} elements")
     return found
 
 
 def small_case(subject: Subject, dtypes: Sequence[torch.dtype] = (torch.float32,), least: int = 2) -> Case:
-    """The smallest case with `least` elements in its largest tensor, none empty, and every number finite."""
+    """The smallest case with `least` elements in its largest tensor, none empty, and every number finite. One with
+    fewer elements where there is no other."""
     for dtype in dtypes:
-        found = [case for case in subject.cases(dtype, SMALL) if case.numel >= least and _is_plain(case)]
-        if found:
+        plain = [case for case in subject.cases(dtype, SMALL) if _is_plain(case)]
+        if found := [case for case in plain if case.numel >= least] or plain:
             return min(found, key=lambda case: sum(tensor.numel() for tensor in case.every_tensor()))
     words = " or ".join(short(dtype) for dtype in dtypes)
-    raise Skipped(f"no sample in {words} has finite numbers, no empty tensor, and {least} to {SMALL} elements")
+    raise Uncovered(f"no sample in {words} with finite numbers and no empty tensor can be cut down to {SMALL} elements")
 
 
 def resized(subject: Subject, count: int, dtype: torch.dtype = torch.float32) -> list[Case]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from ..acceptance import taken
 from ..cases import Case
-from ..patterns import patterns_of, taken
+from ..patterns import patterns_of
 from ..subject import Subject
 from ._choice import deterministic
 
@@ -18,13 +19,12 @@ def layout_cases(subject: Subject, dtype: torch.dtype) -> list[Case]:
     """For each combination of ranks among the samples its first case with elements, and at most MOST of them; where
     level is quick the two with the most dimensions. A pointwise op takes any number of dimensions: there, four."""
     found: list[Case] = []
-    for pattern in patterns_of(subject, dtype):
+    for pattern in patterns_of(subject, dtype, MOST):
         filled = [case for case in pattern.cases if all(tensor.numel() > 1 for tensor in _with_dims(case))]
         filled = [
             case for case in filled if _with_dims(case) and all(bool(t.isfinite().all()) for t in _with_dims(case))
         ]
-        small = [case for case in filled if case.numel <= MOST]
-        found += small[:1]
+        found += filled[:1]
         if subject.keeps_layout and not any(case.name == "four dimensions" for case in found):
             shapes = [FOUR if slot.ndim else () for slot in pattern.slots]
             made = pattern.case((), shapes=shapes, seed=subject.seed, name="four dimensions")

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 from ...schema import flatten, unflatten
+from ..acceptance import taken
 from ..cases import Case
-from ..patterns import Pattern, flat_pattern, patterns_of, taken
+from ..patterns import Pattern, flat_pattern, patterns_of
 from ..subject import Subject, short
 from ._choice import deterministic
 

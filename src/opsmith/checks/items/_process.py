@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ... import nested
+from ..importing import not_importable, setup
 from ..outcome import Skipped
 from ..subject import Subject
 
@@ -39,8 +41,10 @@ def run(subject: Subject, lines: Sequence[str], before: Sequence[str] = (), seco
     """The lines, after those that bind `op` and `reference`, and after those that come before even them. The process
     and whatever it has started are ended when the time is up, and nothing else. Skipped where a new process does not
     come by the op."""
-    text = "\n".join([*before, *subject.setup(), f"print({READY!r}, flush=True)", *lines])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    if reason := not_importable(subject.op):
+        raise Skipped(reason)
+    text = "\n".join([*before, *setup(subject.op, in_child=True), f"print({READY!r}, flush=True)", *lines])
+    environment = {**nested.environment(), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     process = subprocess.Popen(
         [sys.executable, "-c", text],
         stdin=subprocess.DEVNULL,
@@ -58,5 +62,12 @@ def run(subject: Subject, lines: Sequence[str], before: Sequence[str] = (), seco
         return Finished(None, output, errors)
     finished = Finished(process.returncode, output, errors)
     if READY not in output:
-        raise Skipped(f"a new process cannot import it: {finished.words}")
+        raise Skipped(_not_imported(subject, finished))
     return finished
+
+
+def _not_imported(subject: Subject, finished: Finished) -> str:
+    if "UnknownOpError" in finished.words:
+        module = getattr(subject.op, "module", "")
+        return f"importing {module} in a new process does not declare it: it may be declared inside a function"
+    return f"a new process cannot import it: {finished.words}"

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch.autograd.gradcheck import GradcheckError
 
+from ..acceptance import taken
 from ..cases import Case
 from ..outcome import Failed
-from ..patterns import patterns_of, taken
+from ..patterns import patterns_of
 from ..subject import SMALL, Subject
 from ._choice import deterministic
 from ._truth import raising

@@ -17,6 +17,8 @@ from ..subject import Subject
 from ._choice import arguments_of, deterministic, has_gradients, made_up, resized
 from ._truth import judged, raising
 
+CRASHES = True
+ORDER = 60
 SIZES = 3
 NUMBERS = 3
 """Values of a float argument that are tried, besides its own."""

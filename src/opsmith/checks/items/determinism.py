@@ -10,8 +10,8 @@ from ...accuracy.evaluate import evaluate
 from ...purity import RandomState
 from ..cases import Case
 from ..memory import same_bits
-from ..outcome import Failed, Skipped
-from ..subject import SMALL, Subject
+from ..outcome import Failed, Uncovered
+from ..subject import SMALL, TOO_LARGE, Subject
 from ._choice import draws_random_numbers, has_gradients, named_tensors, outputs_of
 from ._truth import raising
 
@@ -39,7 +39,7 @@ def check(subject: Subject) -> str:
             calls += _without_gradients(subject, case)
             _leaves_generators_alone(subject, case)
     if not calls:
-        raise Skipped(f"no sample has {LARGE} elements or fewer")
+        raise Uncovered(f"{TOO_LARGE} to {LARGE} elements")
     return f"{calls} calls repeated"
 
 

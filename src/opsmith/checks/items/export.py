@@ -12,6 +12,8 @@ from ..subject import Subject
 from ._choice import deterministic, made_up, resized
 from ._truth import raising
 
+ORDER = 60
+
 
 def check(subject: Subject) -> str:
     cases = resized(subject, 2) or [made_up(subject)]

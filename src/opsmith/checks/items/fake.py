@@ -6,10 +6,10 @@ from ...accuracy.evaluate import evaluate
 from ...accuracy.truth import Function
 from ...op import Op
 from .. import layouts
+from ..acceptance import taken
 from ..cases import Case
 from ..faking import constants, described, on_fake
 from ..outcome import Failed, Skipped
-from ..patterns import taken
 from ..subject import Subject
 from ._choice import arguments_of, has_gradients, made_up
 

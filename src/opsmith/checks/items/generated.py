@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from ..acceptance import taken
 from ..cases import Case
 from ..outcome import Failed, ReferenceRaises, Skipped
-from ..patterns import taken, work
+from ..patterns import work
 from ..subject import Subject
 from ._choice import deterministic
 from ._truth import given, judged, truth_of
@@ -42,6 +43,7 @@ def run(subject: Subject, look: Callable[[Case], None], examples: int, most: int
 
     from ..strategies import calls
 
+    found = calls(subject, most)
     settings = hypothesis.settings(
         max_examples=examples,
         database=None,
@@ -54,7 +56,7 @@ def run(subject: Subject, look: Callable[[Case], None], examples: int, most: int
 
     @hypothesis.seed(subject.seed)
     @settings
-    @hypothesis.given(calls(subject, most))
+    @hypothesis.given(found)
     def property(case: Case) -> None:
         look(case)
 

@@ -10,9 +10,9 @@ import torch
 from ...accuracy.truth import Truth
 from ...op import Op
 from .. import layouts
+from ..acceptance import taken
 from ..cases import Case
 from ..outcome import Failed, Skipped
-from ..patterns import taken
 from ..subject import Subject
 from ._layouts import layout_cases
 from ._truth import given, judged, truth_of

@@ -6,8 +6,8 @@ import torch
 
 from ...op import Op
 from ..cases import Case
-from ..outcome import Failed, Skipped
-from ..subject import SMALL, Subject
+from ..outcome import Failed, Skipped, Uncovered
+from ..subject import SMALL, TOO_LARGE, Subject
 from ._choice import deterministic
 from ._truth import compared, judged, matching
 
@@ -28,7 +28,7 @@ def check(subject: Subject) -> str:
                 _look(subject, op, name, case)
                 looked = True
     if not looked:
-        raise Skipped(f"no sample has {SMALL} elements or fewer")
+        raise Uncovered(f"{TOO_LARGE} to {SMALL} elements")
     return ", ".join(names)
 
 

@@ -12,8 +12,10 @@ from typing import Any
 
 import torch
 
+from ... import nested
 from ...toolchain.process import run
 from ..cases import Case
+from ..importing import not_importable, setup
 from ..memory import filled_by_torch
 from ..outcome import Failed, Skipped
 from ..subject import Subject
@@ -207,12 +209,14 @@ def _first_line(error: Exception) -> str:
 
 def _after_a_fault(subject: Subject, case: Case) -> str:
     """In a process of its own: once a kernel has failed no launch succeeds, and the op must say so."""
-    text = "\n".join([*subject.setup(), *case.lines, *_faulted(case, LOUD, SILENT)])
+    if reason := not_importable(subject.op):
+        return f"not called after a kernel has failed: {reason}"
+    text = "\n".join([*setup(subject.op, in_child=True), *case.lines, *_faulted(case, LOUD, SILENT)])
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "after_a_fault.py"
         file.write_text(text + "\n")
         try:
-            outcome = run([sys.executable, str(file)], timeout=TIMEOUT)
+            outcome = run([sys.executable, str(file)], env=nested.environment(), timeout=TIMEOUT)
         except subprocess.TimeoutExpired:
             return f"a process to call it after a kernel has failed did not end in {TIMEOUT:.0f} s"
     if outcome.status == SILENT:

@@ -13,6 +13,7 @@ from ..outcome import Failed
 from ..subject import Subject, listed
 from ._choice import draws_random_numbers, has_gradients, made_up
 
+ORDER = 60
 LIMIT, FEW = 1 << 12, 3
 REPEATABLE = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
 

@@ -9,15 +9,18 @@ import torch
 from ...accuracy.rounding import reference_runs
 from ...op import Op
 from .. import memory
+from ..acceptance import taken
 from ..allocation import Allocated, measured
 from ..cases import Case
 from ..outcome import Failed, Skipped
-from ..patterns import patterns_of, taken
+from ..patterns import patterns_of
 from ..subject import Subject
 from ._choice import accelerated, arguments_of, has_gradients
 
 ELEMENTS = {"cpu": (1 << 14, 1 << 16), "cuda": (1 << 20, 1 << 22)}
 """Of the largest tensor of the case that is looked at: what a kernel keeps for each block of a GPU is small beside."""
+LARGEST = 1 << 24
+"""Of a sample that is used as it is, where there is no smaller one."""
 SLACK = 1 << 16
 """Bytes for what does not grow with the tensors: states of random generators, partial sums of a block."""
 
@@ -101,7 +104,7 @@ def _measured(subject: Subject, case: Case, gradients: bool) -> tuple[Allocated,
 
 def _large(subject: Subject) -> Case:
     least, most = ELEMENTS[subject.device]
-    cases = [case for case in subject.cases(torch.float32, most) if _is_fit(case, least)]
+    cases = [case for case in subject.cases(torch.float32, LARGEST) if _is_fit(case, least)]
     if cases:
         return min(cases, key=lambda case: case.numel)
     # A result may have all of the dimensions in it, and then be as large as the largest sample may be; or it may not.

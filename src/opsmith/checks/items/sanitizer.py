@@ -10,8 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from ... import nested
 from ...toolchain.process import run
+from ...toolchain.settings import LINE_INFO
 from ..cases import Case
+from ..importing import not_importable, setup
 from ..outcome import Failed, Skipped
 from ..subject import Subject
 from . import _gpu, _sanitizer
@@ -50,6 +53,8 @@ def check(subject: Subject) -> str:
     tool = _sanitizer.find()
     if tool is None:
         raise Skipped(f"{_sanitizer.NAME} is not installed: it comes with the CUDA toolkit")
+    if reason := not_importable(subject.op):
+        raise Skipped(f"{_sanitizer.NAME} runs the op in a new process, and {reason}")
     runs = _runs(subject)
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "samples.py"
@@ -81,7 +86,7 @@ def _runs(subject: Subject) -> list[_Run]:
 
 def _script(subject: Subject, runs: list[_Run]) -> str:
     """Every call in turn, each announced on the stream that the tool writes to."""
-    lines = [*subject.setup(), "import time"]
+    lines = [*setup(subject.op, in_child=True), "import time"]
     for index, each in enumerate(runs):
         call = [outputs_of(each.case, each.gradients), "torch.cuda.synchronize()"]
         lines += [
@@ -103,7 +108,8 @@ def _watched(tool: Path, name: str, script: Path) -> str:
         *("--show-backtrace", "no", "--launch-timeout", "120", "--port", str(port)),
         *(sys.executable, str(script)),
     ]
-    environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "PYTHONUNBUFFERED": "1"}
+    environment = {**nested.environment(), "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "PYTHONUNBUFFERED": "1"}
+    environment[LINE_INFO] = "1"  # findings then name the line of every kernel that opsmith compiles
     try:
         return run(command, env=environment, timeout=SECONDS).words
     except subprocess.TimeoutExpired:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import torch
 
+from ..acceptance import taken
 from ..cases import Case
 from ..outcome import ReferenceRaises, Skipped
-from ..patterns import Group, Pattern, patterns_of, taken, work
+from ..patterns import Group, Pattern, patterns_of, work
 from ..subject import EMULATED, SMALL, Subject, short
 from ._choice import deterministic
 from ._truth import given, judged, truth_of

@@ -16,9 +16,10 @@ from ...accuracy.evaluate import Named
 from ...accuracy.rounding import is_elementwise
 from ...accuracy.truth import Truth
 from ...schema import Argument
+from ..acceptance import taken
 from ..cases import Case
 from ..outcome import Failed, Skipped
-from ..patterns import Pattern, Slot, is_integer, patterns_of, sizes_are_told, taken
+from ..patterns import Pattern, Slot, is_integer, patterns_of, sizes_are_told
 from ..subject import Subject, short
 from ._choice import deterministic
 from ._kinks import kinks_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from .. import memory
 from ..cases import Case
 from ..concurrency import Call, assert_threads_agree, calls_of
-from ..outcome import Failed, Skipped
-from ..subject import Subject
+from ..outcome import Failed, Skipped, Uncovered
+from ..subject import TOO_LARGE, Subject
 from ._choice import deterministic, has_gradients, outputs_of, various_cases
 from ._process import run
 
@@ -36,7 +36,7 @@ def _cases(subject: Subject) -> list[Case]:
     """Two of different sizes, where there are two."""
     whole = [case for case in various_cases(subject, LIMIT) if all(tensor.numel() for tensor in case.every_tensor())]
     if not whole:
-        raise Skipped(f"no sample has between 1 and {LIMIT} elements")
+        raise Uncovered(f"{TOO_LARGE} to {LIMIT} elements")
     others = [case for case in whole if case.numel != whole[0].numel and case.dtype == whole[0].dtype]
     return [whole[0], *others[:1]]
 

@@ -6,13 +6,13 @@ import torch
 
 from ...accuracy.evaluate import evaluate
 from ..cases import Case
-from ..outcome import Failed
-from ..subject import SMALL, Subject
+from ..outcome import Uncovered
+from ..subject import SMALL, TOO_LARGE, Subject
 from ._choice import deterministic
 from ._truth import Worst, compared, given, judged
 
 ORDER = 1
-LARGE = 1 << 22
+LARGE = 1 << 24
 """Elements of the largest sample that is looked at."""
 ON = ("cpu", "cuda", "emulated")
 
@@ -31,9 +31,11 @@ def check(subject: Subject) -> str:
         deterministic(subject, large)
         _look_at_large(subject, large)
     if not looked and large is None:
-        raise Failed(f"there is no sample to look at: give one of {SMALL} elements or fewer (register_samples)")
+        raise Uncovered(f"{TOO_LARGE} to {SMALL} elements")
     told = f"largest error in ULP: {worst}" if worst else "nothing that is rounded"
-    return told + (f"; {large.name}, of {large.numel} elements, by its largest number" if large else "")
+    told += f"; {large.name}, of {large.numel} elements, by its largest number" if large else ""
+    larger = [case for case in subject.cases(torch.float32) if case.numel > LARGE]
+    return told + (f"; {len(larger)} samples of more than {LARGE} elements only cut down" if larger else "")
 
 
 def _large(subject: Subject) -> Case | None:

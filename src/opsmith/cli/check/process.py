@@ -5,24 +5,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
+from ... import nested
+from ...checks.stacks import innermost_line
 from . import worker
 from .job import Job
 
 _GRACE_SECONDS = 2.0
 _EXIT_SECONDS = 30.0
 _LAST_WORDS = 1 << 16
-_FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
-_PACKAGE = Path(__file__).parents[2]
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from opsmith.cli.check import worker; worker.main(*sys.argv[2:])"
@@ -55,7 +52,7 @@ class Process:
                 pass_fds=(numbers, messages, self._stack),
                 start_new_session=True,  # Ctrl-C is for the supervisor, which ends this
                 # Threads that spin while they wait take twice the time of the items, whose tensors are small.
-                env={"OMP_WAIT_POLICY": "PASSIVE", **os.environ},
+                env={"OMP_WAIT_POLICY": "PASSIVE", **os.environ, nested.VARIABLE: str(nested.NEVER)},
             )
         finally:
             os.close(numbers)
@@ -134,7 +131,7 @@ class Process:
             self._process.wait(_EXIT_SECONDS if wait else 0)
         except subprocess.TimeoutExpired:
             self._stop()
-        self._place = _place(os.pread(self._stack, _LAST_WORDS, 0).decode(errors="replace"))
+        self._place = innermost_line(os.pread(self._stack, _LAST_WORDS, 0).decode(errors="replace"))
         self._output.close()
         os.close(self.messages)
         os.close(self._stack)
@@ -148,18 +145,3 @@ class Process:
             return f"the process was ended by {signal.Signals(-status).name}{self._place}"
         said = self._words.decode(errors="replace").strip().splitlines()
         return f"the process ended with status {status}" + (f": {said[-1]}" if said else "")
-
-
-def _place(stacks: str) -> str:
-    """The author's innermost line in the stack that faulthandler has written, else the innermost of all."""
-    frames = _FRAME.findall(stacks.partition("Current thread")[2].partition("\n\n")[0])
-    if not frames:
-        return ""
-    file, line, function = next((frame for frame in frames if not _is_library(frame[0])), frames[0])
-    return f"; Python was at {os.path.basename(file)}:{line}, in {function}"
-
-
-def _is_library(file: str) -> bool:
-    """Whether a file is of opsmith, torch or Python itself."""
-    standard = file.startswith(sysconfig.get_path("stdlib") + os.sep) and "site-packages" not in file
-    return standard or file.startswith((str(_PACKAGE), "<")) or f"{os.sep}site-packages{os.sep}torch{os.sep}" in file

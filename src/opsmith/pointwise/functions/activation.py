@@ -7,11 +7,8 @@ from typing import Any
 
 import torch
 
+from ..expression import rounded
 from .core import Call, Value, define, of, translates
-
-
-def _float32(number: float) -> float:
-    return torch.tensor(number, dtype=torch.float32).item()
 
 
 def _zero_or_more(x: Value) -> Value:
@@ -37,7 +34,7 @@ define(
 define(
     "hardsigmoid",
     # torch's own sixth, which is float32's also where it computes in float64.
-    lambda g, x, y: (((x > -3) & (x < 3)).where(g * _float32(1 / 6), 0),),
+    lambda g, x, y: (((x > -3) & (x < 3)).where(g * rounded(1 / 6), 0),),
     expand=lambda x: of("minimum", _zero_or_more(x + 3), 6) / 6,
 )
 define(

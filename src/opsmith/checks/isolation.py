@@ -1,0 +1,107 @@
+"""An item in a child process: a crash is then a finding about the op, and not the end of the caller's process.
+
+The child is forked, so that it needs to import nothing: an op of a notebook is there as it is. A forked process cannot
+use CUDA; where CUDA is in use, a new process imports the op instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import os
+import select
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict
+
+import torch
+
+from .. import nested
+from ..op import Op
+from .items import CheckItem
+from .report import Item
+from .stacks import innermost_line
+from .subject import Subject
+
+SECONDS = 600.0
+
+
+def may_crash(subject: Subject, item: CheckItem) -> bool:
+    """Whether an item can end the process: torch's compilers trust what an op says of its results, and C++ kernels are
+    the author's own. Processes of ours are isolated already."""
+    if nested.active():
+        return False
+    kernels = subject.op.kernels.get(subject.device, {}) if isinstance(subject.op, Op) else {}
+    return item.crashes or any(kernel.native is not None for kernel in kernels.values())
+
+
+def can_fork(subject: Subject) -> bool:
+    return subject.device == "cpu" and not torch.cuda.is_initialized()
+
+
+def in_fork(run: Callable[[], Item], ended: Callable[[str], Item], seconds: float = SECONDS) -> Item:
+    """What `run` returns in a forked process; `ended` makes an item of the words for how that process ended early."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    reading, writing = os.pipe()
+    stack = os.memfd_create("stack")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns where there are threads
+        child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _run_and_exit(run, writing, stack)
+    os.close(writing)
+    try:
+        text = _read(reading, seconds)
+        if text is None:
+            os.kill(child, signal.SIGKILL)
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        raise
+    finally:
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        place = innermost_line(os.pread(stack, 1 << 16, 0).decode(errors="replace"))
+        os.close(reading)
+        os.close(stack)
+    if text is None:
+        return ended(f"did not end within {seconds:g} s")
+    with contextlib.suppress(ValueError):
+        return Item(**json.loads(text))
+    if status < 0:
+        return ended(f"the process was ended by {signal.Signals(-status).name}{place}")
+    return ended(f"the process ended early, with status {status}")
+
+
+def _run_and_exit(run: Callable[[], Item], pipe: int, stack: int) -> None:
+    """In the child. It leaves by os._exit: what the parent registered for its own end is not done twice."""
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        faulthandler.enable(stack)
+        torch.set_num_threads(1)  # the other threads of the parent's pool are not here
+        found = json.dumps(asdict(run())).encode()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        with os.fdopen(pipe, "wb") as file:
+            file.write(found)
+    except BaseException as error:
+        os.write(2, f"{type(error).__name__}: {error}\n".encode())
+        os._exit(1)
+    os._exit(0)
+
+
+def _read(pipe: int, seconds: float) -> str | None:
+    """All that is written to a pipe; None where its other end is still open when the time is up."""
+    until, found = time.monotonic() + seconds, b""
+    while True:
+        ready, _, _ = select.select([pipe], [], [], max(0.0, until - time.monotonic()))
+        if not ready:
+            return None
+        data = os.read(pipe, 1 << 16)
+        if not data:
+            return found.decode()
+        found += data

@@ -1,0 +1,134 @@
+"""A sample of any size, cut down to a call that is small enough for every item.
+
+Dimensions of one size are cut to one size, so that what belongs together stays together. An int argument that equals
+such a size follows it, and the numbers in an integer tensor are scaled to the size they index. Several ways of cutting
+are tried; the reference decides whether one gives a valid call.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from .cases import Case
+
+KEPT_AT_MOST = 2
+"""Sizes that may stay as they are while the others are cut."""
+TRIES = 200
+
+Sizes = Mapping[int, int]
+"""{size in the sample: size in the smaller call}."""
+
+
+def shrunk(case: Case, most: int, takes: Callable[[Case], bool]) -> Case | None:
+    """The call with at most `most` elements in each tensor; None where the reference takes none that was tried."""
+    tried: set[tuple[str, ...]] = set()
+    for sizes in itertools.islice(_smaller_sizes(case, most), TRIES):
+        for ints_follow, indexes_follow in itertools.product((True, False), repeat=2):
+            smaller = _cut(case, sizes, ints_follow, indexes_follow)
+            if smaller.lines not in tried:
+                tried.add(smaller.lines)
+                if takes(smaller):
+                    return smaller
+    return None
+
+
+def _smaller_sizes(case: Case, most: int) -> Iterator[Sizes]:
+    """Ways of cutting, those that change most first. Odd sizes show more faults than powers of two; halves keep what
+    divides what; and a size that the op insists on is left alone."""
+    shapes = [tuple(tensor.shape) for tensor in case.every_tensor()]
+    found = sorted({size for shape in shapes for size in shape if size > 1}, reverse=True)
+    seen: set[tuple[tuple[int, int], ...]] = set()
+    for kept_count in range(min(KEPT_AT_MOST, len(found)) + 1):
+        for kept in itertools.combinations(reversed(found), kept_count):
+            for way in (_odd, _power_of_two, _halved):
+                sizes = _fitted(way, [size for size in found if size not in kept], shapes, most)
+                key = tuple(sizes.items()) if sizes is not None else ()
+                if sizes is not None and key not in seen:
+                    seen.add(key)
+                    yield sizes
+
+
+Way = Callable[[int, int, int], int]
+
+
+def _fitted(way: Way, sizes: list[int], shapes: list[tuple[int, ...]], most: int) -> Sizes | None:
+    """The largest sizes of a kind with which every tensor is small enough."""
+    for largest in (64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2):
+        chosen = {size: new for place, size in enumerate(sizes) if (new := way(size, largest, place)) < size}
+        if all(math.prod(chosen.get(size, size) for size in shape) <= most for shape in shapes):
+            return chosen
+    return None
+
+
+def _odd(size: int, largest: int, place: int) -> int:
+    """Different ones for different sizes, where there is room: no two dimensions become equal by accident."""
+    return min(size, max((largest - 1) // 2 * 2 + 1 - 2 * place, 3))
+
+
+def _power_of_two(size: int, largest: int, place: int) -> int:
+    return min(size, 1 << max(largest.bit_length() - 1 - place % 2, 1))
+
+
+def _halved(size: int, largest: int, place: int) -> int:
+    """Each as often as the largest needs it, so that 300 = 100 + 200 becomes 75 = 25 + 50."""
+    times = max(0, math.ceil(math.log2(128 / largest)) + 1)
+    return max(size >> times, 2) if size % (1 << times) == 0 or size >> times >= 8 else size
+
+
+def _cut(case: Case, sizes: Sizes, ints_follow: bool, indexes_follow: bool) -> Case:
+    smaller = case
+    for argument, value in zip(case.arguments, case.values, strict=True):
+        if isinstance(value, torch.Tensor):
+            tensor, code = _cut_tensor(case, value, sizes, indexes_follow)
+            smaller = smaller.changed(argument.name, tensor, code.format(argument.name))
+        elif argument.is_tensor and value is not None:
+            parts = [_cut_tensor(case, each, sizes, indexes_follow) for each in value]
+            codes = [code.format(f"{argument.name}[{place}]") for place, (_, code) in enumerate(parts)]
+            smaller = smaller.changed(argument.name, [tensor for tensor, _ in parts], f"[{', '.join(codes)}]")
+        elif ints_follow and (followed := _followed(value, sizes)) != value:
+            smaller = smaller.changed(argument.name, followed, repr(followed))
+    words = ", ".join(f"{old} to {new}" for old, new in sizes.items()) or "nothing"
+    return smaller.named(f"{case.name}, cut from {words}")
+
+
+def _followed(value: Any, sizes: Sizes) -> Any:
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int):
+        return sizes.get(value, value)
+    if isinstance(value, (list, tuple)) and all(isinstance(each, int) for each in value):
+        return type(value)(sizes.get(each, each) for each in value)
+    return value
+
+
+def _cut_tensor(
+    case: Case, tensor: torch.Tensor | None, sizes: Sizes, indexes_follow: bool
+) -> tuple[torch.Tensor | None, str]:
+    """The first elements along each dimension, and the expression for that."""
+    if tensor is None:
+        return None, "None"
+    old, code = _indexed_size(case, tensor) if indexes_follow else None, "{}"
+    bounds = [sizes.get(size, size) for size in tensor.shape]
+    if tuple(bounds) != tuple(tensor.shape):
+        pairs = zip(bounds, tensor.shape, strict=True)
+        index = ", ".join(f":{bound}" if bound != size else ":" for bound, size in pairs)
+        tensor, code = tensor[tuple(slice(bound) for bound in bounds)].clone(), f"{{}}[{index}].clone()"
+    if old is None or old not in sizes:
+        return tensor, code
+    # Rounded down, 0 stays 0 and an offset that is the whole size becomes the new size: order and ends are kept.
+    scaled = (tensor.long() * sizes[old] // old).to(tensor.dtype)
+    return scaled, f"({code}.long() * {sizes[old]} // {old}).to({tensor.dtype})"
+
+
+def _indexed_size(case: Case, tensor: torch.Tensor) -> int | None:
+    """The smallest size in the call that all numbers of an integer tensor are within, as positions or as offsets."""
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool or not tensor.numel():
+        return None
+    low, high = int(tensor.min()), int(tensor.max())
+    sizes = sorted({size for each in case.every_tensor() for size in each.shape if size > 1})
+    return next((size for size in sizes if high <= size), None) if low >= 0 else None
