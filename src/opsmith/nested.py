@@ -1,8 +1,8 @@
 """Keeps a check, benchmark or demo from starting another one.
 
 Child processes of opsmith import the module that declares an op, and so do `opsmith check FILE` and `opsmith bench
-FILE`. A script without `if __name__ == "__main__"` calls opsmith.check while it is imported; started again there, each check
-would start the next, without end. So inside such a process check and bench return at once, with nothing measured.
+FILE`. A script without `if __name__ == "__main__"` calls opsmith.check while it is imported; started again there, each
+check would start the next, without end. So inside such a process check and bench return at once, with nothing measured.
 
 A child that was started by the script's second check stops importing at its second check: the op is then in the state
 that the parent checks, and whatever the script does after that (train a model for an hour) is not done again.

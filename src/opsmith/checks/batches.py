@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..accuracy.evaluate import evaluate, in_pairs, weights_of
+from ..accuracy.evaluate import Named, evaluate, in_pairs, weights_of
 from ..accuracy.truth import Comparison, Function, Rounding, Truth
 from ..adopted import Adopted
 from ..schema import Argument, flatten, unflatten
@@ -57,12 +57,6 @@ def compared(
     dims = _flat_dims(arguments, values, in_dims)
     wrap = _gradient_of if of_gradient else _results_of
 
-    def batched(given: Sequence[Any]) -> list[torch.Tensor]:
-        function = wrap(arguments, subject.call, given)
-        for _ in range(times):
-            function = torch.vmap(function, dims)
-        return list(function(*flatten(arguments, given)))
-
     def looped(function: Function) -> Function:
         def called(given: Sequence[Any]) -> list[torch.Tensor]:
             one = wrap(arguments, function, given)
@@ -72,12 +66,35 @@ def compared(
 
         return called
 
-    mine = evaluate(arguments, batched, values, gradients=gradients)
+    mine = by_vmap(subject, subject.call, values, in_dims, times, of_gradient, gradients)
     alike = evaluate(arguments, looped(subject.call), values, gradients=gradients)
     if same_bits([tensor for _, tensor in mine], [tensor for _, tensor in alike]):
         return []
     rounding = Rounding(pointwise=subject.keeps_layout and not of_gradient)
     return Truth(arguments, looped(subject.reference), values, gradients, rounding).beside(mine)
+
+
+def by_vmap(
+    subject: Subject,
+    function: Function,
+    values: Sequence[Any],
+    in_dims: Dims,
+    times: int,
+    of_gradient: bool,
+    gradients: bool,
+) -> list[Named]:
+    """torch.vmap of the op or of its reference."""
+    arguments = tuple(replace(argument, mutated=False) for argument in subject.arguments)
+    dims = _flat_dims(arguments, values, in_dims)
+    wrap = _gradient_of if of_gradient else _results_of
+
+    def batched(given: Sequence[Any]) -> list[torch.Tensor]:
+        called = wrap(arguments, function, given)
+        for _ in range(times):
+            called = torch.vmap(called, dims)
+        return list(called(*flatten(arguments, given)))
+
+    return evaluate(arguments, batched, values, gradients=gradients)
 
 
 Tensors = Callable[..., tuple[torch.Tensor, ...]]

@@ -7,7 +7,9 @@ import platform
 import re
 import time
 import traceback
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +17,7 @@ import torch
 
 from .. import __version__, nested
 from ..adopted import Adopted
-from ..errors import CheckOptionError, NotAnOpError, SamplesMissingError
+from ..errors import CheckOptionError, NotAnOpError, OpsmithWarning, SamplesMissingError
 from ..op import Op
 from .importing import installed
 from .isolation import can_fork, in_fork, may_crash
@@ -174,7 +176,7 @@ def run_item(subject: Subject, item: CheckItem) -> Item:
         return ended("skipped", "it has no kernel for CUDA to emulate")
     devices = [torch.cuda.current_device()] if subject.device == "cuda" else []
     try:
-        with torch.random.fork_rng(devices), subject.environment():
+        with torch.random.fork_rng(devices), subject.environment(), _own_warnings():
             found = item.check(subject)
             if subject.device == "cuda":
                 torch.cuda.synchronize()  # what a kernel did wrong shows by now, or in the item after this one
@@ -193,6 +195,15 @@ def run_item(subject: Subject, item: CheckItem) -> Item:
             return ended("skipped", full)
         said = f"{type(error).__name__}: {error}{_where(error)}"
         return ended("failed", said, subject.again(item.name), error)
+
+
+@contextmanager
+def _own_warnings() -> Iterator[None]:
+    """What torch warns of in calls that an item makes up is of no use to the author; opsmith's own warnings are."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("default", OpsmithWarning)
+        yield
 
 
 def told(item: CheckItem, status: Status, message: str, reproduction: str = "", seconds: float = 0.0) -> Item:

@@ -1,8 +1,8 @@
 """A sample of any size, cut down to a call that is small enough for every item.
 
 Dimensions of one size are cut to one size, so that what belongs together stays together. An int argument that equals
-such a size follows it, and the numbers in an integer tensor are scaled to the size they index. Several ways of cutting
-are tried; the reference decides whether one gives a valid call.
+such a size follows it, as do ints that add up to one, and the numbers in an integer tensor are scaled to the size they
+index. Several ways of cutting are tried; the reference decides whether one gives a valid call.
 """
 
 from __future__ import annotations
@@ -102,6 +102,10 @@ def _followed(value: Any, sizes: Sizes) -> Any:
     if isinstance(value, int):
         return sizes.get(value, value)
     if isinstance(value, (list, tuple)) and all(isinstance(each, int) for each in value):
+        if len(value) > 1 and sum(value) in sizes:  # the parts that a dimension is split into
+            old, new = sum(value), sizes[sum(value)]
+            ends = [0, *(end * new // old for end in itertools.accumulate(value))]
+            return type(value)(end - begin for begin, end in itertools.pairwise(ends))
         return type(value)(sizes.get(each, each) for each in value)
     return value
 

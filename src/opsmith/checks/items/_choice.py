@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
@@ -10,14 +11,18 @@ import torch
 from ... import purity
 from ...accuracy.evaluate import evaluate
 from ...errors import OpsmithError
+from ...op import Op
 from ...schema import Argument
 from ..acceptance import taken
 from ..cases import Case
+from ..faking import on_fake
 from ..outcome import Skipped, Uncovered
 from ..patterns import patterns_of
 from ..subject import SMALL, TOO_LARGE, Subject, short
 
 FEW, MANY = 2, 8
+LITTLE = 128
+"""Elements of a call that anything can be done with, second derivatives of each by each included."""
 MOST = 8
 """The size of a dimension in calls that are made up."""
 
@@ -76,8 +81,8 @@ def various_cases(subject: Subject, limit: int = SMALL) -> list[Case]:
 def small_case(subject: Subject, dtypes: Sequence[torch.dtype] = (torch.float32,), least: int = 2) -> Case:
     """The smallest case with `least` elements in its largest tensor, none empty, and every number finite. One with
     fewer elements where there is no other."""
-    for dtype in dtypes:
-        plain = [case for case in subject.cases(dtype, SMALL) if _is_plain(case)]
+    for dtype, limit in itertools.product(dtypes, (LITTLE, SMALL)):
+        plain = [case for case in subject.cases(dtype, limit) if _is_plain(case)]
         if found := [case for case in plain if case.numel >= least] or plain:
             return min(found, key=lambda case: sum(tensor.numel() for tensor in case.every_tensor()))
     words = " or ".join(short(dtype) for dtype in dtypes)
@@ -107,6 +112,22 @@ def resized(subject: Subject, count: int, dtype: torch.dtype = torch.float32) ->
 def made_up(subject: Subject) -> Case:
     """One of those where there is any, else the smallest sample."""
     return next(iter(resized(subject, 1)), None) or small_case(subject)
+
+
+def traceable(subject: Subject) -> None:
+    """Raises Skipped where the shape rule is derived from a reference that looks at numbers: fake tensors have none,
+    and neither torch.compile nor torch.export can trace it."""
+    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+
+    if isinstance(subject.op, Op) and subject.op.default.forward.written_fake is not None:
+        return
+    try:
+        on_fake(subject.arguments, subject.inline, made_up(subject).values, gradients=False)
+    except (DataDependentOutputException, DynamicOutputShapeException):
+        raise Skipped(
+            "its reference looks at the numbers in its inputs, which fake tensors do not have; register_fake makes it "
+            "traceable"
+        ) from None
 
 
 def named_tensors(case: Case) -> list[tuple[str, Argument, torch.Tensor]]:

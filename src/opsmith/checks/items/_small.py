@@ -24,7 +24,9 @@ PLACES = 3
 def probe(subject: Subject, most: int, least: int = 2, fit: Fit = Subject.differentiates) -> Case | None:
     """A call with finite numbers whose gradients can be asked for, of at most `most` elements in all: the largest of
     the samples, else the first one cut down. None where no such call is taken."""
-    found = [case for case in subject.cases(torch.float64, most) if _is_fit(subject, case, most, least, fit)]
+    cases = subject.cases(torch.float64, most)
+    least = min([least, *(_count(case) for case in cases if all(t.numel() for t in case.every_tensor()))])
+    found = [case for case in cases if _is_fit(subject, case, most, least, fit)]
     if found:
         return max(found, key=_count)
     for pattern in patterns_of(subject, torch.float64):
@@ -71,7 +73,7 @@ def differentiable_cases(subject: Subject, dtypes: Sequence[torch.dtype], most: 
     for dtype in dtypes:
         for case in subject.cases(dtype, most):
             ranks = dtype, tuple(tensor.ndim for tensor in case.every_tensor())
-            if ranks in found or not _is_fit(subject, case, SMALL, 2):
+            if ranks in found or not _is_fit(subject, case, SMALL, 1):
                 continue
             found[ranks] = case
             if not subject.full and sum(key[0] is dtype for key in found) == 2:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -46,9 +46,14 @@ def given(subject: Subject, case: Case, gradients: bool = True, line: str = "", 
 
 
 @contextlib.contextmanager
-def raising(case: Case, lines: Sequence[str], beside: Subject | None = None) -> Iterator[None]:
-    """Whatever the op raises inside is a failure with arguments and lines that show it; unless the reference `beside`
-    it raises too."""
+def raising(
+    case: Case,
+    lines: Sequence[str],
+    beside: Subject | None = None,
+    reference: Callable[[], object] | None = None,
+) -> Iterator[None]:
+    """Whatever the op raises inside is a failure with arguments and lines that show it; unless the reference raises
+    too: called plainly, with the subject `beside`, or in the way that `reference` does it."""
     try:
         yield
     except (Failed, Skipped):
@@ -56,6 +61,11 @@ def raising(case: Case, lines: Sequence[str], beside: Subject | None = None) -> 
     except Exception as error:
         if beside is not None:
             _refuse_where_reference_raises(beside, case)
+        if reference is not None:
+            try:
+                reference()
+            except Exception as theirs:
+                raise ReferenceRaises(case, theirs) from theirs
         message = str(error).strip()
         raise Failed(f"{case.name}: it raises {type(error).__name__}: {message}", case, lines) from error
 

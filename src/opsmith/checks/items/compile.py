@@ -14,7 +14,7 @@ from ..cases import Case
 from ..compiled import BACKEND, among_others, calling, compared, fresh_dynamo
 from ..outcome import Failed
 from ..subject import Subject
-from ._choice import arguments_of, deterministic, has_gradients, made_up, resized
+from ._choice import arguments_of, deterministic, has_gradients, made_up, resized, traceable
 from ._truth import judged, raising
 
 CRASHES = True
@@ -27,6 +27,7 @@ ONCE_FOR_SYMBOLS = 2
 
 
 def check(subject: Subject) -> str:
+    traceable(subject)
     cases = resized(subject, SIZES) or [made_up(subject)]
     deterministic(subject, cases[0])
     sizes = _compilations(subject, cases, "sizes")

@@ -9,13 +9,14 @@ from ..cases import Case
 from ..exported import compared, exported, saved_and_loaded, tensors_of
 from ..outcome import Failed
 from ..subject import Subject
-from ._choice import deterministic, made_up, resized
+from ._choice import deterministic, made_up, resized, traceable
 from ._truth import raising
 
 ORDER = 60
 
 
 def check(subject: Subject) -> str:
+    traceable(subject)
     cases = resized(subject, 2) or [made_up(subject)]
     case, other = cases[0], cases[-1]
     deterministic(subject, case)

@@ -9,16 +9,16 @@ from .. import layouts
 from ..acceptance import taken
 from ..cases import Case
 from ..faking import constants, described, on_fake
-from ..outcome import Failed, Skipped
+from ..outcome import Failed
 from ..subject import Subject
-from ._choice import arguments_of, has_gradients, made_up
+from ._choice import arguments_of, has_gradients, made_up, traceable
 
 LIMIT = 1 << 12
 """Elements of a case: what is looked at does not depend on them, and a reference may loop over a dimension."""
 
 
 def check(subject: Subject) -> str:
-    _size_is_known(subject)
+    traceable(subject)
     cases = [case for dtype in subject.dtypes for case in subject.some_cases(dtype, LIMIT)]
     cases += _laid_out_otherwise(subject)
     for case in cases:
@@ -79,16 +79,6 @@ def _laid_out_otherwise(subject: Subject) -> list[Case]:
         if layout not in layouts.CHANGING or taken(subject, laid):
             found.append(laid.named(f"{case.name}, {layout}"))
     return found
-
-
-def _size_is_known(subject: Subject) -> None:
-    """Raises Skipped where the reference itself looks at numbers, which fake tensors have not."""
-    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
-
-    try:
-        on_fake(subject.arguments, subject.inline, made_up(subject).values, gradients=False)
-    except (DataDependentOutputException, DynamicOutputShapeException):
-        raise Skipped("its own reference looks at the numbers in its inputs, and fake tensors have none") from None
 
 
 # --- Sizes as symbols ---------------------------------------------------------------------------------------------

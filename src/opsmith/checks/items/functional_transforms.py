@@ -13,6 +13,9 @@ from ..transforms import TRANSFORMS, given, truth_of
 from ._choice import arguments_of, deterministic, has_gradients, resized, small_case
 from ._truth import judged, raising
 
+MATRICES = ("jacrev", "jacfwd", "hessian", "jacrev of jacfwd")
+"""Transforms with a row for each element of the arguments."""
+MOST_FOR_MATRICES = 1024
 QUICK = ("vjp", "jacrev", "hessian", "functional_call")
 """Which contain the others."""
 
@@ -23,7 +26,10 @@ def check(subject: Subject) -> str:
     if not has_gradients(subject, case):
         raise subject.without_gradient()
     held, refused = [], []
+    elements = sum(tensor.numel() for tensor in case.every_tensor())
     for transform in TRANSFORMS if subject.full else QUICK:
+        if elements > MOST_FOR_MATRICES and transform in MATRICES:
+            continue
         truth = _truth(subject, case, transform)
         if truth is None:  # the reference has none
             continue
@@ -38,7 +44,9 @@ def check(subject: Subject) -> str:
         held.append(transform)
     if not held:
         raise Skipped(f"it refuses {', '.join(refused)}: it has no forward-mode derivative")
-    return ", ".join(held) + (f"; it refuses {', '.join(refused)}" if refused else "")
+    told = ", ".join(held) + (f"; it refuses {', '.join(refused)}" if refused else "")
+    too_large = f"; not {', '.join(MATRICES)}: its smallest call has {elements} elements"
+    return told + (too_large if elements > MOST_FOR_MATRICES else "")
 
 
 def _case(subject: Subject) -> Case:

@@ -6,8 +6,9 @@ import torch
 
 from .. import layouts
 from ..cases import Case
+from ..outcome import Skipped
 from ..subject import Subject
-from ._layouts import layout_cases
+from ._layouts import NO_LAYOUTS, layout_cases
 from ._truth import given, judged, matching, truth_of
 
 ON = ("cpu", "cuda", "emulated")
@@ -15,10 +16,14 @@ ON = ("cpu", "cuda", "emulated")
 
 def check(subject: Subject) -> str:
     tried: set[str] = set()
+    cases = 0
     for dtype in subject.dtypes if subject.full else subject.dtypes[:1]:
         for case in layout_cases(subject, dtype):
+            cases += 1
             if subject.differentiates(case):
                 tried |= _each_layout(subject, case)
+    if not cases:
+        raise Skipped(NO_LAYOUTS)
     if not tried:
         raise subject.without_gradient()
     return ", ".join(sorted(tried))

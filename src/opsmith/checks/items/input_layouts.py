@@ -14,7 +14,7 @@ from ..acceptance import taken
 from ..cases import Case
 from ..outcome import Failed, Skipped
 from ..subject import Subject
-from ._layouts import layout_cases
+from ._layouts import NO_LAYOUTS, layout_cases
 from ._truth import given, judged, truth_of
 
 ON = ("cpu", "cuda", "emulated")
@@ -36,7 +36,7 @@ def check(subject: Subject) -> str:
                     judged(twice, truth_of(subject, twice, False).beside(given(subject, twice, False)))
                     tried.add("the same tensor twice")
     if not tried:
-        raise Skipped("no sample has a tensor with dimensions and finite numbers")
+        raise Skipped(NO_LAYOUTS)
     return ", ".join(sorted(tried))
 
 

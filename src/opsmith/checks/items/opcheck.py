@@ -11,7 +11,7 @@ from ...op import Op
 from ..cases import Case
 from ..outcome import Failed
 from ..subject import Subject, listed
-from ._choice import draws_random_numbers, has_gradients, made_up
+from ._choice import draws_random_numbers, has_gradients, made_up, traceable
 
 ORDER = 60
 LIMIT, FEW = 1 << 12, 3
@@ -19,6 +19,7 @@ REPEATABLE = ("test_schema", "test_autograd_registration", "test_faketensor", "t
 
 
 def check(subject: Subject) -> str:
+    traceable(subject)
     cases = [made_up(subject)]
     for dtype in subject.dtypes if subject.full else ():
         cases += [case for case in subject.cases(dtype, LIMIT) if _is_finite(subject, case)][:FEW]

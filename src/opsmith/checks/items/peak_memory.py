@@ -110,11 +110,14 @@ def _large(subject: Subject) -> Case:
     # A result may have all of the dimensions in it, and then be as large as the largest sample may be; or it may not.
     for pattern, product in itertools.product(patterns_of(subject), (most, 64 * most)):
         own = pattern.sizes_of(pattern.base)
-        free = [group for group, size in enumerate(own) if size > 1 and group not in pattern.frozen]
-        size = int(product ** (1 / max(1, len(free))))
-        chosen = [size if group in free else old for group, old in enumerate(own)]
-        if pattern.numel(chosen) > 64 * most:
-            continue
+        free = [group for group in range(len(own)) if group not in pattern.frozen]
+        free = [group for group in free if own[group] > 1] or free
+        chosen, size = own, product
+        while free and size > 1:
+            chosen = [size if group in free else old for group, old in enumerate(own)]
+            if pattern.numel(chosen) <= product:
+                break
+            size = size * 3 // 4
         case = pattern.case(chosen, seed=subject.seed, name=f"a call with {size} each way")
         if taken(subject, case) and max(case.numel, *(t.numel() for t in subject.reference(case.values))) >= least:
             return case
