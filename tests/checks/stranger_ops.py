@@ -355,7 +355,7 @@ def _(grads, x, scale, *, needs):
         return NotImplemented
     (grad,) = grads
     dx = grad * scale if needs.x else None
-    dscale = (grad * x).reshape(-1, x.shape[-1]).sum(0) if needs.scale else None
+    dscale = (grad * x).sum_to_size(scale.shape) if needs.scale else None
     return dx, dscale
 
 
