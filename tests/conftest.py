@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -22,6 +24,11 @@ from opsmith.kernels import extension as extensions
 from opsmith.op import registry
 
 pytest_plugins = ["opsmith.testing.plugin", "pytester"]  # the first is installed too, but not where PYTHONPATH serves
+
+# A shell starts a background job with SIGINT ignored, and every process inherits that: `nohup make test &`. Tests press
+# Ctrl-C, here and in processes they start.
+if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _serial = itertools.count()
 _former: list[Op] = []  # whose operators torch still has
