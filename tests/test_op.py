@@ -308,9 +308,9 @@ class TestDescription:
         op.register_fake(my_fake)
         op.register_autocast("cpu", torch.float16)
         text = repr(op)
-        assert "cpu forward      written   mine: Python my_kernel (test_op.py:" in text
+        assert "cpu forward      written    mine: Python my_kernel (test_op.py:" in text
         assert "cuda backward    written" in text and "saves x" in text
-        assert "fake             written   my_fake" in text
+        assert "fake             written    my_fake" in text
         assert "cpu: torch.float16" in text
         parts = {part.name: part.status for part in opsmith.describe.parts(op)}
         assert parts["cpu forward"] == "written" and parts["cuda forward"] == "derived" and parts["cost"] == "absent"
@@ -318,7 +318,7 @@ class TestDescription:
     def test_register_autograd_is_told(self, fresh: Fresh) -> None:
         op = opsmith.op(fresh("autograd"))(square)
         op.register_autograd(lambda ctx, grad: grad)
-        assert "gradient         written   register_autograd" in repr(op)
+        assert "gradient         written    register_autograd" in repr(op)
 
 
 def test_the_names_of_the_op_are_settled_before_anything_is_left_behind(fresh: Fresh) -> None:

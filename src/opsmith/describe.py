@@ -1,4 +1,4 @@
-"""What an op consists of, part by part: written by the author, derived from the reference, or absent."""
+"""What an op consists of, part by part: written by the author, generated or derived from the reference, or absent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Part:
     name: str
-    status: str  # "written", "derived" or "absent"
+    status: str  # "written", "generated", "derived" or "absent"
     detail: str
 
 
@@ -56,7 +56,7 @@ def text(op: Op) -> str:
     rows = parts(op)
     names = max(len(part.name) for part in rows)
     lines = [f"Op {op.schema}", f"  runtime: {runtime(op)}"]
-    lines += [f"  {part.name:<{names}}  {part.status:<8}  {part.detail}" for part in rows]
+    lines += [f"  {part.name:<{names}}  {part.status:<9}  {part.detail}" for part in rows]
     return "\n".join(lines)
 
 
@@ -66,11 +66,12 @@ def _execution(op: Op, device: str) -> Part:
         return Part(f"{device} forward", "derived", "the reference")
     first = op.default.forward.kernels.get(device)
     listed = [_kernel(kernel.name, kernel, default=kernel is first) for kernel in kernels.values()]
-    return Part(f"{device} forward", _status(*kernels.values()), "; ".join(listed))
+    return Part(f"{device} forward", _status(first), "; ".join(listed))
 
 
-def _status(*kernels: Kernel) -> str:
-    return "derived" if all(map(generated, kernels)) else "written"
+def _status(kernel: Kernel | None) -> str:
+    """Of what runs by default. Other kernels, for `using`, are in the details."""
+    return "derived" if kernel is None else "generated" if generated(kernel) else "written"
 
 
 def generated(kernel: Kernel) -> bool:
@@ -80,7 +81,7 @@ def generated(kernel: Kernel) -> bool:
 
 def _kernel(name: str, kernel: Kernel, default: bool) -> str:
     if generated(kernel):
-        return f"{'CUDA' if kernel.device == 'cuda' else 'C++'}, generated from the reference"
+        return f"{'CUDA' if kernel.device == 'cuda' else 'C++'}, from the reference"
     notes = [kernel.layout] if kernel.layout != "contiguous" else []
     notes += ["inline"] if kernel.traced is not None else []
     shown = f"{name}: {kernel.origin}" + (f" [{', '.join(notes)}]" if notes else "")
@@ -97,7 +98,7 @@ def _backward(op: Op, device: str) -> Part:
     for name, kernel in kernels.items():
         shown = _kernel(name, kernel, default=kernel is first)
         listed.append(f"{shown}; saves {_saved(op.default.backward, kernel)}")
-    return Part(f"{device} backward", _status(*kernels.values()), "; ".join(listed))
+    return Part(f"{device} backward", _status(first), "; ".join(listed))
 
 
 def _saved(backward: Operator, kernel: Kernel) -> str:
@@ -118,9 +119,7 @@ def _second_gradient(op: Op) -> Part:
         return Part("second gradient", "derived", "torch's operators in the written gradient")
     second = op.default.backward.backward
     if second is not None and second.kernels:
-        return Part(
-            "second gradient", "derived", "kernels generated from the reference, and torch's operators above them"
-        )
+        return Part("second gradient", "generated", "kernels from the reference, and torch's operators above them")
     tensors = {argument.name for argument in op.default.differentiable.signature.tensors}
     unsaved = sorted({name for k in op.default.backward.kernels.values() for name in tensors - set(k.saves or tensors)})
     needs = f"; outside torch.func only if the backward also names {', '.join(unsaved)}" if unsaved else ""

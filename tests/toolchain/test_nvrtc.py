@@ -129,3 +129,11 @@ def test_an_architecture_nvrtc_does_not_know_is_refused_with_those_it_knows(arch
 
 def test_variants_of_an_architecture_are_known() -> None:
     assert toolchain.compile_cubin(KERNEL, arch="sm_90a", name="twice.cu").is_file()
+
+
+def test_kernels_have_line_numbers_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """compute-sanitizer names the line then. They are kept in a section of the cubin, beside the same code."""
+    plain = toolchain.compile_cubin(KERNEL, arch="sm_90", name="twice.cu").read_bytes()
+    monkeypatch.setenv("OPSMITH_LINE_INFO", "1")
+    lined = toolchain.compile_cubin(KERNEL, arch="sm_90", name="twice.cu").read_bytes()
+    assert b".debug_line" in lined and b".debug_line" not in plain

@@ -76,7 +76,7 @@ class _Module:
         """The directory that Python must look into, unless it does so anyway."""
         self.file = ""
         """The file to run, where no `import` would find it."""
-        if path is None or self.shipped or not Path(path).is_file():  # "<stdin>" is none
+        if path is None or self.shipped or path.startswith("<"):  # "<stdin>" is no file
             return
         file = Path(path).resolve()
         if self.called == "__main__":

@@ -7,6 +7,7 @@ index. Several ways of cutting are tried; the reference decides whether one give
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +23,8 @@ TRIES = 200
 
 Sizes = Mapping[int, int]
 """{size in the sample: size in the smaller call}."""
+Way = Callable[[int, int, int], int]
+"""From a size, the largest one wanted and the size's place among all, largest first, to a smaller size."""
 
 
 def shrunk(case: Case, most: int, takes: Callable[[Case], bool]) -> Case | None:
@@ -38,14 +41,15 @@ def shrunk(case: Case, most: int, takes: Callable[[Case], bool]) -> Case | None:
 
 
 def _smaller_sizes(case: Case, most: int) -> Iterator[Sizes]:
-    """Ways of cutting, those that change most first. Odd sizes show more faults than powers of two; halves keep what
-    divides what; and a size that the op insists on is left alone."""
+    """Ways of cutting, those that change most first. Odd sizes show more faults than powers of two; halves and
+    multiples keep what divides what; and a size that the op insists on is left alone."""
     shapes = [tuple(tensor.shape) for tensor in case.every_tensor()]
     found = sorted({size for shape in shapes for size in shape if size > 1}, reverse=True)
+    multiples: list[Way] = [functools.partial(_multiple, factor) for factor in _ints(case)]
     seen: set[tuple[tuple[int, int], ...]] = set()
     for kept_count in range(min(KEPT_AT_MOST, len(found)) + 1):
         for kept in itertools.combinations(reversed(found), kept_count):
-            for way in (_odd, _power_of_two, _halved):
+            for way in [_odd, _power_of_two, _halved, *multiples]:
                 sizes = _fitted(way, [size for size in found if size not in kept], shapes, most)
                 key = tuple(sizes.items()) if sizes is not None else ()
                 if sizes is not None and key not in seen:
@@ -53,12 +57,9 @@ def _smaller_sizes(case: Case, most: int) -> Iterator[Sizes]:
                     yield sizes
 
 
-Way = Callable[[int, int, int], int]
-
-
 def _fitted(way: Way, sizes: list[int], shapes: list[tuple[int, ...]], most: int) -> Sizes | None:
     """The largest sizes of a kind with which every tensor is small enough."""
-    for largest in (64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2):
+    for largest in (64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1):
         chosen = {size: new for place, size in enumerate(sizes) if (new := way(size, largest, place)) < size}
         if all(math.prod(chosen.get(size, size) for size in shape) <= most for shape in shapes):
             return chosen
@@ -74,9 +75,22 @@ def _power_of_two(size: int, largest: int, place: int) -> int:
     return min(size, 1 << max(largest.bit_length() - 1 - place % 2, 1))
 
 
+def _multiple(factor: int, size: int, largest: int, place: int) -> int:
+    """What a number of heads or groups divides, it goes on to divide; what it does not is cut to a power of two."""
+    if size % factor == 0:
+        return min(size, factor * max(1, largest // factor))
+    return min(size, 1 << (largest.bit_length() - 1))
+
+
+def _ints(case: Case) -> list[int]:
+    """The int arguments that may be such a number."""
+    pairs = zip(case.arguments, case.values, strict=True)
+    return [value for argument, value in pairs if not argument.is_tensor and type(value) is int and value > 1]
+
+
 def _halved(size: int, largest: int, place: int) -> int:
     """Each as often as the largest needs it, so that 300 = 100 + 200 becomes 75 = 25 + 50."""
-    times = max(0, math.ceil(math.log2(128 / largest)) + 1)
+    times = max(0, math.ceil(math.log2(128 / largest)))
     return max(size >> times, 2) if size % (1 << times) == 0 or size >> times >= 8 else size
 
 

@@ -22,6 +22,7 @@ errors = Console(highlight=False, stderr=True)
 
 STYLES = {
     "written": "green",
+    "generated": "cyan",
     "derived": "blue",
     "absent": "dim",
     "ok": "green",

@@ -47,6 +47,6 @@ def _written(op: Op) -> Text:
 
     names = [part.name for part in parts(op) if part.status == "written" and part.name != "reference"]
     made = any(map(generated, op.default.forward.kernels.values()))
-    shown = [("generated kernels", STYLES["derived"])] if made else []
+    shown = [("generated kernels", STYLES["generated"])] if made else []
     shown += [(name, STYLES["written"]) for name in names]
     return Text(", ").join(Text(*each) for each in shown) if shown else Text("the reference alone", "dim")

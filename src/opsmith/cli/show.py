@@ -44,7 +44,7 @@ def command(
     backward: Annotated[bool, typer.Option("--backward", help="With --source: the kernel of its gradients.")] = False,
     dtype: Annotated[Dtype, typer.Option("--dtype", help="With --source: of its tensors.")] = Dtype.float32,
 ) -> None:
-    """One op, part by part: written by its author, derived from the reference, or absent."""
+    """One op, part by part: written by its author, generated or derived from the reference, or absent."""
     if source is None and (backward or dtype is not Dtype.float32):
         raise RefusedError(
             "--backward and --dtype choose among generated kernels: give --source cuda or --source cpu too."

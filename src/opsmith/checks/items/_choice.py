@@ -13,6 +13,7 @@ from ...accuracy.evaluate import evaluate
 from ...errors import OpsmithError
 from ...op import Op
 from ...schema import Argument
+from .. import patterns
 from ..acceptance import taken
 from ..cases import Case
 from ..faking import on_fake
@@ -115,19 +116,50 @@ def made_up(subject: Subject) -> Case:
 
 
 def traceable(subject: Subject) -> None:
-    """Raises Skipped where the shape rule is derived from a reference that looks at numbers: fake tensors have none,
-    and neither torch.compile nor torch.export can trace it."""
+    """Raises Skipped where no tracer can get through, by the nature of the op: the shape rule is derived from a
+    reference with an operator such as bincount, or whose results are of sizes that depend on numbers. A branch on
+    numbers is another matter: that reference can be written without, and the op fails."""
+    if looks_at_numbers(subject) and (not _asks_for_a_number(subject) or _sizes_depend_on_numbers(subject)):
+        raise Skipped(LOOKS_AT_NUMBERS)
+
+
+def looks_at_numbers(subject: Subject) -> Exception | None:
+    """What the reference raises on fake tensors, which have no numbers, where the shape rule is derived from it."""
     from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
     if isinstance(subject.op, Op) and subject.op.default.forward.written_fake is not None:
-        return
+        return None
     try:
         on_fake(subject.arguments, subject.inline, made_up(subject).values, gradients=False)
-    except (DataDependentOutputException, DynamicOutputShapeException):
-        raise Skipped(
-            "its reference looks at the numbers in its inputs, which fake tensors do not have; register_fake makes it "
-            "traceable"
-        ) from None
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        return error
+    return None
+
+
+def _asks_for_a_number(subject: Subject) -> bool:
+    """By .item(), int() or a branch, in Python."""
+    error = looks_at_numbers(subject)
+    return error is not None and "_local_scalar_dense" in str(error)
+
+
+def _sizes_depend_on_numbers(subject: Subject) -> bool:
+    case = made_up(subject)
+    shapes = [result.shape for result in subject.reference(case.values)]
+    changes = (
+        ("{} // 2", lambda t: t // 2 if patterns.is_integer(t.dtype) else t),
+        ("{} * 0", lambda t: t * 0),
+        ("-{}", lambda t: -t if t.is_floating_point() else t),
+    )
+    for code, change in changes:
+        other = case.each_tensor(change, code)
+        if taken(subject, other) and [result.shape for result in subject.reference(other.values)] != shapes:
+            return True
+    return False
+
+
+LOOKS_AT_NUMBERS = (
+    "its reference looks at the numbers in its inputs, which fake tensors do not have; register_fake makes it traceable"
+)
 
 
 def named_tensors(case: Case) -> list[tuple[str, Argument, torch.Tensor]]:

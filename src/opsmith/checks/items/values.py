@@ -6,7 +6,7 @@ import torch
 
 from ...accuracy.evaluate import evaluate
 from ..cases import Case
-from ..outcome import Uncovered
+from ..outcome import Failed, Uncovered
 from ..subject import SMALL, TOO_LARGE, Subject
 from ._choice import deterministic
 from ._truth import Worst, compared, given, judged
@@ -31,6 +31,8 @@ def check(subject: Subject) -> str:
         deterministic(subject, large)
         _look_at_large(subject, large)
     if not looked and large is None:
+        if not subject.dtypes:
+            raise Failed("there is no sample to look at: register_samples yields none")
         raise Uncovered(f"{TOO_LARGE} to {SMALL} elements")
     told = f"largest error in ULP: {worst}" if worst else "nothing that is rounded"
     told += f"; {large.name}, of {large.numel} elements, by its largest number" if large else ""

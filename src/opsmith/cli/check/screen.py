@@ -135,6 +135,18 @@ def summary(reports: Sequence[Report], seconds: float) -> None:
     if unfinished := sum(len(report.unfinished) for report in reports):
         line.append(f"; interrupted, {unfinished} not run", "yellow")
     output.print(line)
+    for report in reports:
+        for words in _gaps(report):
+            output.print(Text.assemble((f"{report.op} is not ok: ", "yellow"), words), soft_wrap=True)
+
+
+def _gaps(report: Report) -> list[str]:
+    """Why a report without failures is not ok."""
+    if report.failures or report.unfinished:
+        return []
+    if not report.passed:
+        return ["nothing was checked, every item was skipped"]
+    return [f"{item.name} could not be checked: {item.message}" for item in report.uncovered]
 
 
 def _table(reports: Sequence[Report]) -> Table:
