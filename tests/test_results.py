@@ -64,6 +64,12 @@ def test_no_item_of_the_checklist_fails_on_a_shipped_op() -> None:
         assert {row["place"] for row in found} == places and all(row["passed"] for row in found)
 
 
+def test_no_item_of_the_checklist_fails_on_a_stranger_s_op() -> None:
+    found = rows("strangers_cpu")
+    assert len(found) >= 30 and {row["level"] for row in found} == {"full"}
+    assert [(row["op"], row["failures"]) for row in found if row["failed"] or not row["ok"]] == []
+
+
 def least_share(row: dict[str, Any]) -> float:
     """Of the speed of a copy, as the issue of the pointwise kernels asks for it."""
     op = row["op"].removeprefix("opsmith::")

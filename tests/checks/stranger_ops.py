@@ -402,7 +402,7 @@ def _(x):
         return NotImplemented
     if rows:
         kind = "float" if x.dtype is torch.float32 else "double"
-        _reverse.reverse[kind][rows, 128](x, y, rows, columns)
+        _reverse[f"reverse<{kind}>"][rows, 128](x, y, rows, columns)
     return y
 
 

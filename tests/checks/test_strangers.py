@@ -1,0 +1,25 @@
+"""Sound ops that nobody here tuned for: no alarm, nothing raised, nothing left out. `make check-strangers` does more."""
+
+from __future__ import annotations
+
+import pytest
+
+import opsmith
+
+from .stranger_ops import EMULATED, OPS
+from .test_shipped import told
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_a_sound_op_passes(name: str) -> None:
+    report = opsmith.check(OPS[name])
+    assert report.ok, told(report)
+    assert not [item for item in report.skipped if not item.message]
+    assert "values" in {item.name for item in report.passed}
+
+
+@pytest.mark.parametrize("name", EMULATED)
+def test_a_sound_cuda_kernel_passes(name: str) -> None:
+    report = opsmith.check(EMULATED[name], emulate=True)
+    assert report.ok, told(report)
+    assert "values" in {item.name for item in report.passed}
