@@ -47,12 +47,13 @@ class DeviceMixError(OpsmithError, ValueError):
 
 
 class KernelResultError(OpsmithError, RuntimeError):
-    """A kernel returned something other than what the reference returns for the same arguments."""
+    """A kernel returned something other than what the reference, or the op's register_fake, gives."""
 
-    def __init__(self, name: str, kernel: str, what: str) -> None:
+    def __init__(self, name: str, kernel: str, what: str, promised: str = "the reference") -> None:
+        either = "" if promised == "the reference" else f" If that is right, fix {promised}."
         super().__init__(
-            f"{name}: the kernel {kernel} does not return what the reference does: {what}. A kernel returns fresh "
-            "contiguous tensors of the reference's shapes, dtypes and device."
+            f"{name}: the kernel {kernel} does not return what {promised} does: {what}. A kernel returns fresh "
+            f"contiguous tensors of the reference's shapes, dtypes and device.{either}"
         )
 
 

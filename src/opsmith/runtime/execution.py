@@ -140,11 +140,13 @@ def check_results(operator: Operator, kernel: Kernel, args: Sequence[Any], retur
     expected = as_list(operator.expected(args))
     given = as_list(returned)
 
+    promised = "the reference" if operator.written_fake is None else "register_fake"
+
     def wrong(what: str) -> KernelResultError:
-        return KernelResultError(operator.name, str(kernel), what)
+        return KernelResultError(operator.name, str(kernel), what, promised)
 
     if len(given) != len(expected):
-        raise wrong(f"it returned {len(given)} results, the reference {len(expected)}")
+        raise wrong(f"it returned {len(given)} results, {promised} {len(expected)}")
     inputs = [tensor for tensor in flatten(operator.signature.arguments, args) if tensor is not None]
     memory = {tensor.untyped_storage()._cdata for tensor in inputs if tensor.layout is torch.strided}
     for index, (result, model) in enumerate(zip(given, expected, strict=True)):
@@ -157,9 +159,9 @@ def check_results(operator: Operator, kernel: Kernel, args: Sequence[Any], retur
                 theirs = inputs[0].device
             if mine != theirs:
                 told = (tuple(mine), tuple(theirs)) if aspect == "shape" else (mine, theirs)
-                raise wrong(f"{name} has {aspect} {told[0]}, the reference's {told[1]}")
+                raise wrong(f"{name} has {aspect} {told[0]}, {promised}'s {told[1]}")
         if result.numel() and _strides(result) != _strides(model):
-            raise wrong(f"{name} has strides {result.stride()}, the reference's {model.stride()}")
+            raise wrong(f"{name} has strides {result.stride()}, {promised}'s {model.stride()}")
         if result.untyped_storage()._cdata in memory:
             raise wrong(f"{name} shares memory with an input or another result")
         memory.add(result.untyped_storage()._cdata)
