@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 import opsmith
 from opsmith import Op, Sample
+from opsmith.checks import to_junit
 from opsmith.checks.subject import Subject
 
 from .stranger_ops import OPS
@@ -121,6 +123,10 @@ def test_a_sample_that_cannot_be_cut_down_leaves_the_report_not_ok(fresh: Fresh)
     assert "aliasing" in [item.name for item in report.uncovered]
     assert not report.ok and not report
     assert "aliasing could not be checked: no sample is small enough" in str(report)
+    suite = ElementTree.fromstring(to_junit([report]))
+    assert suite.get("failures") == str(len(report.uncovered)) and "could not be checked" in to_junit([report])
+    with pytest.raises(pytest.fail.Exception, match="could not be checked: no sample is small enough"):
+        opsmith.testing.check_op(fixed, items=["aliasing"])
 
 
 def test_every_kind_of_sample_is_covered_the_large_ones_too(fresh: Fresh) -> None:

@@ -24,9 +24,9 @@ def to_junit(reports: Iterable[Report]) -> str:
 def _counts(reports: Sequence[Report]) -> dict[str, str]:
     counted = {
         "tests": sum(len(report.items) + len(report.unfinished) for report in reports),
-        "failures": sum(len(report.failures) for report in reports),
+        "failures": sum(len(report.failures) + len(report.uncovered) for report in reports),
         "errors": 0,
-        "skipped": sum(len(report.skipped) + len(report.unfinished) for report in reports),
+        "skipped": sum(len(report.skipped) - len(report.uncovered) + len(report.unfinished) for report in reports),
     }
     return {name: str(count) for name, count in counted.items()} | {"time": f"{sum(r.seconds for r in reports):.3f}"}
 
@@ -48,7 +48,9 @@ def _case(report: Report, item: Item) -> ElementTree.Element:
     classname = f"{report.op.replace('::', '.')}.{place}"
     case = ElementTree.Element("testcase", classname=classname, name=item.name, time=f"{item.seconds:.3f}")
     message = _clean(item.message)
-    if item.status == "skipped":
+    if item.uncovered:
+        ElementTree.SubElement(case, "failure", message=f"could not be checked: {message}", type="Uncovered")
+    elif item.status == "skipped":
         ElementTree.SubElement(case, "skipped", message=message)
     elif item.status == "failed":
         failure = ElementTree.SubElement(case, "failure", message=message.split("\n")[0], type="Failed")

@@ -80,14 +80,14 @@ class _Checklist:
     def run(self, name: str) -> None:
         __tracebackhide__ = True
         found = self._found(name)
+        if found.status == "failed" or found.uncovered:
+            pytest.fail(_failure(found), pytrace=False)
         if found.status == "skipped":
             pytest.skip(found.message)
-        if found.status == "failed":
-            pytest.fail(_failure(found), pytrace=False)
 
     def run_all(self, items: Sequence[str] | None) -> None:
         __tracebackhide__ = True
-        failed = [each for each in map(self._found, self.names(items)) if each.status == "failed"]
+        failed = [each for each in map(self._found, self.names(items)) if each.status == "failed" or each.uncovered]
         if failed:
             pytest.fail("\n\n".join(f"{each.name}: {_failure(each)}" for each in failed), pytrace=False)
 
@@ -134,4 +134,6 @@ _latest: tuple[_Checklist, Subject] | None = None
 
 
 def _failure(item: Item) -> str:
+    if item.uncovered:
+        return f"could not be checked: {item.message}"
     return f"{item.message}\n\nTo reproduce:\n\n{item.reproduction}\n"
