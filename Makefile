@@ -88,7 +88,7 @@ check-full: setup ## The whole checklist on every shipped op, CPU and emulator, 
 check-strangers: setup ## The whole checklist on sound ops that it was not tuned for; takes ten minutes
 	@$(PY) benchmarks/check.py --from tests/checks/stranger_ops.py --places cpu --levels full --seeds 1 \
 	  --json benchmarks/results/strangers_cpu.json \
-	  --ops $$(sed -n 's/^@opsmith.*("\(strangers::.*\)".*/\1/p' tests/checks/stranger_ops.py)
+	  --ops $$(sed -n 's/^@opsmith.*("\(strangers::[a-z0-9_]*\)".*/\1/p' tests/checks/stranger_ops.py)
 
 .PHONY: readme-table
 readme-table: setup ## Writes the tables and quotes of every page anew, from committed rows and tested files

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 
 from .. import nested
 from ..errors import RandomReferenceError, UnavailableError, WrongResultError
+from ..inductor import compiling_here
 from ..op import Op
 from ..samples import Sample
 from . import ceilings as limits
@@ -78,7 +79,9 @@ def bench(
     dtypes = [dtype] if isinstance(dtype, torch.dtype) else list(dict.fromkeys(dtype or default))
     if samples is not None:
         dtypes = dtypes[:1]  # they have their own
-    with cpu.pinned(threads if where == "cpu" else torch.get_num_threads()), replayable():
+    compiles = where == "cpu" and any(name.startswith("compile") for name in others)
+    here = compiling_here() if compiles else nullcontext()
+    with cpu.pinned(threads if where == "cpu" else torch.get_num_threads()), replayable(), here:
         found = ceilings or limits.measure(where)
         results = Results([], environment(where, threads, found))
         neighbours = cpu.Neighbours()

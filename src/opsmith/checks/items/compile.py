@@ -9,6 +9,7 @@ import torch
 from torch.utils._triton import has_triton
 
 from ...errors import ToolMissingError
+from ...inductor import compiling_here
 from ...toolchain import find_cxx
 from ..cases import Case
 from ..compiled import BACKEND, among_others, calling, compared, fresh_dynamo
@@ -109,7 +110,7 @@ def _inductor(subject: Subject, case: Case) -> str:
             find_cxx()
         except ToolMissingError as error:
             return f"inductor not tried: {error}"
-    with fresh_dynamo():
+    with fresh_dynamo(), compiling_here():
         compiled = torch.compile(among_others(calling(subject)), backend="inductor", fullgraph=True)
         _matching(subject, case, compiled, has_gradients(subject, case), "inductor")
     return "inductor too"
