@@ -155,6 +155,19 @@ def counts(index: torch.Tensor, bins: int = 64) -> torch.Tensor:
 sample(counts, lambda d, t: [torch.randint(0, 64, (100000,), device=d), 64])
 
 
+def _classes_or_none(count, classes, device):
+    target = torch.randint(0, classes, (count,), device=device)
+    return torch.where(torch.rand(count, device=device) < 0.2, -100, target)
+
+
+@opsmith.op("strangers::loss_ignoring")
+def loss_ignoring(logits: torch.Tensor, target: torch.Tensor, ignored: int = -100) -> torch.Tensor:
+    return F.cross_entropy(logits, target, ignore_index=ignored, reduction="sum")
+
+
+sample(loss_ignoring, lambda d, t: [normal(257, 13)(d, t), _classes_or_none(257, 13, d)])
+
+
 # --- Lists, options, flags --------------------------------------------------------------------------------------------
 
 
@@ -293,6 +306,33 @@ def repeated(x: torch.Tensor, times: int = 2) -> torch.Tensor:
 sample(repeated, lambda d, t: [normal(100, 100)(d, t), 3])
 
 
+@opsmith.op("strangers::complex_power")
+def complex_power(z: torch.Tensor, p: float = 1.5) -> torch.Tensor:
+    return (z.real.square() + z.imag.square() + 1e-3) ** p
+
+
+sample(complex_power, lambda d, t: [torch.randn(33, 21, dtype=torch.complex64, device=d)])
+
+
+@opsmith.op("strangers::complex_rotation")
+def complex_rotation(z: torch.Tensor, angle: torch.Tensor) -> torch.Tensor:
+    return z * torch.polar(torch.ones_like(angle), angle)
+
+
+sample(complex_rotation, lambda d, t: [
+    torch.randn(9, 30, dtype=torch.complex128, device=d), torch.randn(30, dtype=torch.float64, device=d)
+])  # fmt: skip
+
+
+@opsmith.op("strangers::pooled")
+def pooled(x: torch.Tensor, size: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
+    values, places = F.max_pool2d(x, size, return_indices=True)
+    return values, places
+
+
+sample(pooled, lambda d, t: [torch.randperm(16384, device=d).reshape(2, 8, 32, 32).to(t) / 64, 2])
+
+
 # --- One element, and ten million -------------------------------------------------------------------------------------
 
 
@@ -336,6 +376,14 @@ def normalised_rows(x: torch.Tensor) -> torch.Tensor:
 sample(normalised_rows, lambda d, t: [normal(10000, 1000)(d, t)])
 
 
+@opsmith.op("strangers::three_shapes")
+def three_shapes(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    return a * b + c
+
+
+sample(three_shapes, lambda d, t: [normal(50, 1, 70)(d, t), normal(60, 1)(d, t), normal(1)(d, t)])
+
+
 # --- With kernels -----------------------------------------------------------------------------------------------------
 
 
@@ -360,6 +408,32 @@ def _(grads, x, scale, *, needs):
 
 
 sample(column_scale, lambda d, t: [normal(2000, 600)(d, t), normal(600)(d, t)])
+
+
+@opsmith.op("strangers::rms_with_kernel")
+def rms_with_kernel(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-5) -> torch.Tensor:
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
+
+
+@rms_with_kernel.register_kernel("cpu")
+def _(x, weight, eps):
+    if x.dtype not in (torch.float32, torch.float64) or weight.dtype != x.dtype or x.shape[-1:] != weight.shape:
+        return NotImplemented
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
+
+
+@rms_with_kernel.register_backward("cpu")
+def _(grads, x, weight, eps, *, needs):
+    (grad,) = grads
+    if x.dtype not in (torch.float32, torch.float64) or weight.dtype != x.dtype or x.shape[-1:] != weight.shape:
+        return NotImplemented
+    scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+    normed, weighted = x * scale, grad * weight
+    dx = scale * (weighted - normed * (weighted * normed).mean(-1, keepdim=True)) if needs.x else None
+    return dx, (grad * normed).sum_to_size(weight.shape) if needs.weight else None
+
+
+sample(rms_with_kernel, lambda d, t: [normal(100, 500)(d, t), normal(500)(d, t)])
 
 
 @opsmith.op("strangers::only_float")

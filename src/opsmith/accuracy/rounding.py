@@ -59,6 +59,7 @@ def reference_runs(op: Op | Adopted, values: Sequence[Any]) -> bool:
     return bool(runs)
 
 
+FEWEST = 3
 SHOWN = 32
 """Elements on which it is found out whether a reference goes by elements."""
 
@@ -72,6 +73,8 @@ def is_elementwise(op: Op | Adopted, values: Sequence[Any]) -> bool:
     tensors = [tensor for tensor in flatten(arguments, values) if tensor is not None]
     try:
         shape = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))
+        if shape.numel() < FEWEST:
+            return False  # of one element alone nothing can be told
         rows = [_wide(tensor).expand(shape).reshape(-1)[:SHOWN] for tensor in tensors]
         results = _reference(op, values, [_wide(tensor) for tensor in tensors])
         if not results or any(result.shape != shape for result in results):

@@ -63,6 +63,13 @@ class Rounding:
     pointwise: bool = False
 
 
+class NoTruthError(Exception):
+    """The reference takes a call, but not in float64, in which the truth is computed."""
+
+    def __init__(self, said: str) -> None:
+        super().__init__(f"the reference does not take float64, in which the truth is computed: {said}")
+
+
 class Truth:
     def __init__(
         self,
@@ -86,7 +93,11 @@ class Truth:
         self._half = any(dtype in budget.HALF_TYPES for dtype in self._dtypes)
         self._asks_for_single = False
         self.own = self._run_in_own(args)
-        self.exact = self._evaluated(args, torch.float64)
+        try:
+            self.exact = self._evaluated(args, torch.float64)
+        except Exception as error:
+            said = str(error).strip().split("\n")[0]
+            raise NoTruthError(f"{type(error).__name__}: {said}") from error
         self._loses_digits = (
             self._asks_for_single and self.dtype is torch.float64
             and digits_are_lost((tensor for _, tensor in self.own), (tensor for _, tensor in self.exact))

@@ -17,6 +17,8 @@ from .subject import SMALL, Subject
 from .work import operators
 
 Range = tuple[float, float]
+MOST_AMONG = 64
+"""Integers that are drawn from one by one."""
 
 
 @dataclass(frozen=True)
@@ -29,28 +31,34 @@ class TensorSpec:
     high: float = 2.0
     seed: int = 0
     layout: str = ""
+    among: tuple[int, ...] = ()
+    """The integers to draw from, instead of all between the two."""
 
     def build(self, device: str = "cpu") -> torch.Tensor:
         generator = torch.Generator().manual_seed(self.seed)
-        if self.dtype is torch.bool or is_integer(self.dtype):
+        if self.among:
+            tensor = torch.tensor(self.among)[torch.randint(0, len(self.among), self.shape, generator=generator)]
+        elif self.dtype is torch.bool or is_integer(self.dtype):
             tensor = torch.randint(int(self.low), int(self.high) + 1, self.shape, generator=generator)
         else:
             pairs = (2,) if self.dtype.is_complex else ()
             tensor = torch.empty((*self.shape, *pairs), dtype=torch.float64)
             tensor = tensor.uniform_(self.low, self.high, generator=generator)
-            tensor = torch.view_as_complex(tensor) if pairs else tensor
+            tensor = torch.view_as_complex(tensor).clone() if pairs else tensor  # no view of another tensor
         tensor = tensor.to(device, self.dtype)
         return layouts.LAYOUTS[self.layout](tensor) if self.layout else tensor
 
     def code(self, device: str = "cpu") -> str:
         """The expression that makes it."""
         generator = f"generator=torch.Generator().manual_seed({self.seed})"
-        if self.dtype is torch.bool or is_integer(self.dtype):
+        if self.among:
+            made = f"torch.tensor({self.among})[torch.randint(0, {len(self.among)}, {self.shape}, {generator})]"
+        elif self.dtype is torch.bool or is_integer(self.dtype):
             made = f"torch.randint({int(self.low)}, {int(self.high) + 1}, {self.shape}, {generator})"
         else:
             shape = (*self.shape, 2) if self.dtype.is_complex else self.shape
             made = f"torch.empty({shape}, dtype=torch.float64).uniform_({self.low}, {self.high}, {generator})"
-            made = f"torch.view_as_complex({made})" if self.dtype.is_complex else made
+            made = f"torch.view_as_complex({made}).clone()" if self.dtype.is_complex else made
         made = f"{made}.to({device!r}, {self.dtype})"
         return layouts.code(self.layout).format(made) if self.layout else made
 
@@ -66,6 +74,8 @@ class Slot:
     dtype: torch.dtype
     ranges: tuple[Range, ...]
     structured: bool
+    among: tuple[int, ...] = ()
+    """The integers of all samples, where they leave out some between the smallest and the largest: -100 and 0 to 9."""
 
 
 @dataclass(frozen=True)
@@ -168,12 +178,19 @@ def flat_pattern(subject: Subject, dtype: torch.dtype) -> Pattern:
 
 def _spec(index: int, slot: Slot, shape: tuple[int, ...], seed: int, scale: int, layout: str) -> TensorSpec:
     low, high = slot.ranges[min(scale, len(slot.ranges) - 1)]
-    return TensorSpec(shape, slot.dtype, low, high, seed * 16 + index, layout)
+    return TensorSpec(shape, slot.dtype, low, high, seed * 16 + index, layout, slot.among)
 
 
 def sizes_are_told(subject: Subject, case: Case) -> bool:
     """Whether the shapes of a call tell those of its results, be the numbers what they are."""
     return largest_result(subject, case) is not None
+
+
+def doubled(tensor: torch.Tensor) -> torch.Tensor:
+    """In double precision, where it is of floating or complex numbers."""
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.to(torch.float64) if tensor.is_floating_point() else tensor
 
 
 def lengthened(tensor: torch.Tensor, axis: int, length: int) -> torch.Tensor:
@@ -226,7 +243,15 @@ def _slot(cases: Sequence[Case], place: int, element: int | None, first: torch.T
     whole = is_integer(first.dtype)
     ordered = whole and first.ndim > 0 and all(_in_order(tensor) for tensor in tensors)
     structured = ordered and any(tensor.numel() > 2 for tensor in tensors)
-    return Slot(place, element, first.ndim, first.dtype, ranges, structured)
+    return Slot(place, element, first.ndim, first.dtype, ranges, structured, _among(tensors) if whole else ())
+
+
+def _among(tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
+    """Negative numbers apart from the others have a meaning of their own, as an ignored class has. Numbers that are
+    merely sparse have none."""
+    seen = sorted({int(number) for tensor in tensors for number in tensor.unique().tolist()})
+    negative = [number for number in seen if number < 0]
+    return tuple(seen) if negative and seen[-1] >= 0 and len(seen) <= MOST_AMONG else ()
 
 
 def _ranges(tensors: Sequence[torch.Tensor]) -> tuple[Range, ...]:

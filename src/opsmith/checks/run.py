@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 
 from .. import __version__, nested
+from ..accuracy.truth import NoTruthError
 from ..adopted import Adopted
 from ..errors import CheckOptionError, NotAnOpError, OpsmithWarning, SamplesMissingError
 from ..op import Op
@@ -181,7 +182,7 @@ def run_item(subject: Subject, item: CheckItem) -> Item:
             if subject.device == "cuda":
                 torch.cuda.synchronize()  # what a kernel did wrong shows by now, or in the item after this one
             return ended("passed", found)
-    except Uncovered as reason:
+    except (Uncovered, NoTruthError) as reason:
         return replace(ended("skipped", str(reason)), uncovered=True)
     except Skipped as reason:
         return ended("skipped", str(reason))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ...accuracy.evaluate import in_pairs
 from ..cases import Case
 from ..subject import Subject
 
@@ -27,7 +28,7 @@ def kinks_of(subject: Subject, row: Case, place: int, dtype: torch.dtype) -> lis
                 case = case.changed(other.name, tensor.expand(points.shape).contiguous(), "")
         leaf = points.clone().requires_grad_()
         results = subject.reference(case.changed(argument, leaf, "").values)
-        targets = [result.sum() for result in results if result.requires_grad]
+        targets = [in_pairs(result).sum() for result in results if result.requires_grad]
         if not targets:
             return None
         return torch.autograd.grad(targets, leaf, allow_unused=True)[0]

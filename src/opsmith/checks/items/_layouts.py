@@ -21,7 +21,7 @@ def layout_cases(subject: Subject, dtype: torch.dtype) -> list[Case]:
     level is quick the two with the most dimensions. A pointwise op takes any number of dimensions: there, four."""
     found: list[Case] = []
     for pattern in patterns_of(subject, dtype, MOST):
-        filled = [case for case in pattern.cases if all(tensor.numel() > 1 for tensor in _with_dims(case))]
+        filled = [case for case in pattern.cases if case.numel > 1 and all(t.numel() for t in _with_dims(case))]
         filled = [
             case for case in filled if _with_dims(case) and all(bool(t.isfinite().all()) for t in _with_dims(case))
         ]

@@ -11,7 +11,7 @@ from torch.autograd.gradcheck import GradcheckError
 from ..acceptance import taken
 from ..cases import Case
 from ..outcome import Failed
-from ..patterns import patterns_of
+from ..patterns import doubled, patterns_of
 from ..subject import SMALL, Subject
 from ._choice import deterministic
 from ._truth import raising
@@ -24,7 +24,7 @@ PLACES = 3
 def probe(subject: Subject, most: int, least: int = 2, fit: Fit = Subject.differentiates) -> Case | None:
     """A call with finite numbers whose gradients can be asked for, of at most `most` elements in all: the largest of
     the samples, else the first one cut down. None where no such call is taken."""
-    cases = subject.cases(torch.float64, most)
+    cases = [wide for case in subject.cases(torch.float64, most) if (wide := _in_double(subject, case)) is not None]
     least = min([least, *(_count(case) for case in cases if all(t.numel() for t in case.every_tensor()))])
     found = [case for case in cases if _is_fit(subject, case, most, least, fit)]
     if found:
@@ -34,8 +34,10 @@ def probe(subject: Subject, most: int, least: int = 2, fit: Fit = Subject.differ
             size if number in pattern.frozen or group.is_constant else min(size, 3)
             for number, (group, size) in enumerate(zip(pattern.groups, pattern.sizes_of(pattern.base), strict=True))
         ]
-        case = pattern.case(sizes, seed=subject.seed, name="a call cut down to 3 each way")
-        if _count(case) <= most and taken(subject, case) and _is_fit(subject, case, most, least, fit):
+        case = _in_double(subject, pattern.case(sizes, seed=subject.seed, name="a call cut down to 3 each way"))
+        if case is None or _count(case) > most or not taken(subject, case):
+            continue
+        if _is_fit(subject, case, most, least, fit):
             return case
     return None
 
@@ -79,6 +81,15 @@ def differentiable_cases(subject: Subject, dtypes: Sequence[torch.dtype], most: 
             if not subject.full and sum(key[0] is dtype for key in found) == 2:
                 break
     return list(found.values())
+
+
+def _in_double(subject: Subject, case: Case) -> Case | None:
+    """Samples may not follow the dtype that they are asked for, and no difference of float32 tells a gradient. None
+    where the reference does not take float64."""
+    if all(tensor is doubled(tensor) for tensor in case.every_tensor()):
+        return case
+    wide = case.each_tensor(doubled, "opsmith.checks.patterns.doubled({})")
+    return wide if taken(subject, wide) else None
 
 
 def _is_fit(subject: Subject, case: Case, most: int, least: int, fit: Fit = Subject.differentiates) -> bool:

@@ -10,9 +10,9 @@ import torch
 
 from ...accuracy.evaluate import Named, evaluate
 from ...accuracy.rounding import rounding_of
-from ...accuracy.truth import Comparison, Truth
+from ...accuracy.truth import Comparison, NoTruthError, Truth
 from ..cases import Case
-from ..outcome import Failed, ReferenceRaises, Skipped
+from ..outcome import Failed, ReferenceRaises, Skipped, Uncovered
 from ..subject import Subject, listed
 from ._choice import arguments_of
 
@@ -35,6 +35,8 @@ def truth_of(subject: Subject, case: Case, gradients: bool = True, pick: int | N
 
     try:
         return Truth(subject.arguments, reference, case.values, gradients, rounding, **options)
+    except NoTruthError as error:
+        raise Uncovered(str(error)) from error
     except Exception as error:
         raise ReferenceRaises(case, error) from error
 
@@ -56,7 +58,7 @@ def raising(
     too: called plainly, with the subject `beside`, or in the way that `reference` does it."""
     try:
         yield
-    except (Failed, Skipped):
+    except (Failed, Skipped, NoTruthError):
         raise
     except Exception as error:
         if beside is not None:
