@@ -382,8 +382,8 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str,
         program.write_text(
             f"#!{sys.executable}\nimport os, pathlib, sys\nhere = pathlib.Path(__file__).parent\n"
             "name = sys.argv[sys.argv.index('--tool') + 1]\n"
-            "(here / (name + '.asked')).write_text(' '.join(sys.argv[1:]) + chr(10) + str(os.environ.get("
-            "'PYTORCH_NO_CUDA_MEMORY_CACHING')))\n"
+            "set_to = [os.environ.get(name, '') for name in ('PYTORCH_NO_CUDA_MEMORY_CACHING', 'OPSMITH_LINE_INFO')]\n"
+            "(here / (name + '.asked')).write_text(' '.join(sys.argv[1:]) + chr(10) + ' '.join(set_to))\n"
             "(here / 'samples').write_text(open(sys.argv[-1]).read())\nprint((here / name).read_text(), end='')\n"
         )
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
@@ -401,8 +401,9 @@ def test_nothing_found_is_a_pass_and_each_sample_was_run(fresh: Fresh, tool: Any
     folder = tool(QUIET)
     op = declared(fresh("quiet"), lambda x: 2 * x)
     assert outcome(sanitizer, op, "full") == ("passed", "memcheck, racecheck, initcheck, synccheck over 2 calls")
-    asked, cached = (folder / "memcheck.asked").read_text().splitlines()
-    assert asked.startswith("--tool memcheck --padding 256") and cached == "1"
+    asked, set_to = (folder / "memcheck.asked").read_text().splitlines()
+    assert asked.startswith("--tool memcheck --padding 256")
+    assert set_to == "1 1", "no memory of torch's cache, and kernels with line numbers"
     text = (folder / "samples").read_text()
     compile(text, "samples", "exec")
     assert text.count("opsmith.checks.outputs(op, x)") == 2 and 'print("opsmith-sample end", flush=True)' in text

@@ -150,3 +150,18 @@ def test_a_report_without_a_passed_item_is_not_ok(fresh: Fresh) -> None:
     report = opsmith.check(op, emulate=True)
     assert not report.passed and not report.failures
     assert not report.ok and "nothing was checked" in str(report)
+
+
+def test_a_reference_of_float32_alone_is_not_called_wrong_nor_ok(fresh: Fresh) -> None:
+    """The truth is computed in float64. Where there is none, that is said."""
+
+    @opsmith.op(fresh("single"))
+    def single(x: torch.Tensor) -> torch.Tensor:
+        if x.dtype is not torch.float32:
+            raise TypeError("float32 only")
+        return torch.tanh(x)
+
+    single.register_samples(lambda device, dtype: iter([Sample((torch.randn(6, 5),))]))
+    report = opsmith.check(single, items=["values", "gradients", "vmap", "forward_mode", "second_gradients"])
+    assert not report.failures
+    assert not report.ok and "the reference does not take float64" in report.uncovered[0].message
