@@ -145,8 +145,8 @@ class Case:
         return f"{function}({', '.join(parts)})"
 
 
-def kind(case: Case) -> tuple[Any, ...]:
-    """What tells kinds of calls apart: ranks and dtypes of tensors, which are absent, and options but for floats."""
+def ranks(case: Case) -> tuple[Any, ...]:
+    """Of each argument: the rank and dtype of its tensors, or whether it is absent."""
     found: list[Any] = []
     for argument, value in zip(case.arguments, case.values, strict=True):
         if isinstance(value, torch.Tensor):
@@ -154,8 +154,14 @@ def kind(case: Case) -> tuple[Any, ...]:
         elif argument.is_tensor and value is not None:
             found.append(tuple(None if each is None else (each.ndim, each.dtype) for each in value))
         else:
-            found.append(value if value is None or isinstance(value, (bool, str, torch.dtype)) else type(value))
+            found.append(value is None)
     return tuple(found)
+
+
+def kind(case: Case) -> tuple[Any, ...]:
+    """What tells kinds of calls apart: ranks, and options but for numbers."""
+    options = [value for value in case.values if isinstance(value, (bool, str, torch.dtype))]
+    return ranks(case), tuple(options)
 
 
 _LEAVES = "[each if each is None or not each.is_floating_point() else each.detach().requires_grad_() for each in {}]"

@@ -12,7 +12,7 @@ import torch
 from ..schema import Argument
 from . import layouts
 from .acceptance import largest_result
-from .cases import Case
+from .cases import Case, ranks
 from .subject import SMALL, Subject
 from .work import operators
 
@@ -165,7 +165,7 @@ def patterns_of(subject: Subject, dtype: torch.dtype = torch.float32, limit: int
     """In the order of the samples."""
     by_ranks: dict[Any, list[Case]] = {}
     for case in subject.cases(dtype, limit):
-        by_ranks.setdefault(_ranks(case), []).append(case)
+        by_ranks.setdefault(ranks(case), []).append(case)
     return [_pattern(cases, subject.device) for cases in by_ranks.values()]
 
 
@@ -206,18 +206,6 @@ def lengthened(tensor: torch.Tensor, axis: int, length: int) -> torch.Tensor:
 def work(subject: Subject, case: Case) -> int:
     """How many operators the reference calls."""
     return operators(lambda: subject.reference(case.values))
-
-
-def _ranks(case: Case) -> tuple[Any, ...]:
-    found: list[Any] = []
-    for argument, value in zip(case.arguments, case.values, strict=True):
-        if isinstance(value, torch.Tensor):
-            found.append((value.ndim, value.dtype))
-        elif argument.is_tensor and value is not None:
-            found.append(tuple(None if each is None else (each.ndim, each.dtype) for each in value))
-        else:
-            found.append(value is None)
-    return tuple(found)
 
 
 def _pattern(cases: Sequence[Case], device: str) -> Pattern:
