@@ -215,7 +215,7 @@ def test_a_real_process_ends_with_status_2_and_one_message(run: Run, tmp_path: P
 
 
 def test_show_calls_a_generated_kernel_generated_beside_a_written_one(invoke: Invoke) -> None:
-    done = invoke("show", "scale_bias_relu")
+    done = invoke("show", "opsmith::scale_bias_relu")
     lines = [line.split() for line in done.stdout.splitlines() if "forward" in line or "backward" in line]
     statuses = {" ".join(line[:2]): line[2] for line in lines if line[0] in ("cpu", "cuda")}
     assert statuses == dict.fromkeys(["cpu forward", "cuda forward", "cpu backward", "cuda backward"], "generated")

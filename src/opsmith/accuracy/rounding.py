@@ -43,7 +43,8 @@ def rounding_of(op: Op | Adopted, values: Sequence[Any], gradients: bool = True)
             runs.clear()
             evaluate(op.signature.arguments, called, values, gradients=gradients)
     backward = len(runs) - counts[-1]
-    return Rounding(result=counts[-1] > 0, gradient=written or backward > 0 or not gradients, pointwise=pointwise)
+    forward = counts[-1] > 0
+    return Rounding(forward, written or backward > 0 or not gradients, pointwise, runs_reference=forward)
 
 
 def reference_runs(op: Op | Adopted, values: Sequence[Any]) -> bool:
