@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 import opsmith
-from opsmith.accuracy.evaluate import evaluate
+from opsmith.checks.accuracy.evaluate import evaluate
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "emulator"))
 

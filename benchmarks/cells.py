@@ -19,8 +19,8 @@ from rich.console import Console
 
 import opsmith
 from opsmith import Op, Sample, ops
-from opsmith.bench import Results, ceilings, results
-from opsmith.bench.cpu import pinned
+from opsmith.benchmark import Results, ceilings, results
+from opsmith.benchmark.cpu import pinned
 
 POWERS = {"cuda": (10, 14, 18, 22, 25, 28), "cpu": (10, 14, 18, 22, 24)}
 AGAINST = {"cuda": ("eager", "compile-max"), "cpu": ("eager", "compile")}

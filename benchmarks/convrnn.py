@@ -18,7 +18,7 @@ from overhead import write
 from rich.console import Console
 from rich.table import Table
 
-from opsmith.bench import ceilings, gpu
+from opsmith.benchmark import ceilings, gpu
 from opsmith.ops import convrnn
 
 SHAPES = ((2, 512), (64, 1024), (4096, 256))

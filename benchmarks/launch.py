@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 import opsmith
-from opsmith.bench import time_together
+from opsmith.benchmark import time_together
 
 LAUNCH_BAR = 2.5
 EDIT_BAR = 0.5  # seconds

@@ -19,7 +19,7 @@ from rich.table import Table
 
 import opsmith
 from opsmith import Op, runtime
-from opsmith.bench import Timing, time_together
+from opsmith.benchmark import Timing, time_together
 
 PYTHON_BAR = 6.0
 GENERATED = "generated"  # by opsmith.pointwise, entered from C++

@@ -15,7 +15,7 @@ from overhead import GENERATED, rows_of, show, square, write
 
 import opsmith
 from opsmith import runtime
-from opsmith.bench import time_together
+from opsmith.benchmark import time_together
 
 EXTENSION_BAR = 1.2  # a call of an extension's kernel, against aten's
 BOTH = "forward+backward"

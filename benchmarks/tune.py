@@ -22,11 +22,11 @@ from rich.table import Table
 
 import opsmith
 from opsmith import Op, Sample, ops, runtime
-from opsmith.bench.contenders import OPSMITH, contender
-from opsmith.bench.run import workloads
-from opsmith.bench.sampling import measured
-from opsmith.bench.stage import Stage
-from opsmith.pointwise import tuning
+from opsmith.benchmark.contenders import OPSMITH, contender
+from opsmith.benchmark.run import workloads
+from opsmith.benchmark.sampling import measured
+from opsmith.benchmark.stage import Stage
+from opsmith.generate import tuning
 
 console = Console(highlight=False, width=150)
 numbers = itertools.count()

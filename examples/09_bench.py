@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 
 import opsmith
-from opsmith.bench import Results, regressions
-from opsmith.bench.report import page
+from opsmith.benchmark import Results, regressions
+from opsmith.benchmark.report import page
 
 
 # [op]

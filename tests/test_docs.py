@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from opsmith.bench.results import COLUMNS
+from opsmith.benchmark.results import COLUMNS
 from opsmith.checks.items import every_item
 
 ROOT = Path(__file__).parents[1]

@@ -1,7 +1,7 @@
 """Every shipped op keeps what opsmith promises. Ops are found by their folders: a new one is tested with no line here.
 
 Kernels are compiled on the way, so a machine without a GPU tries every sample in float32 and the usual call, the first
-sample, in the other dtypes. Layouts times dtypes are the business of tests/pointwise.
+sample, in the other dtypes. Layouts times dtypes are the business of tests/generate.
 """
 
 from __future__ import annotations

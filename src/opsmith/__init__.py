@@ -1,26 +1,26 @@
 """opsmith turns a kernel into a complete PyTorch operator.
 
-What is public is imported when it is first used, not before: `opsmith --help` need not wait for torch, `opsmith doctor`
-answers where torch is broken, and `opsmith.ops` costs those who use it.
+Public names are imported on first use: `opsmith --help` does not wait for torch, and `opsmith doctor` works where torch
+is broken.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .lazy import lazy
+from ._lazy import lazy
 
 if TYPE_CHECKING:
-    from .bench import bench
+    from .benchmark import bench
     from .checks import check
     from .emulator import emulate
     from .errors import KernelFault, OpsmithError, OpsmithWarning
+    from .generate import pointwise
     from .kernels.cuda_source import cuda_source
     from .kernels.extension import extension
     from .kernels.numba import numba_kernel
-    from .op import Op, get, op
-    from .pointwise import pointwise
-    from .samples import Cost, Sample
+    from .operator.op import Op, get, op
+    from .operator.samples import Cost, Sample
 
 __version__ = "0.1.0"
 __all__ = [
@@ -41,23 +41,23 @@ __all__ = [
     "pointwise",
 ]
 
-_HOMES = {
-    "Cost": "samples",
-    "KernelFault": "errors",
-    "Op": "op",
-    "OpsmithError": "errors",
-    "OpsmithWarning": "errors",
-    "Sample": "samples",
-    "bench": "bench",
-    "check": "checks",
-    "cuda_source": "kernels.cuda_source",
-    "extension": "kernels.extension",
-    "emulate": "emulator",
-    "get": "op",
-    "numba_kernel": "kernels.numba",
-    "op": "op",
-    "pointwise": "pointwise",
-}
-
-
-lazy(__name__, _HOMES)
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "Cost": ".operator.samples",
+        "KernelFault": ".errors",
+        "Op": ".operator.op",
+        "OpsmithError": ".errors",
+        "OpsmithWarning": ".errors",
+        "Sample": ".operator.samples",
+        "bench": ".benchmark.run",
+        "check": ".checks.run",
+        "cuda_source": ".kernels.cuda_source",
+        "emulate": ".emulator",
+        "extension": ".kernels.extension",
+        "get": ".operator.op",
+        "numba_kernel": ".kernels.numba",
+        "op": ".operator.op",
+        "pointwise": ".generate.op",
+    },
+)

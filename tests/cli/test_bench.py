@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.made_rows import made_results, made_row
+from benchmark.made_rows import made_results, made_row
 from rich.console import Console
 
 import opsmith
-from opsmith.bench import Ceilings, Results, ceilings
-from opsmith.bench.environment import processor
+from opsmith.benchmark import Ceilings, Results, ceilings
+from opsmith.benchmark.environment import processor
 from opsmith.cli._bench_table import bar, shown
 
 from .conftest import Invoke, flat
@@ -252,7 +252,7 @@ def test_what_was_slow_only_once_is_no_regression(
     before, times = tmp_path / "before.json", []
     assert invoke(*FORWARD, "--json", before).exit_code == 0
     rewritten(before, 20, "opsmith")
-    module = importlib.import_module("opsmith.bench")  # whose name in opsmith is the function's
+    module = importlib.import_module("opsmith.benchmark")
     real = opsmith.bench
 
     def disturbed(*args: Any, **options: Any) -> Results:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bench.made_rows import SIZES, made_results
+from benchmark.made_rows import SIZES, made_results
 
 from opsmith.cli._bench_table import EIGHTHS
 

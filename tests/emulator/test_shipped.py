@@ -8,7 +8,7 @@ import torch
 
 import opsmith
 from opsmith.checks import compare
-from opsmith.kernel_table import DEFAULT
+from opsmith.operator.kernel_table import DEFAULT
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 LARGE = 1 << 18

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from opsmith.runtime.driver import Driver, TorchSide
+from opsmith.launch.driver import Driver, TorchSide
 from opsmith.toolchain import compile_shared_library
 
 

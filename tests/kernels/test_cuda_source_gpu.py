@@ -15,7 +15,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith import errors
-from opsmith.runtime.driver import MAX_SHARED_BYTES_OPT_IN, driver
+from opsmith.launch.driver import MAX_SHARED_BYTES_OPT_IN, driver
 
 pytestmark = pytest.mark.gpu
 

@@ -20,7 +20,7 @@ import torch
 
 import opsmith
 from opsmith import errors
-from opsmith.runtime import driver as driver_module
+from opsmith.launch import driver as driver_module
 from opsmith.toolchain import find_nvrtc
 
 from .fake_cuda import FakeCuda, on_gpu

@@ -158,7 +158,7 @@ def on_host() -> Any:
     """polynomial's kernels compiled for the CPU, a thread after the other up to each barrier."""
     module = importlib.import_module("opsmith.ops.polynomial.cuda_string")
     text = re.sub(r"#include <cuda_\w+\.h>", "", module.cu._current().text)
-    here = Path(__file__).parents[1] / "pointwise"
+    here = Path(__file__).parents[1] / "generate"
     path = compile_shared_library(
         "polynomial_on_host", text=ON_HOST.format(text=text), abi="plain", include_dirs=[here],
         extra_cflags=["-O1", "-Wno-unknown-pragmas"],

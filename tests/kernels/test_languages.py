@@ -17,10 +17,11 @@ import pytest
 import torch
 
 import opsmith
-from opsmith import Op, describe, errors
+from opsmith import Op, errors
 from opsmith.checks import compare
 from opsmith.kernels import Kernel
 from opsmith.kernels.languages import LANGUAGES
+from opsmith.operator import describe
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 LARGEST_EMULATED = 4096

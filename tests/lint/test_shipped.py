@@ -11,12 +11,12 @@ import pytest
 import torch
 
 import opsmith
+from opsmith.generate import Pointwise
 from opsmith.lint import lint_files, lint_text
 from opsmith.lint.files import sources
-from opsmith.pointwise import Pointwise
 
 ROOT = Path(__file__).parents[2]
-WRITTEN = ["src/opsmith", "examples", "benchmarks", "tests/emulator/right", "tests/pointwise/golden"]
+WRITTEN = ["src/opsmith", "examples", "benchmarks", "tests/emulator/right", "tests/generate/golden"]
 POINTWISE = [name for name in opsmith.ops.names() if isinstance(getattr(opsmith.ops, name), Pointwise)]
 
 

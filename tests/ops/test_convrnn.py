@@ -15,7 +15,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith import Sample
-from opsmith.bench.cpu import pinned
+from opsmith.benchmark.cpu import pinned
 from opsmith.checks import compare
 from opsmith.checks.items._memory import growth
 from opsmith.ops import convrnn

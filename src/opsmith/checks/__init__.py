@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..lazy import lazy
+from .._lazy import lazy
 
 if TYPE_CHECKING:
-    from ..accuracy.compare import Comparison, compare, compare_samples
-    from ..accuracy.evaluate import outputs
-    from ..adopted import adopt
+    from ..operator.adopted import adopt
     from . import layouts, memory
+    from .accuracy.compare import Comparison, compare, compare_samples
+    from .accuracy.evaluate import outputs
     from .batches import assert_vmap_matches
     from .casting import assert_autocast_matches
     from .compiled import assert_compiled_matches
@@ -57,26 +57,27 @@ __all__ = [
     "to_junit",
 ]
 
-_HOMES = {
-    "Comparison": ".accuracy.compare",
-    "Item": "report",
-    "Report": "report",
-    "adopt": ".adopted",
-    "assert_autocast_matches": "casting",
-    "assert_compiled_matches": "compiled",
-    "assert_exported_matches": "exported",
-    "assert_matches": "matching",
-    "assert_second_gradients_match": "matching",
-    "assert_tangents_match": "matching",
-    "assert_transform_matches": "transforms",
-    "assert_vmap_matches": "batches",
-    "check": "run",
-    "compare": ".accuracy.compare",
-    "compare_samples": ".accuracy.compare",
-    "outputs": ".accuracy.evaluate",
-    "to_json": "report",
-    "to_junit": "junit",
-}
-
-# Lazily, for the supervisor of `opsmith check` reads and writes reports, and torch is its worker's.
-lazy(__name__, _HOMES)
+# The parent process of `opsmith check` reads and writes reports without importing torch.
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "Comparison": ".accuracy.compare",
+        "Item": ".report",
+        "Report": ".report",
+        "adopt": "..operator.adopted",
+        "assert_autocast_matches": ".casting",
+        "assert_compiled_matches": ".compiled",
+        "assert_exported_matches": ".exported",
+        "assert_matches": ".matching",
+        "assert_second_gradients_match": ".matching",
+        "assert_tangents_match": ".matching",
+        "assert_transform_matches": ".transforms",
+        "assert_vmap_matches": ".batches",
+        "check": ".run",
+        "compare": ".accuracy.compare",
+        "compare_samples": ".accuracy.compare",
+        "outputs": ".accuracy.evaluate",
+        "to_json": ".report",
+        "to_junit": ".junit",
+    },
+)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..schema import flatten, unflatten
-from ..tensors import on_meta
+from ..reference.signature import flatten, unflatten
+from ..reference.tensors import on_meta
 from .cases import Case
 
 if TYPE_CHECKING:

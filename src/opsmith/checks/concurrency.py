@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..accuracy.evaluate import outputs
-from ..schema import flatten, unflatten
+from ..reference.signature import flatten, unflatten
+from .accuracy.evaluate import outputs
 from .memory import same_bits
 
 if TYPE_CHECKING:
-    from ..adopted import Adopted
-    from ..op import Op
+    from ..operator.adopted import Adopted
+    from ..operator.op import Op
 
 SECONDS = 30
 

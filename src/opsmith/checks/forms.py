@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from ..accuracy.evaluate import evaluate, in_pairs, weights_of
-from ..accuracy.truth import Comparison, Function, Rounding, Truth
-from ..schema import Argument, Kind, flatten, unflatten
+from ..reference.signature import Argument, Kind, flatten, unflatten
+from .accuracy.evaluate import evaluate, in_pairs, weights_of
+from .accuracy.truth import Comparison, Function, Rounding, Truth
 from .cases import Case
 from .subject import Subject, listed
 

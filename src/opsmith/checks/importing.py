@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from ..adopted import Adopted
-from ..op import Op
+from ..operator.adopted import Adopted
+from ..operator.op import Op
 
 
 def setup(op: Op | Adopted, in_child: bool = False) -> list[str]:
@@ -22,7 +22,11 @@ def setup(op: Op | Adopted, in_child: bool = False) -> list[str]:
         first, *imports = _imported([_Module(op.module)])
         if in_child:
             indented = [f"    {line}" for line in (*imports, "pass")]
-            imports = ["from opsmith.nested import until_parent_call", "with until_parent_call():", *indented]
+            imports = [
+                "from opsmith.operator.child_process import until_parent_call",
+                "with until_parent_call():",
+                *indented,
+            ]
         return [first, *imports, f'op = opsmith.get("{op.name}")', "reference = op.inline"]
     homes = {"reference": op.reference_home}
     if op.samples_home is not None:

@@ -20,8 +20,8 @@ from dataclasses import asdict
 
 import torch
 
-from .. import nested
-from ..op import Op
+from ..operator import child_process
+from ..operator.op import Op
 from .items import CheckItem
 from .report import Item
 from .stacks import innermost_line
@@ -33,7 +33,7 @@ SECONDS = 600.0
 def may_crash(subject: Subject, item: CheckItem) -> bool:
     """Whether an item can end the process: torch's compilers trust what an op says of its results, and C++ kernels are
     the author's own. Processes of ours are isolated already."""
-    if nested.active():
+    if child_process.active():
         return False
     kernels = subject.op.kernels.get(subject.device, {}) if isinstance(subject.op, Op) else {}
     return item.crashes or any(kernel.native is not None for kernel in kernels.values())

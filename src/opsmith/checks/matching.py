@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..accuracy.evaluate import evaluate
-from ..accuracy.rounding import rounding_of
-from ..accuracy.truth import Comparison, Truth
-from ..adopted import Adopted
-from ..schema import flatten
+from ..operator.adopted import Adopted
+from ..reference.signature import flatten
 from . import layouts
+from .accuracy.evaluate import evaluate
+from .accuracy.rounding import rounding_of
+from .accuracy.truth import Comparison, Truth
 from .cases import Case
 from .forms import second_gradients, tangents, tangents_of_reference
 from .subject import Subject, listed
 
 if TYPE_CHECKING:
-    from ..op import Op
+    from ..operator.op import Op
 
 
 def assert_matches(
@@ -30,7 +30,7 @@ def assert_matches(
     **kwargs: Any,
 ) -> None:
     """Raises AssertionError unless the op's results for these arguments, and the gradients of its floating inputs, are
-    the reference's within what rounding explains (opsmith.accuracy.budget).
+    the reference's within what rounding explains (opsmith.checks.accuracy.budget).
 
     Args:
         gradients: False for results alone. Where tensors among the arguments require a gradient, only theirs are

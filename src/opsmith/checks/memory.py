@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ..tensors import ALIGNMENT
+from ..reference.tensors import ALIGNMENT
 
 BYTES = (0x00, 0xFE)
 """What memory is filled with: zeros, and in every floating dtype a huge negative number."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..schema import Argument
+from ..reference.signature import Argument
 from . import layouts
 from .acceptance import largest_result
 from .cases import Case, ranks

@@ -15,11 +15,12 @@ from pathlib import Path
 
 import torch
 
-from .. import __version__, nested
-from ..accuracy.truth import NoTruthError
-from ..adopted import Adopted
+from .. import __version__
 from ..errors import CheckOptionError, NotAnOpError, OpsmithWarning, SamplesMissingError
-from ..op import Op
+from ..operator import child_process
+from ..operator.adopted import Adopted
+from ..operator.op import Op
+from .accuracy.truth import NoTruthError
 from .importing import installed
 from .isolation import can_fork, in_fork, may_crash
 from .items import CheckItem, every_item
@@ -61,8 +62,8 @@ def check(
 
     Raises SamplesMissingError where there is nothing to run on, instead of a report that says so for every item.
     """
-    if nested.returns_at_once():
-        return Report(op.name, device or "", level, seed, emulate, not_run=nested.REASON)
+    if child_process.returns_at_once():
+        return Report(op.name, device or "", level, seed, emulate, not_run=child_process.REASON)
     if items is None and lacks_samples(op):
         raise SamplesMissingError(op.name)
     subject = subject_of(op, device=device, level=level, seed=seed, emulate=emulate)

@@ -15,7 +15,7 @@ import torch
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from ..schema import Argument, Kind
+from ..reference.signature import Argument, Kind
 from . import layouts
 from .cases import Case
 from .outcome import Uncovered

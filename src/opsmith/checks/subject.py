@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 import torch
 
-from ..accuracy.doubling import InDouble, digits_are_lost
-from ..adopted import Adopted
 from ..errors import OpsmithError
-from ..op import Op
-from ..samples import Cost
-from ..schema import Signature
+from ..operator.adopted import Adopted
+from ..operator.op import Op
+from ..operator.samples import Cost
+from ..reference.signature import Signature
 from .acceptance import finite, taken
+from .accuracy.doubling import InDouble, digits_are_lost
 from .cases import Case, kind
 from .importing import setup
 from .outcome import Failed, Skipped, Uncovered

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import sys
 
-from .. import nested
+from ..operator import child_process
 
 
 def main() -> None:
@@ -27,8 +27,8 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a tick is no reason to fail
     verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
-    if verb in ("bench", "check", "demo") and nested.active():
-        raise SystemExit(f"opsmith {verb}: {nested.REASON}")
+    if verb in ("bench", "check", "demo") and child_process.active():
+        raise SystemExit(f"opsmith {verb}: {child_process.REASON}")
     if verb in _watched.VERBS:
         _watched.run(lambda: create()(prog_name="opsmith"))
     else:

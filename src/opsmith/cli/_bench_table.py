@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from ..bench.results import Row
+    from ..benchmark.results import Row
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from rich.text import Text
 from ._bench_table import bar
 
 if TYPE_CHECKING:
-    from ..bench.report import Machine
+    from ..benchmark.report import Machine
 
 BAR = 8
 
@@ -19,9 +19,9 @@ BAR = 8
 def summary(machine: Machine) -> Group:
     """A line an op, dtype and direction: how many times as fast as each of the others it is, over all samples, and its
     share of the limit on the largest."""
-    from ..bench.contenders import OPSMITH
-    from ..bench.report.figures import short_names
-    from ..bench.report.numbers import geometric_mean, positive, three
+    from ..benchmark.contenders import OPSMITH
+    from ..benchmark.report.figures import short_names
+    from ..benchmark.report.numbers import geometric_mean, positive, three
 
     short = short_names(machine.rows)
     others = [name for name in machine.contenders if name != OPSMITH]

@@ -12,13 +12,13 @@ from ._screen import RefusedError
 from ._sources import SHIPPED, declared, find, is_file, load, look_here
 
 if TYPE_CHECKING:
-    from ..op import Op
+    from ..operator.op import Op
 
 
 def selected(names: Sequence[str], sources: Sequence[str], verb: str) -> list[Op]:
     """The ops of those names, each once, in that order; without names those that the sources declare, and without
     sources those shipped with opsmith. Raises RefusedError."""
-    from ..op import registry
+    from ..operator.op import registry
 
     before = set(registry)
     loaded = [load(source) for source in sources]
@@ -35,7 +35,7 @@ def _shipped() -> list[Op]:
 
 def _meant(name: str, sources: Sequence[str], verb: str) -> list[Op]:
     """The op of that name, or those that a file or module of that name declares."""
-    from ..op import registry
+    from ..operator.op import registry
 
     before = set(registry)
     if is_file(name):
@@ -62,7 +62,7 @@ def _is_module(name: str) -> bool:
 
 def _ops_of(module: ModuleType, before: set[str]) -> list[Op]:
     """What a module or the modules of its package declare; else what came to be declared when it was imported."""
-    from ..op import registry
+    from ..operator.op import registry
 
     name = module.__name__
     own = [op for op in registry.values() if op.module == name or op.module.startswith(f"{name}.")]

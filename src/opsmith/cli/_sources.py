@@ -13,12 +13,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from .. import nested, ops
+from .. import ops
 from ..errors import OpsmithError
+from ..operator import child_process
 from ._screen import RefusedError
 
 if TYPE_CHECKING:
-    from ..op import Op
+    from ..operator.op import Op
 
 SHIPPED = "opsmith"
 """The namespace of the shipped ops."""
@@ -30,7 +31,7 @@ def declared(sources: Iterable[str] = ()) -> dict[str, Op]:
         getattr(ops, name)
     for source in sources:
         load(source)
-    from ..op import registry
+    from ..operator.op import registry
 
     # The template is there to be copied: one that has been imported is no shipped op.
     return {name: op for name, op in sorted(registry.items()) if not name.startswith(f"{SHIPPED}::_")}
@@ -65,7 +66,7 @@ def _likest(base: str, names: Iterable[str]) -> list[str]:
 
 def load(source: str) -> ModuleType:
     """Imports a module by its name ('mylib.ops') or by its file ('examples/mish.py'); raises RefusedError."""
-    with nested.importing():
+    with child_process.importing():
         return _load_file(Path(source)) if is_file(source) else _load_module(source)
 
 

@@ -17,9 +17,9 @@ from ._screen import FAILED, RefusedError, errors, output, tell, writable, write
 from ._selection import selected
 
 if TYPE_CHECKING:
-    from ..bench.results import Results, Row
-    from ..op import Op
-    from ..samples import Sample
+    from ..benchmark.results import Results, Row
+    from ..operator.op import Op
+    from ..operator.samples import Sample
 
 
 def command(
@@ -53,11 +53,11 @@ def command(
     ] = None,
 ) -> None:
     """Time ops beside what their users have, and say what share of the machine's limit each reaches."""
-    from ..bench import Results, bench, regressions
-    from ..bench import ceilings as limits
-    from ..bench.cpu import pinned
-    from ..bench.environment import environment
-    from ..bench.results import key_of
+    from ..benchmark import Results, bench, regressions
+    from ..benchmark import ceilings as limits
+    from ..benchmark.cpu import pinned
+    from ..benchmark.environment import environment
+    from ..benchmark.results import key_of
 
     chosen = selected(names or [], sources or [], "bench")
     where = _device(device.value if device else None)
@@ -134,8 +134,8 @@ def _failed(op: Op, dtype: Any, error: Exception) -> Exception:
 
 def _is_as_fast(before: Results, now: Results, name: Path | None) -> bool:
     """Says what has become slower: the op or one of its kernels, for a baseline's time is nobody's fault here."""
-    from ..bench import regressions
-    from ..bench.results import common_rows, missing
+    from ..benchmark import regressions
+    from ..benchmark.results import common_rows, missing
 
     if not now.rows:
         return False
@@ -163,13 +163,13 @@ def _is_as_fast(before: Results, now: Results, name: Path | None) -> bool:
 
 
 def _own(before: Results, now: Results) -> set[str]:
-    from ..bench.contenders import BASELINES
+    from ..benchmark.contenders import BASELINES
 
     return {row["contender"] for row in (*before.rows, *now.rows)} - {*BASELINES}
 
 
 def _directions(text: str) -> list[str]:
-    from ..bench.workload import DIRECTIONS
+    from ..benchmark.workload import DIRECTIONS
 
     given = _listed(text)
     if not given:
@@ -181,7 +181,7 @@ def _directions(text: str) -> list[str]:
 
 
 def _shape(text: str) -> tuple[int, ...]:
-    from ..bench.shapes import parsed
+    from ..benchmark.shapes import parsed
 
     try:
         return parsed(text)
@@ -190,7 +190,7 @@ def _shape(text: str) -> tuple[int, ...]:
 
 
 def _samples(op: Op, shapes: list[tuple[int, ...]], scaling: bool, device: str, dtype: Any) -> list[Sample] | None:
-    from ..bench.shapes import SCALING, free_bytes, resized
+    from ..benchmark.shapes import SCALING, free_bytes, resized
 
     wanted = [*shapes]
     if scaling:
@@ -228,7 +228,7 @@ def _threads() -> int:
 
 
 def _loaded(path: Path) -> Results:
-    from ..bench import Results
+    from ..benchmark import Results
     from ..errors import ResultsFileError
 
     try:
@@ -239,7 +239,7 @@ def _loaded(path: Path) -> Results:
 
 def _first_calls(op: Op, device: str, threads: int, resized: bool, results: Results) -> None:
     """Told in the first row of each contender."""
-    from ..bench.cold import first_call_seconds
+    from ..benchmark.cold import first_call_seconds
 
     firsts: dict[str, Row] = {row["contender"]: row for row in reversed(results.rows)}
     for row in firsts.values():
@@ -250,8 +250,8 @@ def _first_calls(op: Op, device: str, threads: int, resized: bool, results: Resu
 
 
 def _profile(op: Op, samples: list[Sample] | None, device: str, dtype: Any, directions: list[str]) -> None:
-    from ..bench.profiling import kernels
-    from ..bench.run import workloads
+    from ..benchmark.profiling import kernels
+    from ..benchmark.run import workloads
 
     for workload in workloads(op, device, dtype, samples)[:1]:
         for direction in directions:

@@ -13,7 +13,7 @@ from ._screen import STYLES, output
 from ._sources import declared
 
 if TYPE_CHECKING:
-    from ..op import Op
+    from ..operator.op import Op
 
 TIERS = {"native": "C++", "python": "Python"}
 
@@ -43,7 +43,7 @@ def _title(name: str, op: Op) -> Text:
 
 
 def _written(op: Op) -> Text:
-    from ..describe import generated, parts
+    from ..operator.describe import generated, parts
 
     names = [part.name for part in parts(op) if part.status == "written" and part.name != "reference"]
     made = any(map(generated, op.default.forward.kernels.values()))

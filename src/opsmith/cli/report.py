@@ -21,8 +21,8 @@ def command(
     ),
 ) -> None:
     """Write a page of charts and tables from the rows of `opsmith bench`: one file, readable without a network."""
-    from ..bench import Results
-    from ..bench.report import merged, page
+    from ..benchmark import Results
+    from ..benchmark.report import merged, page
     from ..errors import ResultsFileError
 
     if to.is_dir():

@@ -16,7 +16,7 @@ from ._sources import find
 
 if TYPE_CHECKING:
     from ..kernels import Kernel
-    from ..op import Op
+    from ..operator.op import Op
 
 
 class Language(str, enum.Enum):
@@ -59,7 +59,7 @@ def command(
 def _show_source(op: Op, device: str, backward: bool, dtype: str) -> None:
     import torch
 
-    from ..pointwise import Pointwise
+    from ..generate import Pointwise
 
     if not isinstance(op, Pointwise):
         raise RefusedError(
@@ -73,7 +73,8 @@ def _show_source(op: Op, device: str, backward: bool, dtype: str) -> None:
 
 
 def _show_parts(op: Op) -> None:
-    from .. import describe, runtime
+    from .. import runtime
+    from ..operator import describe
 
     output.print(Text(op.schema, "bold"))
     output.print()
@@ -107,7 +108,7 @@ def python_calls(op: Op) -> list[str]:
 
 def _by_reason(call: str, kernels: Mapping[str, Kernel], derived: str) -> list[str]:
     """['forward on cpu and cuda (the reference)']: the devices on which a call goes through Python, and why."""
-    from ..describe import generated
+    from ..operator.describe import generated
 
     devices: dict[str, list[str]] = {}
     for device in ("cpu", "cuda"):

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator
 
 from ..kernels import emulation
-from ..op import detour_every_op, registry
+from ..operator.op import detour_every_op, registry
 
 
 @contextlib.contextmanager

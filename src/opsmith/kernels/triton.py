@@ -22,13 +22,13 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 
 from ..errors import CpuTensorError, RegistrationError, described
+from ..reference.tensors import contiguous_clone
 from ..runtime import execution
-from ..tensors import contiguous_clone
 from .deferred import imported
 from .substitution import Search, reached, substituted
 
 if TYPE_CHECKING:
-    from ..registration import Operator
+    from ..runtime.operator import Operator
 
 LANGUAGE = "Triton"
 PACKAGE = "triton"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .._lazy import lazy
 
 if TYPE_CHECKING:
     from .add_two import AddTwo
@@ -18,26 +19,17 @@ if TYPE_CHECKING:
 
 __all__ = ["AddTwo", "ConvRNN", "FusedLinear", "Mish", "Polynomial", "ScaleBiasReLU", "Square", "SwiGLU", "Swish"]
 
-_HOMES = {
-    "AddTwo": "add_two",
-    "ConvRNN": "convrnn",
-    "FusedLinear": "fused_linear",
-    "Mish": "mish",
-    "Polynomial": "polynomial",
-    "ScaleBiasReLU": "scale_bias_relu",
-    "Square": "square",
-    "SwiGLU": "swiglu",
-    "Swish": "swish",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "AddTwo": ".add_two",
+        "ConvRNN": ".convrnn",
+        "FusedLinear": ".fused_linear",
+        "Mish": ".mish",
+        "Polynomial": ".polynomial",
+        "ScaleBiasReLU": ".scale_bias_relu",
+        "Square": ".square",
+        "SwiGLU": ".swiglu",
+        "Swish": ".swish",
+    },
+)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ..samples import Cost
+from ..operator.samples import Cost
 
 COLUMNS = 1024
 ROWS, ROWS_ON_CUDA = 1024, 16384

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import OpsmithError, RuntimeTierError
 from ..toolchain import find_cxx
-from . import failure, native, twin
+from . import failure, fallback, native
 
 if TYPE_CHECKING:
-    from ..registration import Operator
+    from .operator import Operator
 
 VARIABLE = "OPSMITH_RUNTIME"
 _forced: str | None = None
@@ -40,11 +40,11 @@ class Attachment(Protocol):
 
 def attach(operator: Operator) -> Attachment:
     library = _library() if tier() == "native" else None
-    return twin.Attachment(operator) if library is None else native.Attachment(operator, library)
+    return fallback.Attachment(operator) if library is None else native.Attachment(operator, library)
 
 
 def attach_in_python(operator: Operator) -> Attachment:
-    return twin.Attachment(operator)
+    return fallback.Attachment(operator)
 
 
 def tier() -> str:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..schema import flatten, unflatten
+from ..reference.signature import flatten, unflatten
 
 if TYPE_CHECKING:
-    from ..registration import Operator
+    from .operator import Operator
 
 KEY_NAMES = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
 KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(

@@ -15,7 +15,7 @@ from torch.utils import _pytree
 from . import autocast
 
 if TYPE_CHECKING:
-    from ..registration import Operator
+    from .operator import Operator
 
 
 _AUTOCAST_KEYS = functools.reduce(

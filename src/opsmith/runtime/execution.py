@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import DeviceMixError, KernelResultError, ReferenceRunsWarning, ToolMissingError, UndeclaredMutationError
-from ..schema import Argument, Kind, flatten
-from ..tensors import is_placeholder
+from ..reference.signature import Argument, Kind, flatten
+from ..reference.tensors import is_placeholder
 
 if TYPE_CHECKING:
     from ..kernels import Kernel
-    from ..registration import Operator
+    from .operator import Operator
 
 
 _autocast_enabled = torch._C._is_any_autocast_enabled

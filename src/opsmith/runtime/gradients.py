@@ -18,12 +18,12 @@ from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
 from ..errors import KernelResultError, RedeclaredError, UnsavedInputError
-from ..schema import Kind, flatten, unflatten
-from ..tensors import dtype_class, is_placeholder, placeholder
+from ..reference.signature import Kind, flatten, unflatten
+from ..reference.tensors import dtype_class, is_placeholder, placeholder
 from .execution import as_list, execute
 
 if TYPE_CHECKING:
-    from ..registration import Operator
+    from .operator import Operator
 
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._len_torch_function_stack

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import RegistrationError
-from ..schema import Kind
-from ..tensors import DTYPE_CLASSES
+from ..reference.signature import Kind
+from ..reference.tensors import DTYPE_CLASSES
 from ..toolchain import compile_shared_library, find_shared_library, load_library
 from . import autocast, execution
 
 if TYPE_CHECKING:
     from ..kernels import Kernel
-    from ..registration import Operator
+    from .operator import Operator
 
 SOURCE = Path(__file__).parent / "native" / "runtime.cpp"
 NAMESPACE = "opsmith_internal"

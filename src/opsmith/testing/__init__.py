@@ -6,8 +6,9 @@ imports torch before it is used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from .._lazy import lazy
 from .items import check_op
 
 if TYPE_CHECKING:
@@ -16,9 +17,4 @@ if TYPE_CHECKING:
 __all__ = ["assert_matches", "check_op"]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "assert_matches":
-        from ..checks.matching import assert_matches
-
-        return assert_matches
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy(__name__, {"assert_matches": "..checks.matching"})

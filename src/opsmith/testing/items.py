@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 if TYPE_CHECKING:
-    from ..adopted import Adopted
     from ..checks.report import Item
     from ..checks.subject import Subject
-    from ..op import Op
+    from ..operator.adopted import Adopted
+    from ..operator.op import Op
 
 ARGUMENT = "opsmith_item"
 
@@ -116,9 +116,9 @@ class _Checklist:
         __tracebackhide__ = True
         import torch
 
-        from ..adopted import Adopted
         from ..errors import NotAnOpError
-        from ..op import Op
+        from ..operator.adopted import Adopted
+        from ..operator.op import Op
 
         if isinstance(self._op, (Op, Adopted)):
             return self._op

@@ -7,7 +7,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from opsmith.runtime.driver import driver
+from opsmith.launch.driver import driver
 
 from ._doubled import THREADS, cu, declared
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ...runtime.driver import driver
+from ...launch.driver import driver
 
 GLOBAL = 0  # CU_STREAM_CAPTURE_MODE_GLOBAL, which torch.cuda.graph asks for too
 

@@ -8,13 +8,13 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from ... import purity
-from ...accuracy.evaluate import evaluate
 from ...errors import OpsmithError
-from ...op import Op
-from ...schema import Argument
+from ...operator.op import Op
+from ...reference import purity
+from ...reference.signature import Argument
 from .. import patterns
 from ..acceptance import taken
+from ..accuracy.evaluate import evaluate
 from ..cases import Case
 from ..faking import on_fake
 from ..outcome import Skipped, Uncovered

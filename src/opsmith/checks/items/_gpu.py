@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from ...accuracy.compare import Truth
-from ...accuracy.evaluate import Named, evaluate
-from ...accuracy.rounding import rounding_of
 from ...errors import LanguageMissingError, ToolMissingError
-from ...op import Op
-from ...schema import flatten
+from ...operator.op import Op
+from ...reference.signature import flatten
+from ..accuracy.compare import Truth
+from ..accuracy.evaluate import Named, evaluate
+from ..accuracy.rounding import rounding_of
 from ..cases import Case
 from ..memory import same_bits
 from ..subject import Subject

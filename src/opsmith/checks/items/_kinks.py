@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ...accuracy.evaluate import in_pairs
+from ..accuracy.evaluate import in_pairs
 from ..cases import Case
 from ..subject import Subject
 

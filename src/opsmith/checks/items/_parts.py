@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ...schema import flatten, unflatten
+from ...reference.signature import flatten, unflatten
 from ..acceptance import taken
 from ..cases import Case
 from ..patterns import Pattern, flat_pattern, patterns_of

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ... import nested
+from ...operator import child_process
 from ..importing import not_importable, setup
 from ..outcome import Skipped
 from ..subject import Subject
@@ -44,7 +44,7 @@ def run(subject: Subject, lines: Sequence[str], before: Sequence[str] = (), seco
     if reason := not_importable(subject.op):
         raise Skipped(reason)
     text = "\n".join([*before, *setup(subject.op, in_child=True), f"print({READY!r}, flush=True)", *lines])
-    environment = {**nested.environment(), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    environment = {**child_process.environment(), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     process = subprocess.Popen(
         [sys.executable, "-c", text],
         stdin=subprocess.DEVNULL,

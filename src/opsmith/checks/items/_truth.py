@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from ...accuracy.evaluate import Named, evaluate
-from ...accuracy.rounding import rounding_of
-from ...accuracy.truth import Comparison, NoTruthError, Truth
+from ..accuracy.evaluate import Named, evaluate
+from ..accuracy.rounding import rounding_of
+from ..accuracy.truth import Comparison, NoTruthError, Truth
 from ..cases import Case
 from ..outcome import Failed, ReferenceRaises, Skipped, Uncovered
 from ..subject import Subject, listed

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ...accuracy.evaluate import weights_of
 from .. import memory
+from ..accuracy.evaluate import weights_of
 from ..cases import Case
 from ..outcome import Failed
 from ..subject import Subject, listed
@@ -72,7 +72,7 @@ def _gradients(subject: Subject, case: Case) -> None:
     owned = [(f"{name}.grad", leaf.grad) for name, leaf in case.leaves() if leaf.grad is not None]
     lines = [
         f"results = [each for each in opsmith.checks.subject.listed({case.call()}) if each.requires_grad]",
-        "weights = [opsmith.accuracy.evaluate.weights_of(each) for each in results]",
+        "weights = [opsmith.checks.accuracy.evaluate.weights_of(each) for each in results]",
         "torch.autograd.backward(results, weights, retain_graph=True)",
     ]
     _apart(case, [*named, *owned], len(named), lines)
@@ -87,7 +87,7 @@ def _gradients(subject: Subject, case: Case) -> None:
     theirs = _backward(subject.reference, case.requiring())
     if _accumulates(*theirs):  # torch itself hands a gradient on as a view, and adds to it; then an op may
         lines += ["torch.autograd.backward(results, weights)"]
-        lines += ["assert torch.equal(weights[0], opsmith.accuracy.evaluate.weights_of(results[0]))"]
+        lines += ["assert torch.equal(weights[0], opsmith.checks.accuracy.evaluate.weights_of(results[0]))"]
         raise Failed(f"{case.name}: a second backward adds to the gradient that it is given", case, lines)
 
 

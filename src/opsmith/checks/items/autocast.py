@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ...accuracy.truth import Comparison
-from ...op import Op
+from ...operator.op import Op
+from ..accuracy.truth import Comparison
 from ..cases import Case
 from ..casting import compared, policies_of
 from ..outcome import Failed, Skipped

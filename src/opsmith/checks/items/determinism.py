@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from ...accuracy.evaluate import evaluate
-from ...purity import RandomState
+from ...reference.purity import RandomState
+from ..accuracy.evaluate import evaluate
 from ..cases import Case
 from ..memory import same_bits
 from ..outcome import Failed, Uncovered

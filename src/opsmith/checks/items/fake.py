@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ...accuracy.evaluate import evaluate
-from ...accuracy.truth import Function
-from ...op import Op
+from ...operator.op import Op
 from .. import layouts
 from ..acceptance import taken
+from ..accuracy.evaluate import evaluate
+from ..accuracy.truth import Function
 from ..cases import Case
 from ..faking import constants, described, on_fake
 from ..outcome import Failed, Skipped

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from ...accuracy.truth import Truth
 from ...errors import UnsavedInputError
-from ...op import Op
+from ...operator.op import Op
+from ..accuracy.truth import Truth
 from ..cases import Case
 from ..forms import Form, tangents, tangents_of_reference
 from ..outcome import Failed, Skipped

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ...accuracy.truth import Truth
-from ...op import Op
+from ...operator.op import Op
+from ..accuracy.truth import Truth
 from ..cases import Case
 from ..outcome import Skipped
 from ..subject import Subject

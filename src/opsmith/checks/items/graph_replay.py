@@ -6,8 +6,8 @@ import warnings
 
 import torch
 
-from ...accuracy.evaluate import Named, evaluate
-from ...op import Op
+from ...operator.op import Op
+from ..accuracy.evaluate import Named, evaluate
 from ..cases import Case
 from ..outcome import Failed, Skipped
 from ..subject import Subject

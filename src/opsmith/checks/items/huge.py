@@ -6,8 +6,8 @@ import random
 
 import torch
 
-from ...accuracy.rounding import rounding_of
-from ...accuracy.truth import Rounding, Truth
+from ..accuracy.rounding import rounding_of
+from ..accuracy.truth import Rounding, Truth
 from ..allocation import measured
 from ..cases import Case
 from ..outcome import Failed, Skipped

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import torch
 
-from ...accuracy.truth import Truth
-from ...op import Op
+from ...operator.op import Op
 from .. import layouts
 from ..acceptance import taken
+from ..accuracy.truth import Truth
 from ..cases import Case
 from ..outcome import Failed, Skipped
 from ..subject import Subject

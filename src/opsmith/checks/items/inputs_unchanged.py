@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
-from ...accuracy.evaluate import weights_of
-from ...tensors import version_of
+from ...reference.tensors import version_of
 from .. import memory
+from ..accuracy.evaluate import weights_of
 from ..cases import Case
 from ..outcome import Failed
 from ..subject import Subject
@@ -59,7 +59,7 @@ def _backward(subject: Subject, case: Case) -> None:
     call = f"torch.autograd.grad(results, {case.leaf_tuple()}, weights, retain_graph=True, allow_unused=True)"
     lines = [
         f"results = [each for each in opsmith.checks.subject.listed({case.call()}) if each.requires_grad]",
-        "weights = [opsmith.accuracy.evaluate.weights_of(each) for each in results]",
+        "weights = [opsmith.checks.accuracy.evaluate.weights_of(each) for each in results]",
     ]
     for (name, words, _), changed, told in zip(held, *before.changes(), strict=True):
         if changed or told:
@@ -90,7 +90,7 @@ def _changed_between(subject: Subject, case: Case) -> None:
         call = f"torch.autograd.grad(results, {case.leaf_tuple()}, weights, retain_graph=True, allow_unused=True)"
         lines = [
             f"results = [each for each in opsmith.checks.subject.listed({case.call()}) if each.requires_grad]",
-            "weights = [opsmith.accuracy.evaluate.weights_of(each) for each in results]",
+            "weights = [opsmith.checks.accuracy.evaluate.weights_of(each) for each in results]",
             f"expected = {call}",
             "with torch.no_grad():",
             f"    {name}.add_(1)",

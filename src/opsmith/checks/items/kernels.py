@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ...op import Op
+from ...operator.op import Op
 from ..cases import Case
 from ..outcome import Failed, Skipped, Uncovered
 from ..subject import SMALL, TOO_LARGE, Subject

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ... import nested
+from ...operator import child_process
 from ...toolchain.process import run
 from ..cases import Case
 from ..importing import not_importable, setup
@@ -216,7 +216,7 @@ def _after_a_fault(subject: Subject, case: Case) -> str:
         file = Path(folder) / "after_a_fault.py"
         file.write_text(text + "\n")
         try:
-            outcome = run([sys.executable, str(file)], env=nested.environment(), timeout=TIMEOUT)
+            outcome = run([sys.executable, str(file)], env=child_process.environment(), timeout=TIMEOUT)
         except subprocess.TimeoutExpired:
             return f"a process to call it after a kernel has failed did not end in {TIMEOUT:.0f} s"
     if outcome.status == SILENT:

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from ...accuracy.evaluate import evaluate, weights_of
-from ...schema import flatten
+from ...reference.signature import flatten
+from ..accuracy.evaluate import evaluate, weights_of
 from ..cases import Case
 from ..memory import same_bits
 from ..outcome import Failed

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from ...accuracy.evaluate import weights_of
-from ...op import Op
+from ...operator.op import Op
+from ..accuracy.evaluate import weights_of
 from ..cases import Case
 from ..outcome import Failed
 from ..subject import Subject, listed

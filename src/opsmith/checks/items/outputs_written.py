@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from ...accuracy.evaluate import evaluate
-from ...op import Op
+from ...operator.op import Op
 from .. import layouts, memory
+from ..accuracy.evaluate import evaluate
 from ..cases import Case
 from ..outcome import Failed
 from ..subject import Subject

@@ -6,10 +6,10 @@ import itertools
 
 import torch
 
-from ...accuracy.rounding import reference_runs
-from ...op import Op
+from ...operator.op import Op
 from .. import memory
 from ..acceptance import taken
+from ..accuracy.rounding import reference_runs
 from ..allocation import Allocated, measured
 from ..cases import Case
 from ..outcome import Failed, Skipped

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ...op import Op
+from ...operator.op import Op
 from .. import memory
 from ..cases import Case
 from ..holding import Holder, saved_and_loaded

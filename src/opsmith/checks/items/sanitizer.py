@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ... import nested
+from ...operator import child_process
 from ...toolchain.process import run
 from ...toolchain.settings import LINE_INFO
 from ..cases import Case
@@ -108,7 +108,7 @@ def _watched(tool: Path, name: str, script: Path) -> str:
         *("--show-backtrace", "no", "--launch-timeout", "120", "--port", str(port)),
         *(sys.executable, str(script)),
     ]
-    environment = {**nested.environment(), "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "PYTHONUNBUFFERED": "1"}
+    environment = {**child_process.environment(), "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "PYTHONUNBUFFERED": "1"}
     environment[LINE_INFO] = "1"  # findings then name the line of every kernel that opsmith compiles
     try:
         return run(command, env=environment, timeout=SECONDS).words

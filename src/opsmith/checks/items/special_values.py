@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ...accuracy.evaluate import Named
-from ...accuracy.rounding import is_elementwise
-from ...accuracy.truth import Truth
-from ...schema import Argument
+from ...reference.signature import Argument
 from ..acceptance import taken
+from ..accuracy.evaluate import Named
+from ..accuracy.rounding import is_elementwise
+from ..accuracy.truth import Truth
 from ..cases import Case
 from ..outcome import Failed, Skipped
 from ..patterns import Pattern, Slot, is_integer, patterns_of, sizes_are_told

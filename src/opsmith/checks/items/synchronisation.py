@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ...accuracy.evaluate import evaluate
+from ..accuracy.evaluate import evaluate
 from ..cases import Case
 from ..outcome import Failed, Skipped
 from ..subject import Subject

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from ...op import Op
+from ...operator.op import Op
 from ..batches import Dims, by_vmap, compared, stacked
 from ..cases import Case
 from ..forms import has_second_gradients

@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from ... import nested
 from ...checks.stacks import innermost_line
+from ...operator import child_process
 from . import worker
 from .job import Job
 
@@ -52,7 +52,7 @@ class Process:
                 pass_fds=(numbers, messages, self._stack),
                 start_new_session=True,  # Ctrl-C is for the supervisor, which ends this
                 # Threads that spin while they wait take twice the time of the items, whose tensors are small.
-                env={"OMP_WAIT_POLICY": "PASSIVE", **os.environ, nested.VARIABLE: str(nested.NEVER)},
+                env={"OMP_WAIT_POLICY": "PASSIVE", **os.environ, child_process.VARIABLE: str(child_process.NEVER)},
             )
         finally:
             os.close(numbers)

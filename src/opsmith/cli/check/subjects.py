@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from ...adopted import Adopted, adopt
 from ...errors import NotAnOperatorError, SeveralOverloadsError
-from ...op import Op
+from ...operator.adopted import Adopted, adopt
+from ...operator.op import Op
 from .._screen import RefusedError
 from .._selection import selected
 from .._sources import load

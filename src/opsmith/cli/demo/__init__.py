@@ -17,7 +17,7 @@ from .._screen import FAILED, RefusedError, output
 from . import table, training
 
 if TYPE_CHECKING:
-    from ...op import Op
+    from ...operator.op import Op
 
 STEPS = 200
 WANTED = 0.95

@@ -14,8 +14,8 @@ import torch
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ...errors import ReferenceRunsWarning
-from ...op import Op
-from ...samples import Sample
+from ...operator.op import Op
+from ...operator.samples import Sample
 from .._screen import output
 
 WORKERS = 4

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ...bench import time_together
-from ...bench.timing import synchronizer
+from ...benchmark import time_together
+from ...benchmark.timing import synchronizer
 from ...checks import Comparison, compare
-from ...op import Op
+from ...operator.op import Op
 from .._screen import output
 from .building import timed_sample, with_gradients
 

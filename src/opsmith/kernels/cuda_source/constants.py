@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ...errors import ConstantError, OpsmithError
-from ...runtime.driver import Driver
+from ...launch.driver import Driver
 from .parameters import Place, Struct, article, number_type, pack, parameter, short
 from .signature import DeviceType, Variable
 from .types import NUMBERS, element_dtypes, unqualified, vector

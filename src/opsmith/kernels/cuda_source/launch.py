@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...errors import KernelArgumentError, LaunchError, LaunchGeometryError, NoGpuError
-from ...runtime.driver import INVALID_CONTEXT, Configuration, available, driver
+from ...launch.driver import INVALID_CONTEXT, Configuration, available, driver
 from .. import emulation
 from .attributes import MAX_THREADS, Attributes
 from .module import Function

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Mapping
 
 from ...errors import ConstantError, LaunchGeometryError
-from ...runtime import driver as cuda
-from ...runtime.driver import Driver
+from ...launch import driver as cuda
+from ...launch.driver import Driver
 from .attributes import Attributes
 from .build import Build
 from .constants import Constants, Held

@@ -21,7 +21,7 @@ from ...errors import (
     OpsmithError,
     TemplateArgumentsError,
 )
-from ...runtime.driver import available, driver
+from ...launch.driver import available, driver
 from .. import emulation
 from . import constants as values
 from .attributes import Attributes

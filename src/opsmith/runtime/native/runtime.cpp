@@ -221,7 +221,7 @@ OPSMITH_EXPORT_C bool opsmith_tell_gpu(size_t index, int64_t multiprocessors, bo
 
 // --- for the tests ---------------------------------------------------------------------------------------------------
 
-// What walk.h makes of some tensors and results: see tests/pointwise/test_walk.py for the numbers. Returns how many
+// What walk.h makes of some tensors and results: see tests/generate/test_walk.py for the numbers. Returns how many
 // numbers it wrote, -1 where the shapes do not broadcast.
 OPSMITH_EXPORT_C int64_t opsmith_probe_walk(const int64_t* numbers, size_t count, int64_t* written) {
   return probe_walk({numbers, count}, written);

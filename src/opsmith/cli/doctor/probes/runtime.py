@@ -8,7 +8,7 @@ import torch
 
 from .... import __version__
 from .... import runtime as tiers
-from ....op import op as declare
+from ....operator.op import op as declare
 from ..finding import Finding
 
 

@@ -1,0 +1,31 @@
+"""Lazy imports for packages (PEP 562): a public name is imported from its module when it is first used.
+
+>>> __getattr__, __dir__ = lazy(__name__, {"check": ".checks"})
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def lazy(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of `package`. `homes` gives the module of each public name, relative to the
+    package. A submodule that nobody has imported yet is imported when it is asked for by name."""
+    namespace = vars(sys.modules[package])
+
+    def __getattr__(name: str) -> Any:
+        if name in homes:
+            namespace[name] = value = getattr(importlib.import_module(homes[name], package), name)
+            return value
+        if not name.startswith("_") and importlib.util.find_spec(f"{package}.{name}"):
+            return importlib.import_module(f"{package}.{name}")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*namespace, *homes})
+
+    return __getattr__, __dir__

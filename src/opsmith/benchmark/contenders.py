@@ -1,0 +1,98 @@
+"""Who is measured: the op, its named kernels, and what its users have without it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from ..errors import UnavailableError
+from ..operator.op import Op
+from ..reference.signature import split_name
+
+OPSMITH = "opsmith"
+BASELINES = ("eager", "compile", "compile-max", "liger")
+
+Function = Callable[[Sequence[Any]], Any]
+
+
+def contender(op: Op, name: str, device: str) -> Function:
+    """A function of the op's arguments in schema order, which returns what calling the op does. Raises
+    UnavailableError."""
+    if name == OPSMITH:
+        return _called(op, op)
+    if name == "eager":
+        return _returning(op, _called(op, op.reference))
+    if name in ("compile", "compile-max"):
+        torch._dynamo.reset()
+        mode = "max-autotune-no-cudagraphs" if name == "compile-max" else None
+        return _returning(op, _called(op, torch.compile(op.reference, mode=mode, fullgraph=True, dynamic=False)))
+    if name == "liger":
+        return _liger(op)
+    return _kernel(op, name, device)
+
+
+@contextlib.contextmanager
+def replayable() -> Iterator[None]:
+    """What is compiled in here keeps what its backward reads: as a rule that memory is the backward's to write to, so
+    that it runs once and not again."""
+    from torch._functorch import config
+
+    with config.patch(donated_buffer=False):
+        yield
+
+
+def _kernel(op: Op, name: str, device: str) -> Function:
+    if name not in op.variants:
+        known = ", ".join((*BASELINES, *op.variants))
+        raise UnavailableError(name, f"{op.name} has no such kernel; there are {known}")
+    variant = op.variants[name]
+    # Where it has no kernel of that name for a device, a variant runs the op's own: that is measured already.
+    if not any(given.name == name for (_, where), given in variant.given.items() if where == device):
+        raise UnavailableError(name, f"{op.name} has no kernel of that name for {device}")
+    return lambda values: variant(*op.default.forward.arranged(values))
+
+
+def _called(op: Op, function: Callable[..., Any]) -> Function:
+    if not any(argument.keyword_only for argument in op.signature.arguments):
+        return lambda values: function(*values)
+
+    def arranged(values: Sequence[Any]) -> Any:
+        positional, keyword = op.default.forward.arranged(values)
+        return function(*positional, **keyword)
+
+    return arranged
+
+
+def _returning(op: Op, function: Function) -> Function:
+    """The reference of an in-place op returns nothing, where the op returns what it changed."""
+    places = [place for place, argument in enumerate(op.signature.arguments) if argument.mutated]
+    if not places:
+        return function
+
+    def changed(values: Sequence[Any]) -> Any:
+        function(values)
+        return values[places[0]] if len(places) == 1 else tuple(values[place] for place in places)
+
+    return changed
+
+
+_LIGER = {
+    "swiglu": ("liger_kernel.ops.swiglu", "LigerSiLUMulFunction"),
+    "geglu": ("liger_kernel.ops.geglu", "LigerGELUMulFunction"),
+}
+"""By the op's name: the autograd function of the same two arguments."""
+
+
+def _liger(op: Op) -> Function:
+    if importlib.util.find_spec("liger_kernel") is None:
+        raise UnavailableError("liger", "liger-kernel is not installed")
+    _, base = split_name(op.name)
+    if base not in _LIGER:
+        raise UnavailableError("liger", f"it has no {base}")
+    module, name = _LIGER[base]
+    function = getattr(importlib.import_module(module), name)
+    return lambda values: function.apply(*values)

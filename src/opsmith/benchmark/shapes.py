@@ -1,0 +1,84 @@
+"""Samples of other sizes than an op's own: `--shape 4096x1024`, or from a thousand elements to a thousand million."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..operator.op import Op
+from ..operator.samples import Sample
+
+SCALING = tuple(2**power for power in range(10, 31, 4))
+_DIGITS = 15
+"""Of a number of elements, at most."""
+
+
+def parsed(text: str) -> tuple[int, ...]:
+    """'4096x1024', '1048576', '2^20'. Raises ValueError."""
+    sizes = []
+    for part in text.lower().split("x"):
+        found = re.fullmatch(r"\s*(\d+)(?:\^(\d+))?\s*", part)
+        if found is None:
+            raise ValueError(f"{text!r} is no shape")
+        base, power = found[1], found[2] or "1"
+        if len(base) > _DIGITS or len(power) > 2:
+            raise ValueError(f"{text!r} is more than any memory holds")
+        sizes.append(int(base) ** int(power))
+    if min(sizes) < 1:
+        raise ValueError(f"{text!r} is no shape")
+    if math.prod(sizes) >= 10**_DIGITS:
+        raise ValueError(f"{text!r} is more than any memory holds")
+    return tuple(sizes)
+
+
+def resized(op: Op, shape: Sequence[int], device: str, dtype: torch.dtype) -> Sample:
+    """The op's first sample that has elements, with its first tensor of another shape. The others follow: a dimension
+    that is as long as the first tensor's at the same place, counted from the right, stays so. Values are the
+    sample's, over and over, for an op may take no others."""
+    signature = op.signature
+    for sample in op.samples_for(device, dtype):
+        values = signature.bind(sample.args, dict(sample.kwargs))
+        tensors = [tensor for tensor in signature.flatten(values) if tensor is not None]
+        if all(tensor.numel() for tensor in tensors):
+            break
+    else:
+        raise ValueError(f"{op.name} has no sample with elements to take the values from")
+    first = tensors[0]
+    fresh = [None if tensor is None else _like(tensor, first.shape, shape) for tensor in signature.flatten(values)]
+    filled = signature.unflatten(values, fresh)
+    positional, keyword = op.default.forward.arranged(filled)
+    return Sample(tuple(positional), keyword, "x".join(map(str, shape)))
+
+
+def _like(tensor: torch.Tensor, old: Sequence[int], new: Sequence[int]) -> torch.Tensor:
+    shape: list[int] = []
+    for place in range(1, tensor.ndim + 1):
+        own = tensor.shape[-place]
+        linked = place <= len(old) and own == old[-place] and own != 1
+        shape.insert(0, new[-place] if linked and place <= len(new) else own)
+    if tuple(tensor.shape) == tuple(old):
+        shape = list(new)
+    if tuple(shape) == tuple(tensor.shape):
+        return tensor
+    count, flat = math.prod(shape), tensor.flatten()
+    return flat.repeat(-(-count // flat.numel()))[:count].reshape(shape)
+
+
+def described(elements: int) -> str:
+    """'16 M', '1 K'."""
+    for power, letter in ((30, " G"), (20, " M"), (10, " K")):
+        if elements >= 1 << power and math.log2(elements).is_integer():
+            return f"{elements >> power}{letter}"
+    return f"{elements:,}"
+
+
+def free_bytes(device: str) -> int:
+    if device == "cuda":
+        return int(torch.cuda.mem_get_info()[0])
+    with open("/proc/meminfo") as lines:
+        found: dict[str, Any] = dict(line.split(":", 1) for line in lines)
+    return int(found["MemAvailable"].split()[0]) * 1024

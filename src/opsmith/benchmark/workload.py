@@ -1,0 +1,221 @@
+"""Workload: an op on arguments of one size, dtype and layout, copied often enough that no cache remembers them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from ..operator.op import Op
+from ..operator.samples import Cost
+from ..reference.tensors import copied_as_laid_out, dtype_class, on_meta
+
+DIRECTIONS = ("forward", "backward", "both")
+MOST_COPIES = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """`values` are the op's arguments in schema order."""
+
+    op: Op
+    values: tuple[Any, ...]
+    name: str
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        return [tensor for tensor in self.op.signature.flatten(self.values) if tensor is not None]
+
+    @property
+    def device(self) -> torch.device:
+        return self.tensors[0].device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next((t.dtype for t in self.tensors if t.is_floating_point()), self.tensors[0].dtype)
+
+    @property
+    def elements(self) -> int:
+        """Of the largest tensor."""
+        return max(tensor.numel() for tensor in self.tensors)
+
+    @property
+    def input_bytes(self) -> int:
+        """Memory that the inputs take; what is expanded counts once."""
+        return sum(_held(tensor) for tensor in self.tensors)
+
+    @cached_property
+    def has_gradient(self) -> bool:
+        """Whether a gradient flows through the reference, from a floating result to a floating input."""
+        if not any(t.is_floating_point() for t in self.tensors) or not any(r.is_floating_point() for r in self.results):
+            return False
+        signature, reference = self.op.signature, self.op.inline_like_call
+        try:
+            return bool(_Recorded(reference, on_meta(signature, self.values), signature).results())
+        except Exception:  # what it does depends on values
+            return bool(_Recorded(reference, self.values, signature).results())
+
+    @property
+    def is_complex(self) -> bool:
+        return any(tensor.is_complex() for tensor in (*self.tensors, *self.results))
+
+    @cached_property
+    def results(self) -> list[torch.Tensor]:
+        """On meta: their shapes and dtypes."""
+        operator = self.op.default.differentiable
+        try:
+            returned = operator.fake(*on_meta(self.op.signature, self.values))
+        except Exception:  # shapes that depend on values
+            with torch.no_grad():
+                returned = operator.call_arranged(self.values)
+        results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+        return [result.to("meta") for result in results]
+
+    @property
+    def result_bytes(self) -> int:
+        return sum(result.numel() * result.element_size() for result in self.results)
+
+    def copies(self, beyond: int) -> list[tuple[Any, ...]]:
+        """Sets of arguments that take more than `beyond` bytes together, at most MOST_COPIES of them; the first is the
+        workload's own."""
+        wanted = min(MOST_COPIES, 1 + beyond // max(1, self.input_bytes + self.result_bytes))
+        return [self.values, *(self.copied() for _ in range(wanted - 1))]
+
+    def copied(self) -> tuple[Any, ...]:
+        return self._with(copied_as_laid_out)
+
+    def halved(self) -> Workload:
+        """The same with other numbers: every floating one by two, which leaves signs, zeros and orders as they are."""
+
+        def half(tensor: torch.Tensor) -> torch.Tensor:
+            copy = copied_as_laid_out(tensor)
+            if tensor.is_floating_point() or tensor.is_complex():
+                held = copy.untyped_storage().nbytes() // copy.element_size() - copy.storage_offset()
+                copy.as_strided((held,), (1,)).div_(2)  # an element that is repeated is there once
+            return copy
+
+        return Workload(self.op, self._with(half), self.name)
+
+    def _with(self, change: Callable[[torch.Tensor], torch.Tensor]) -> tuple[Any, ...]:
+        signature = self.op.signature
+        fresh = [None if tensor is None else change(tensor) for tensor in signature.flatten(self.values)]
+        return tuple(signature.unflatten(self.values, fresh))
+
+    def cost(self, direction: str) -> Cost | None:
+        """The least that must be done: what the author declares, else, for a pointwise op, each tensor once.
+
+        A backward reads the gradients of the results and the inputs, and writes the gradients of the inputs. (That it
+        may do with fewer inputs is its own merit.)"""
+        if direction == "forward" and self.op.cost is not None:
+            positional, keyword = self.op.default.forward.arranged(self.values)
+            return self.op.cost(*positional, **keyword)
+        if not self.op.default.forward.reference.keeps_layout:
+            return None
+        declared = self.cost("forward") if direction == "both" and self.op.cost is not None else None
+        forward = declared.bytes if declared else self.input_bytes + self.result_bytes
+        computed = sum(_held(tensor) for tensor in self._differentiated())
+        backward = self.result_bytes + self._read_by_backward() + computed if computed else 0
+        return Cost(bytes={"forward": forward, "backward": backward, "both": forward + backward}[direction])
+
+    def _differentiated(self) -> list[torch.Tensor]:
+        """The inputs whose gradients are computed: x + 2 hands its own on to x."""
+        flat = self.op.signature.flatten(self.values)
+        places = self.op.default.differentiable.handed_on(self.device.type) or (None,) * len(flat)
+        found = []
+        for tensor, place in zip(flat, places, strict=True):
+            if tensor is None or not tensor.is_floating_point():
+                continue
+            result = None if place is None else self.results[place]
+            if result is None or (result.shape, result.dtype) != (tensor.shape, tensor.dtype):
+                found.append(tensor)
+        return found
+
+    def _read_by_backward(self) -> int:
+        """The inputs, and results, that the op's backward asks to be kept."""
+        forward = self.op.default.differentiable
+        names = forward.saved_names(self.device.type, dtype_class(self.tensors))
+        if names is None:
+            return self.input_bytes
+        held = dict(zip((a.name for a in self.op.signature.arguments), self.values, strict=True))
+        kept = [held[name] for name in names if isinstance(held.get(name), torch.Tensor)]
+        results = [r for n, r in zip(self.op.signature.result_names, self.results, strict=False) if n in names]
+        return sum(_held(t) for t in kept) + sum(r.numel() * r.element_size() for r in results)
+
+
+def _held(tensor: torch.Tensor) -> int:
+    """Bytes of memory that a tensor's elements lie in, counted once where a stride is zero."""
+    count = 1
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        count *= size if stride or size == 0 else 1
+    return count * tensor.element_size()
+
+
+class Gradients:
+    """Of results: random numbers, drawn once for each result and layout: all contenders read the same memory."""
+
+    def __init__(self) -> None:
+        self._drawn: dict[tuple[Any, ...], torch.Tensor] = {}
+
+    def of(self, results: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        keys = [(place, each.shape, each.stride(), each.dtype) for place, each in enumerate(results)]
+        for key, result in zip(keys, results, strict=True):
+            if key not in self._drawn:
+                self._drawn[key] = torch.randn_like(result)
+        return [self._drawn[key] for key in keys]
+
+
+def call_for(
+    function: Callable[[Sequence[Any]], Any],
+    values: Sequence[Any],
+    signature: Any,
+    direction: str,
+    gradients: Gradients | None = None,
+) -> Callable[[], Any]:
+    """What is timed, on one set of arguments. The forward records nothing; the backward has its forward behind it; both
+    is a training step's share. An in-place op, which cannot write into a leaf, is given a copy where gradients are
+    recorded: with "both", the copy is timed too, for every contender alike."""
+    if direction == "forward":
+        plain = signature.unflatten(values, [None if t is None else t.detach() for t in signature.flatten(values)])
+        # So that the workload's values stay what they are.
+        own = _with_copies(plain, _mutated(signature), copied_as_laid_out)
+
+        def forward() -> Any:
+            with torch.no_grad():
+                return function(own)
+
+        return forward
+    recorded = _Recorded(function, values, signature)
+    first = recorded.results()
+    grads = (gradients or Gradients()).of(first)
+    if direction == "backward":
+        return lambda: torch.autograd.grad(first, recorded.leaves, grads, retain_graph=True, allow_unused=True)
+    return lambda: torch.autograd.grad(recorded.results(), recorded.leaves, grads, allow_unused=True)
+
+
+class _Recorded:
+    """Calls that autograd records, on leaves of these values."""
+
+    def __init__(self, function: Callable[[Sequence[Any]], Any], values: Sequence[Any], signature: Any) -> None:
+        flat = [None if tensor is None else tensor.detach() for tensor in signature.flatten(values)]
+        self.leaves = [tensor.requires_grad_() for tensor in flat if tensor is not None and tensor.is_floating_point()]
+        self._function = function
+        self._values = signature.unflatten(values, flat)
+        self._mutated = _mutated(signature)
+
+    def results(self) -> list[torch.Tensor]:
+        """Those that a gradient can be given to."""
+        given = _with_copies(self._values, self._mutated, torch.clone) if self._mutated else self._values
+        returned = self._function(given)
+        results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+        return [result for result in results if result.requires_grad]
+
+
+def _mutated(signature: Any) -> list[int]:
+    return [place for place, argument in enumerate(signature.arguments) if argument.mutated]
+
+
+def _with_copies(values: Sequence[Any], places: Sequence[int], copy: Callable[[Any], Any]) -> list[Any]:
+    return [copy(value) if place in places else value for place, value in enumerate(values)]

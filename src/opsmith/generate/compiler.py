@@ -1,0 +1,235 @@
+"""A pointwise operator's levels for the arguments of a call: which program it is, and the program prepared once."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from ..errors import NotPointwiseError
+from ..reference.modes import no_modes
+from ..reference.signature import Kind, Signature, flatten
+from ..reference.tensors import FULL, HALF, dtype_class
+from . import levels
+from .expression import Line, Scalar
+from .launch import Prepared
+from .levels import Level, Saves, least_saves, saves_of
+from .specialise import RefusedByTorch, TensorKind, UnsupportedDtype, specialise
+from .trace import Trace, is_static, line_at, told
+
+_FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+_TRIED = (torch.float32, torch.bool, torch.int64)
+
+
+class Arguments(NamedTuple):
+    """The arguments of a level's operator, taken apart. `inner` are those of the level below."""
+
+    tensors: list[torch.Tensor | None]
+    values: Sequence[Any]  # the op's own arguments
+    inner: Arguments | None = None
+    grads: int = 0
+    kept: int = 0
+    needs: Sequence[bool] = ()
+
+
+class Compiler:
+    """Everything known of one pointwise op: its traces, and its programs by what their arguments are."""
+
+    def __init__(self, name: str, function: Callable[..., Any], signature: Signature) -> None:
+        self.name = name
+        self.function = function
+        self.signature = signature
+        self.base = name.partition("::")[2]
+        self.origin = _definition(function)
+        self._static = [i for i, argument in enumerate(signature.arguments) if is_static(argument)]
+        self._optional = [i for i, argument in enumerate(signature.arguments) if argument.type == "Tensor?"]
+        self._traces: dict[Any, Trace] = {}
+        self._levels: dict[Any, Level | None] = {}
+        self._prepared: dict[Any, Prepared | None] = {}
+        self._lock = threading.RLock()
+        for argument in signature.arguments:
+            if argument.kind in (Kind.TENSOR_LIST, Kind.OPTIONAL_TENSOR_LIST):
+                what = f"{argument.name!r} is a list of tensors, and a kernel takes each tensor by a name of its own"
+                raise NotPointwiseError(name, function, what, told(self.origin))
+        self._look_ahead()
+
+    # --- the arguments of an operator ---------------------------------------------------------------------------
+
+    def forward_arguments(self, args: Sequence[Any]) -> Arguments:
+        return Arguments(flatten(self.signature.arguments, args), args)
+
+    def backward_arguments(self, args: Sequence[Any]) -> Arguments:
+        count = len(self.result_names)
+        inner = self.forward_arguments(args[count : count + len(self.signature.arguments)])
+        grads, kept = list(args[:count]), list(args[-1 - count : -1])
+        return Arguments([*grads, *inner.tensors, *kept], inner.values, inner, count, count, args[-1])
+
+    def second_arguments(self, args: Sequence[Any]) -> Arguments:
+        inner = self.backward_arguments(args[1:-2])
+        grads, kept = list(args[0]), list(args[-2])
+        return Arguments([*grads, *inner.tensors, *kept], inner.values, inner, len(grads), len(kept), args[-1])
+
+    @property
+    def result_names(self) -> tuple[str, ...]:
+        if self.signature.mutated:
+            return tuple(f"new_{argument.name}" for argument in self.signature.mutated)
+        return self.signature.result_names
+
+    # --- levels -------------------------------------------------------------------------------------------------
+
+    def prepared(self, arguments: Arguments) -> Prepared | None:
+        """The program for a call, None where none can be generated (complex numbers)."""
+        key = self._key(arguments)
+        try:
+            return self._prepared[key]
+        except KeyError:
+            pass
+        with self._lock:
+            level = self._level(arguments, key)
+            self._prepared[key] = None if level is None else Prepared(level, level.program())
+            return self._prepared[key]
+
+    def level(self, arguments: Arguments) -> Level | None:
+        with self._lock:
+            return self._level(arguments, self._key(arguments))
+
+    def _key(self, arguments: Arguments) -> Any:
+        kinds = tuple([None if t is None else (t.dtype, t.ndim == 0) for t in arguments.tensors])
+        needs: list[Any] = []
+        inner: Arguments | None = arguments
+        while inner is not None:
+            needs += [inner.grads, inner.kept, tuple(inner.needs)]
+            inner = inner.inner
+        statics = tuple([arguments.values[i] for i in self._static]) if self._static else ()
+        return kinds, _hashable(statics), tuple(needs), torch.get_default_dtype()
+
+    def _level(self, arguments: Arguments, key: Any) -> Level | None:
+        if key not in self._levels:
+            try:
+                with no_modes():
+                    self._levels[key] = self._made(arguments)
+            except (UnsupportedDtype, RefusedByTorch):  # the reference runs, and torch says in its own words what it is
+                self._levels[key] = None
+        return self._levels[key]
+
+    def _made(self, arguments: Arguments) -> Level | None:
+        kinds = [_kind(tensor) for tensor in arguments.tensors]
+        if arguments.inner is None:
+            return self._forward(arguments.values, kinds)
+        below = self._level(arguments.inner, self._key(arguments.inner))
+        if below is None:
+            return None
+        name = f"{self.base}{'_backward' if arguments.inner.inner is None else '_backward_backward'}"
+        kept = kinds[len(kinds) - arguments.kept :] if arguments.kept else []
+        kept += [None] * (len(below.results) - len(kept))
+        return levels.backward(below, name, kinds[: arguments.grads], kept, arguments.needs)
+
+    def _forward(self, values: Sequence[Any], kinds: Sequence[TensorKind | None]) -> Level:
+        of = specialise(self._trace(values, kinds), kinds)
+        names = [argument.name for argument in self.signature.tensors]
+        return levels.forward(f"{self.base}_forward", names, self.result_names, of, self.origin)
+
+    def _trace(self, values: Sequence[Any], kinds: Sequence[TensorKind | None]) -> Trace:
+        statics: dict[int, Any] = {i: values[i] for i in self._static}
+        slots = {i: slot for slot, i in enumerate(i for i, a in enumerate(self.signature.arguments) if a.is_tensor)}
+        statics.update({i: None for i in self._optional if kinds[slots[i]] is None})
+        key = _hashable(tuple(statics.items()))
+        if key not in self._traces:
+            self._traces[key] = Trace(self.name, self.function, self.signature, statics)
+        return self._traces[key]
+
+    def scalars(self, prepared: Prepared, values: Sequence[Any]) -> list[Any]:
+        return [values[scalar.position] for scalar in prepared.program.scalars]
+
+    def scalar(self, values: Sequence[Any]) -> Callable[[Scalar], Any]:
+        return lambda scalar: values[scalar.position]
+
+    def saved(self, tensors: Sequence[torch.Tensor | None]) -> Saves:
+        """What a call with these tensors keeps for its backward."""
+        return self.saves.get(dtype_class(tensors)) or Saves(frozenset(range(len(tensors))), frozenset())
+
+    # --- when declared ------------------------------------------------------------------------------------------
+
+    def _look_ahead(self) -> None:
+        """Traces for the choices that can be foreseen, so that what is refused is refused now, and finds what calls
+        keep for their backward."""
+        self.saves: dict[str, Saves] = {}
+        self.handed_on: tuple[int | None, ...] | None = None
+        choices = [self._choices(i) for i in self._static]
+        same_shape = True
+        if any(choice is None for choice in choices):
+            return
+        every = [dict(zip(self._static, combination, strict=True)) for combination in itertools.product(*choices)]  # type: ignore[arg-type]
+        plain: list[Saves] = []
+        least: list[Saves] = []
+        for statics in every:
+            values = [statics.get(i, 1) for i in range(len(self.signature.arguments))]
+            level = self._foreseen_level(values)
+            if level is None:  # some tensors cannot be floating: what is kept is every input
+                return
+            plain.append(saves_of(level))
+            least.append(least_saves(level, plain[-1]))
+            same_shape = same_shape and len(level.shaped_by) == 1
+        if not self._foreseen() or not same_shape:
+            return
+        # In half types results are rounded, so inputs are kept; and likewise where the function has several forms, one
+        # of which might want inputs and another results.
+        inputs = Saves(frozenset().union(*(saves.inputs for saves in plain)), frozenset())
+        self.saves = {FULL: least[0] if len(least) == 1 else inputs, HALF: inputs}
+        if len(every) == 1:
+            self.handed_on = self._handed_on(values)
+
+    def _foreseen_level(self, values: Sequence[Any]) -> Level | None:
+        """The forward on float32; None where it takes other dtypes only, a mask or a whole number, for some tensors."""
+        count = len(self.signature.tensors)
+        try:
+            return self._forward(values, [TensorKind(torch.float32, False)] * count)
+        except RefusedByTorch as refused:
+            for dtypes in itertools.islice(itertools.product(_TRIED, repeat=count), 200):
+                with contextlib.suppress(RefusedByTorch, UnsupportedDtype):
+                    self._forward(values, [TensorKind(dtype, False) for dtype in dtypes])
+                    return None
+            raise refused
+
+    def _handed_on(self, values: Sequence[Any]) -> tuple[int | None, ...] | None:
+        """Which gradients are those of a result: what x + 2 is given is what x gets. Casts may round in one dtype what
+        they leave alone in another, so each is asked."""
+        count = len(self.signature.tensors)
+        found: set[tuple[int | None, ...]] = set()
+        for dtype in _FLOATING:
+            with contextlib.suppress(RefusedByTorch):
+                found.add(levels.handed_on(self._forward(values, [TensorKind(dtype, False)] * count)))
+            if len(found) != 1 or not any(place is not None for each in found for place in each):
+                return None
+        return found.pop()
+
+    def _foreseen(self) -> bool:
+        """Whether the choices looked at are all there are."""
+        return not self._optional and all(self.signature.arguments[i].type == "bool" for i in self._static)
+
+    def _choices(self, position: int) -> list[Any] | None:
+        argument = self.signature.arguments[position]
+        if argument.type == "bool":
+            return [False, True]
+        return [argument.default] if argument.has_default else None
+
+
+def _definition(function: Callable[..., Any]) -> Line:
+    """The line that says `def`, below the decorators."""
+    file, number = function.__code__.co_filename, function.__code__.co_firstlineno
+    lines = (line_at(file, number + below) for below in range(20))
+    return next((line for line in lines if line.text.startswith("def ")), line_at(file, number))
+
+
+def _kind(tensor: torch.Tensor | None) -> TensorKind | None:
+    return None if tensor is None else TensorKind(tensor.dtype, tensor.ndim == 0)
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return tuple(_hashable(item) for item in value)
+    return ("float", repr(value)) if isinstance(value, float) else (type(value), value)  # -0.0 is not 0.0, nor is 0

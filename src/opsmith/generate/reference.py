@@ -1,0 +1,171 @@
+"""The references of a pointwise op and of its gradients: right by torch alone, laid out as TensorIterator would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.compiler import is_compiling
+
+from ..reference.forms import Functional, Plain, Reference
+from ..reference.tensors import is_placeholder
+from ..reference.vjp import Vjp
+from . import layout
+from .compiler import Arguments, Compiler
+from .evaluate import evaluate
+from .launch import full_shape
+from .levels import Level, backward, expanded_results
+from .specialise import TensorKind
+
+
+class _LaidOut(Plain):
+    """A reference whose results are laid out as TensorIterator would lay them out."""
+
+    keeps_layout = True
+
+    def laid_out(self, returned: Any, args: Sequence[Any]) -> Any:
+        if returned is None:
+            return None
+        results = [returned] if isinstance(returned, torch.Tensor) else list(returned)
+        return self._packed([_laid_out(result, self._tensors(args)) for result in results])
+
+    def composite(self, *args: Any) -> Any:
+        results = self.results(self(*args))
+        if results is None:
+            return None
+        if is_compiling():  # A tracer does not see aliases; a copy too many is fused away.
+            return self._packed([result.clone() for result in results])
+        inputs = [tensor for tensor in self.signature.flatten(args) if tensor is not None]
+        settled: list[torch.Tensor] = []
+        for result in results:
+            aliases = result._is_view() or any(result is other for other in (*inputs, *settled))
+            settled.append(result.clone() if aliases else result)
+        return self._packed(settled)
+
+    def run(self, *args: Any) -> Any:
+        return self.laid_out(super().run(*args), args)
+
+    def fake(self, *args: Any) -> Any:
+        results = self.results(self(*args))
+        if results is None:
+            return None
+        return self._packed([_empty(tuple(r.shape), r, self._tensors(args)) for r in results])
+
+    def _tensors(self, args: Sequence[Any]) -> list[torch.Tensor]:
+        return [tensor for tensor in self.signature.flatten(args) if tensor is not None]
+
+
+class Elementwise(_LaidOut):
+    """The author's function."""
+
+    def __init__(self, compiler: Compiler) -> None:
+        super().__init__(compiler.function, compiler.signature, compiler.name)
+        self.compiler = compiler
+
+
+class ElementwiseFunctional(_LaidOut, Functional):
+    """The author's function where it works in place, as a function: on copies, which it returns."""
+
+
+class Pulled(Vjp):
+    """The gradients of a pointwise op, or of its gradients. torch differentiates the reference; where inputs were not
+    kept, because kernels do not need them, the derived expressions are evaluated instead."""
+
+    keeps_layout = True
+
+    def __init__(
+        self, of: Reference, name: str, compiler: Compiler, take: Callable[[Sequence[Any]], Arguments]
+    ) -> None:
+        super().__init__(of, name)
+        self.compiler = compiler
+        self.take = take
+
+    def laid_out(self, returned: Any, args: Sequence[Any]) -> Any:
+        return [_laid_out(grad, self._tensors(args)) for grad in returned]
+
+    def run(self, *args: Any) -> Any:
+        complete = self._complete(args)
+        found = super().run(*args) if complete else [grad.detach() for grad in self._evaluated(args)]
+        return self.laid_out(found, args)
+
+    def composite(self, *args: Any) -> Any:
+        return super().composite(*args) if self._complete(args) else self._evaluated(args)
+
+    def transformed(self, *args: Any) -> Any:
+        return super().transformed(*args) if self._complete(args) else self._evaluated(args)
+
+    def fake(self, *args: Any) -> Any:
+        arguments = self.take(args)
+        wanted = [t for t, needed in zip(arguments.tensors[arguments.grads :], arguments.needs, strict=False) if needed]
+        return [_empty(tuple(t.shape), t, self._tensors(args)) for t in wanted if t is not None]
+
+    def _complete(self, args: Sequence[Any]) -> bool:
+        return not any(is_placeholder(tensor) for tensor in self.take(args).tensors)
+
+    def _evaluated(self, args: Sequence[Any]) -> list[torch.Tensor]:
+        arguments = self.take(args)
+        level = self.compiler.level(arguments)
+        assert level is not None
+        apply: Any = _Evaluated.apply
+        return list(apply(level, self.compiler.scalar(arguments.values), *arguments.tensors))
+
+    def _tensors(self, args: Sequence[Any]) -> list[torch.Tensor]:
+        return [tensor for tensor in self.take(args).tensors if tensor is not None]
+
+
+class _Evaluated(torch.autograd.Function):
+    """A level's results by torch's operators. Its gradient is the next level's: the derivative of each function by its
+    own rule, and not by what torch would make of the expansion, which differs at kinks."""
+
+    @staticmethod
+    def forward(ctx: Any, level: Level, scalars: Any, *tensors: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+        shape = full_shape(level, tensors)
+        device = next(tensor.device for tensor in tensors if tensor is not None)
+        values = evaluate(expanded_results(level), tensors, scalars, device)
+        ctx.call = level, scalars, [t if is_placeholder(t) else None for t in tensors]
+        ctx.save_for_backward(*[None if is_placeholder(tensor) else tensor for tensor in tensors])
+        ctx.set_materialize_grads(False)
+        likes = [tensors[like] for like in level.likes]  # type: ignore[index]
+        return tuple(_summed(value, shape, like) for value, like in zip(values, likes, strict=True))  # type: ignore[arg-type]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[Any, ...]:
+        level, scalars, shapes = ctx.call
+        tensors = [shape if saved is None else saved for saved, shape in zip(ctx.saved_tensors, shapes, strict=True)]
+        needs = list(ctx.needs_input_grad[2:])
+        none: list[Any] = [None] * len(grads)
+        kinds = [None if grad is None else TensorKind(grad.dtype, False) for grad in grads]
+        above = backward(level, f"{level.name}_backward", kinds, none, needs)
+        found = iter(_Evaluated.apply(above, scalars, *grads, *tensors, *none))  # type: ignore[no-untyped-call]
+        return None, None, *[next(found) if needed else None for needed in needs]
+
+
+def _summed(value: torch.Tensor, shape: layout.Sizes, like: torch.Tensor) -> torch.Tensor:
+    """An expression's value as the gradient of a tensor: zero where the function does not use it, whatever its
+    shape."""
+    if layout.broadcast([shape, tuple(like.shape)]) != shape:
+        return torch.zeros(like.shape, dtype=like.dtype, device=like.device)
+    return value.expand(shape).sum_to_size(like.shape).to(like.dtype)
+
+
+def _order(shape: layout.Sizes, tensors: Sequence[torch.Tensor]) -> layout.Sizes:
+    broadcast = [t for t in tensors if layout.broadcast([shape, tuple(t.shape)]) == shape]
+    return layout.order_of(shape, [(tuple(tensor.shape), tensor.stride()) for tensor in broadcast])
+
+
+def _strides(sizes: layout.Sizes, tensors: Sequence[torch.Tensor]) -> layout.Sizes:
+    """The strides of a result of these sizes, among these tensors."""
+    shape = layout.broadcast([tuple(tensor.shape) for tensor in tensors]) or sizes
+    return layout.dense_strides(sizes, _order(shape, tensors), len(shape))
+
+
+def _laid_out(result: torch.Tensor, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    strides = _strides(tuple(result.shape), tensors)
+    if strides == result.stride() or result.numel() == 0:
+        return result
+    return torch.empty_strided(result.shape, strides, dtype=result.dtype, device=result.device).copy_(result)
+
+
+def _empty(sizes: layout.Sizes, like: torch.Tensor, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.empty_strided(sizes, _strides(sizes, tensors), dtype=like.dtype, device=like.device)

@@ -1,0 +1,195 @@
+"""The author's function as a graph of calls, by torch.fx: numbers stay symbols, branching on values is refused.
+
+Every node knows the author's line it came from.
+"""
+
+from __future__ import annotations
+
+import linecache
+import math
+import operator
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from ..errors import NotPointwiseError
+from ..reference.signature import Argument, Signature
+from .expression import Line
+from .functions import find
+from .scalars import is_scalar_function
+
+SYMBOLIC = ("Tensor", "Tensor?", "float", "SymInt")
+"""The types of arguments that a kernel takes when it runs. Any other (a bool, a string, a dtype) is part of what is
+compiled: the function may branch on it."""
+
+
+def is_static(argument: Argument) -> bool:
+    return argument.type not in SYMBOLIC
+
+
+class _GradientsOff(Exception):
+    """The function switches gradients off for a part of itself, which a graph of calls does not show."""
+
+
+class _Proxy(fx.Proxy):
+    """A symbol that knows what `y += 1` does to a tensor. torch.fx's own takes it for y = y + 1, which leaves others
+    who hold y with the old value, and an input that is to be changed unchanged."""
+
+    @classmethod
+    def __torch_function__(cls, orig_method: Any, types: Any, args: Any = (), kwargs: Any = None) -> fx.Proxy:
+        # As torch.fx's own, which to tell methods from functions first lists every function of torch: 10 ms.
+        name = getattr(orig_method, "__name__", "")
+        is_method = getattr(torch.Tensor, name, None) is orig_method
+        leaves = pytree.tree_leaves((args, kwargs or {}))
+        tracer = next(leaf.tracer for leaf in leaves if isinstance(leaf, fx.Proxy))
+        if is_method:
+            return tracer.create_proxy("call_method", name, args, kwargs or {})
+        return tracer.create_proxy("call_function", orig_method, args, kwargs or {})
+
+
+def _in_place(name: str) -> Callable[[fx.Proxy, Any], Any]:
+    function = getattr(operator, name)
+
+    def method(self: fx.Proxy, other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", function, (self, other), {})
+
+    return method
+
+
+for _name in (
+    "iadd",
+    "isub",
+    "imul",
+    "itruediv",
+    "ifloordiv",
+    "imod",
+    "ipow",
+    "iand",
+    "ior",
+    "ixor",
+    "ilshift",
+    "irshift",
+):
+    setattr(_Proxy, f"__{_name}__", _in_place(_name))
+
+
+class _Tracer(fx.Tracer):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(autowrap_modules=(math,))
+        self._code = function.__code__
+        module = sys.modules.get(function.__module__)
+        if module is not None:  # `from math import sqrt` in the author's file
+            self._autowrap_search.append(module)
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Proxy(node, self)
+
+    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+        if not torch.is_grad_enabled():
+            raise _GradientsOff
+        node = super().create_node(*args, **kwargs)
+        node.meta["line"] = innermost_line(self._code.co_filename, sys._getframe(1))
+        return node
+
+
+def innermost_line(file: str, frame: Any) -> Line | None:
+    while frame is not None and frame.f_code.co_filename != file:
+        frame = frame.f_back
+    return None if frame is None else line_at(file, frame.f_lineno)
+
+
+def line_at(file: str, number: int) -> Line:
+    return Line(file, number, linecache.getline(file, number).strip())
+
+
+def told(line: Line | None) -> str:
+    return "" if line is None else f"{os.path.basename(line.file)}:{line.number}: {line.text}"
+
+
+class Trace:
+    """A function traced for one choice of its static arguments. `placeholders` are its symbolic ones, by position."""
+
+    def __init__(
+        self, name: str, function: Callable[..., Any], signature: Signature, statics: Mapping[int, Any]
+    ) -> None:
+        self.name = name
+        self.function = function
+        self.signature = signature
+        self.graph = self._traced(statics)
+        self._check()
+
+    def _traced(self, statics: Mapping[int, Any]) -> fx.Graph:
+        arguments = self.signature.arguments
+        names = [f"_{position}_{argument.name}" for position, argument in enumerate(arguments)]
+        symbolic = [name for position, name in enumerate(names) if position not in statics]
+        passed = [
+            f"{argument.name}={name}" if argument.keyword_only else name
+            for argument, name in zip(arguments, names, strict=True)
+        ]
+        scope: dict[str, Any] = {"function": self.function}
+        scope.update({names[position]: value for position, value in statics.items()})
+        exec(f"def traced({', '.join(symbolic)}): return function({', '.join(passed)})", scope)
+        try:
+            with torch._C._DisableAutocast(), torch.enable_grad():
+                graph = _Tracer(self.function).trace(scope["traced"])
+        except Exception as error:
+            raise self.refusal(_reason(error), self._line_of(error)) from error
+        return graph
+
+    def _line_of(self, error: BaseException) -> Line | None:
+        file = self.function.__code__.co_filename
+        found, traceback = None, error.__traceback__
+        while traceback is not None:
+            if traceback.tb_frame.f_code.co_filename == file:
+                found = line_at(file, traceback.tb_lineno)
+            traceback = traceback.tb_next
+        return found
+
+    def refusal(self, what: str, line: Line | None) -> NotPointwiseError:
+        return NotPointwiseError(self.name, self.function, what, told(line))
+
+    def _check(self) -> None:
+        """Every call is one that the table knows."""
+        for node in self.graph.nodes:
+            line = node.meta.get("line")
+            if node.op == "get_attr":
+                raise self.refusal("it uses a tensor that is not one of its arguments; make it one", line)
+            if node.op == "call_method" and find(node.target) is None:
+                raise self.refusal(f"it calls Tensor.{node.target}, which is no elementwise function", line)
+            if node.op == "call_function" and find(node.target) is None and not is_scalar_function(node.target):
+                if node.target is getattr:
+                    if node.args[1] == "dtype":
+                        continue
+                    raise self.refusal(
+                        f"it asks for .{node.args[1]} of a tensor, which differs from call to call", line
+                    )
+                raise self.refusal(f"it calls {_called(node.target)}, which is no elementwise function", line)
+
+
+def _called(target: Any) -> str:
+    module = getattr(target, "__module__", None) or ""
+    name = getattr(target, "__name__", str(target))
+    if "_VariableFunctions" in str(getattr(target, "__self__", "")) or module == "torch._C._VariableFunctions":
+        module = "torch"
+    if module in ("_operator", "operator"):
+        return f"`{_SYMBOLS.get(name, name)}`"
+    return f"{module.replace('torch._C._nn', 'torch.nn.functional')}.{name}".lstrip(".")
+
+
+_SYMBOLS = {"matmul": "@", "imatmul": "@=", "getitem": "[...]", "setitem": "[...] ="}
+
+
+def _reason(error: Exception) -> str:
+    words = str(error)
+    if isinstance(error, _GradientsOff):
+        return "it switches gradients off for a part (use .detach() on what has none)"
+    if isinstance(error, fx.proxy.TraceError):
+        if "control flow" in words:
+            return "it branches on a value (use torch.where, or an argument annotated bool or str)"
+        return f"it cannot be traced ({words.splitlines()[0]})"
+    return f"it cannot be traced ({type(error).__name__}: {words.splitlines()[0] if words else ''})"

@@ -1,0 +1,1 @@
+"""From sizes and strides to a kernel launch."""

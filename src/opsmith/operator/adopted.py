@@ -1,0 +1,145 @@
+"""Any operator of torch.ops beside a reference, so that what people have already can be checked too."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from ..errors import NotAnOperatorError, SeveralOverloadsError
+from ..reference.signature import Argument, Kind, Signature
+from .samples import Cost, Sample, samples_of
+
+_KINDS = {kind.value: kind for kind in Kind if kind is not Kind.VALUE}
+SHAPES = ((7, 33), (5, 5), (4, 3, 8), (257,), (1,), ())
+"""What tensors are given where nobody says which the operator takes: all the same, and the reference decides."""
+
+
+def adopt(
+    operator: Any, reference: Callable[..., Any], samples: Callable[..., Iterator[Sample]] | None = None
+) -> Adopted:
+    """An operator that was registered elsewhere, with plain PyTorch that says what it computes.
+
+    >>> opsmith.check(opsmith.checks.adopt(torch.ops.mylib.mish, mish_reference))
+
+    `samples(device, dtype)` yields opsmith.Sample; without, tensors of a few shapes are made from the schema."""
+    return Adopted(operator, reference, samples)
+
+
+class Adopted:
+    """What `adopt` returns; called like the operator."""
+
+    def __init__(
+        self, operator: Any, reference: Callable[..., Any], samples: Callable[..., Iterator[Sample]] | None
+    ) -> None:
+        overload = _overload(operator)
+        self.overload: torch._ops.OpOverload = overload
+        self.name = overload._schema.name
+        self.signature = signature_of(overload._schema)
+        self.reference = reference
+        self.inline = reference
+        self.reference_home = reference.__module__, reference.__qualname__
+        self.samples_home = (samples.__module__, samples.__qualname__) if samples is not None else None
+        self.libraries: list[str] = []
+        """Modules to import besides, since they register the operator."""
+        self.cost: Callable[..., Cost] | None = None
+        self.kernels: dict[str, dict[str, Any]] = {}
+        self._samples = samples
+
+    @property
+    def qualified_name(self) -> str:
+        """'mylib.mish', or 'mylib.mish.out' for an overload of another name than the default's."""
+        overload = self.overload._overloadname
+        return self.name.replace("::", ".") + ("" if overload == "default" else f".{overload}")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        returned = self.overload(*args, **kwargs)
+        if not self.signature.mutated:
+            return returned
+        changed = tuple(v for a, v in zip(self.signature.arguments, args, strict=False) if a.mutated)
+        return changed[0] if len(changed) == 1 else changed
+
+    def inline_like_call(self, args: Sequence[Any]) -> Any:
+        """The reference on all arguments in schema order; one that works in place gives what it changed."""
+        pairs = list(zip(self.signature.arguments, args, strict=True))
+        returned = self.reference(
+            *[value for argument, value in pairs if not argument.keyword_only],
+            **{argument.name: value for argument, value in pairs if argument.keyword_only},
+        )
+        if not self.signature.mutated:
+            return returned
+        changed = tuple(value for argument, value in pairs if argument.mutated)
+        return changed[0] if len(changed) == 1 else changed
+
+    def samples_for(self, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32) -> list[Sample]:
+        if self._samples is not None:
+            return samples_of(self._samples(device, dtype), self.name)
+        made = [self._made(shape, device, dtype) for shape in SHAPES]
+        known = [sample for sample in made if self._is_taken(sample, self.inline_like_call)]
+        # Nobody said that the operator takes what its reference takes. Where it takes nothing, that is to be told.
+        return [sample for sample in known if self._is_taken(sample, self._called)] or known
+
+    def _made(self, shape: tuple[int, ...], device: str | torch.device, dtype: torch.dtype) -> Sample:
+        values = [
+            torch.randn(shape, device=device, dtype=dtype)
+            if argument.kind in (Kind.TENSOR, Kind.OPTIONAL_TENSOR)
+            else [torch.randn(shape, device=device, dtype=dtype) for _ in range(2)]
+            if argument.is_tensor
+            else argument.default
+            if argument.has_default
+            else _VALUES.get(argument.type)
+            for argument in self.signature.arguments
+        ]
+        positional = [v for a, v in zip(self.signature.arguments, values, strict=True) if not a.keyword_only]
+        keyword = {a.name: v for a, v in zip(self.signature.arguments, values, strict=True) if a.keyword_only}
+        return Sample(tuple(positional), keyword, f"shape {shape}")
+
+    def _called(self, args: Sequence[Any]) -> Any:
+        pairs = list(zip(self.signature.arguments, args, strict=True))
+        positional = [value for argument, value in pairs if not argument.keyword_only]
+        return self.overload(*positional, **{a.name: value for a, value in pairs if a.keyword_only})
+
+    def _is_taken(self, sample: Sample, function: Callable[[Sequence[Any]], Any]) -> bool:
+        values = self.signature.bind(sample.args, dict(sample.kwargs))
+        copies = [v.clone() if a.mutated else v for a, v in zip(self.signature.arguments, values, strict=True)]
+        try:
+            function(copies)
+        except Exception:
+            return False
+        return True
+
+
+def _overload(operator: Any) -> torch._ops.OpOverload:
+    if isinstance(operator, torch._ops.OpOverload):
+        return operator
+    if not isinstance(operator, torch._ops.OpOverloadPacket):
+        raise NotAnOperatorError(operator)
+    names = operator.overloads()
+    if "default" in names or len(names) == 1:
+        return getattr(operator, "default" if "default" in names else names[0])  # type: ignore[no-any-return]
+    raise SeveralOverloadsError(str(operator), names)
+
+
+_VALUES: dict[str, Any] = {"SymInt": 1, "int": 1, "float": 1.5, "Scalar": 1.5, "bool": True, "str": ""}
+
+
+def signature_of(schema: Any) -> Signature:
+    """Of a torch.FunctionSchema."""
+    arguments = []
+    for each in schema.arguments:
+        text = str(each.type).replace("Optional[", "").replace("List[", "")
+        optional, is_list = str(each.type).startswith("Optional["), "List[" in str(each.type)
+        text = text.rstrip("]") + ("[]" if is_list else "") + ("?" if optional else "")
+        text = text.replace("number", "Scalar") if text.startswith("number") else text
+        default = each.default_value if each.has_default_value() else inspect.Parameter.empty
+        mutated = each.alias_info is not None and each.alias_info.is_write
+        kind = _KINDS.get(text, Kind.VALUE)
+        arguments.append(Argument(each.name, text, kind, default, each.kwarg_only, mutated))
+    results = tuple(
+        Kind.TENSOR_LIST if "List[" in str(each.type) else Kind.TENSOR
+        for each in schema.returns
+        if each.alias_info is None or not each.alias_info.is_write
+    )
+    return Signature(tuple(arguments), results)

@@ -1,0 +1,146 @@
+"""What an op consists of, part by part: written by the author, generated or derived from the reference, or absent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import described
+from ..reference.tensors import FULL, HALF
+
+if TYPE_CHECKING:
+    from ..kernels import Kernel
+    from ..runtime.operator import Operator
+    from .op import Op
+
+
+@dataclass(frozen=True)
+class Part:
+    name: str
+    status: str  # "written", "generated", "derived" or "absent"
+    detail: str
+
+
+def parts(op: Op) -> list[Part]:
+    default, gradient = op.default, op.default.differentiable
+    found = [Part("reference", "written", described(op.reference))]
+    found += [_execution(op, device) for device in ("cpu", "cuda")]
+    if gradient.written_gradient is not None:
+        found.append(Part("gradient", "written", "register_autograd, in torch's operators"))
+    else:
+        found += [_backward(op, device) for device in ("cpu", "cuda")]
+    found.append(_second_gradient(op))
+    found.append(Part("forward-mode", "derived", "the reference at the level of the tangent"))
+    found.append(_either("fake", default.forward.written_fake, "the reference on fake tensors"))
+    batched = "by broadcasting" if default.forward.derived_vmap is not None else "the reference, batched by torch"
+    found.append(_either("vmap", default.forward.written_vmap, batched))
+    found.append(_autocast(op))
+    if default.inplace:
+        changed = ", ".join(argument.name for argument in op.signature.mutated)
+        found.append(Part("in place", "written", f"changes {changed}; differentiates through {gradient.name}"))
+    elif default.out is not None:
+        found.append(Part("out=", "derived", default.out.name))
+    found.append(_author("samples", op.samples, "check and bench have nothing to run on: register_samples"))
+    found.append(_author("cost", op.cost, "bench cannot tell the share of the limit: register_cost"))
+    return found
+
+
+def runtime(op: Op) -> str:
+    """Which tier serves the op's calls, in words."""
+    if op.default.forward.attachment.tier == "native":
+        return "C++ (calls and gradient recording without Python)"
+    return "Python (gradient recording by torch.autograd.Function)"
+
+
+def text(op: Op) -> str:
+    rows = parts(op)
+    names = max(len(part.name) for part in rows)
+    lines = [f"Op {op.schema}", f"  runtime: {runtime(op)}"]
+    lines += [f"  {part.name:<{names}}  {part.status:<9}  {part.detail}" for part in rows]
+    return "\n".join(lines)
+
+
+def _execution(op: Op, device: str) -> Part:
+    kernels = op.kernels.get(device)
+    if not kernels:
+        return Part(f"{device} forward", "derived", "the reference")
+    first = op.default.forward.kernels.get(device)
+    listed = [_kernel(kernel.name, kernel, default=kernel is first) for kernel in kernels.values()]
+    return Part(f"{device} forward", _status(first), "; ".join(listed))
+
+
+def _status(kernel: Kernel | None) -> str:
+    """Of what runs by default. Other kernels, for `using`, are in the details."""
+    return "derived" if kernel is None else "generated" if generated(kernel) else "written"
+
+
+def generated(kernel: Kernel) -> bool:
+    """Whether opsmith wrote the kernel."""
+    return kernel.statics is not None
+
+
+def _kernel(name: str, kernel: Kernel, default: bool) -> str:
+    if generated(kernel):
+        return f"{'CUDA' if kernel.device == 'cuda' else 'C++'}, from the reference"
+    notes = [kernel.layout] if kernel.layout != "contiguous" else []
+    notes += ["inline"] if kernel.traced is not None else []
+    shown = f"{name}: {kernel.origin}" + (f" [{', '.join(notes)}]" if notes else "")
+    return shown if default else f"{shown} (by using({name!r}))"
+
+
+def _backward(op: Op, device: str) -> Part:
+    first = op.default.backward.kernels.get(device)
+    kernels = {first.name: first} if first is not None else {}
+    for variant in op.variants.values():
+        if kernel := variant.backward.kernels.get(device):
+            kernels.setdefault(kernel.name, kernel)
+    listed = [] if first is not None else ["the reference again, and its vjp; saves the inputs"]
+    for name, kernel in kernels.items():
+        shown = _kernel(name, kernel, default=kernel is first)
+        listed.append(f"{shown}; saves {_saved(op.default.backward, kernel)}")
+    return Part(f"{device} backward", _status(first), "; ".join(listed))
+
+
+def _saved(backward: Operator, kernel: Kernel) -> str:
+    """'x', or where it differs by dtype: 'output (half types: x, bias)'."""
+    if kernel.saves_by_class is None:
+        return ", ".join(kernel.saves or ()) or "nothing"
+    tensors = {argument.name for argument in backward.signature.tensors}
+
+    def told(names: tuple[str, ...] | None) -> str:
+        return "the inputs" if names is None else ", ".join(n for n in names if n in tensors) or "nothing"
+
+    full, half = (told(kernel.saves_by_class.get(label)) for label in (FULL, HALF))
+    return full if full == half else f"{full} (half types: {half})"
+
+
+def _second_gradient(op: Op) -> Part:
+    if op.default.differentiable.written_gradient is not None:
+        return Part("second gradient", "derived", "torch's operators in the written gradient")
+    second = op.default.backward.backward
+    if second is not None and second.kernels:
+        return Part("second gradient", "generated", "kernels from the reference, and torch's operators above them")
+    tensors = {argument.name for argument in op.default.differentiable.signature.tensors}
+    unsaved = sorted({name for k in op.default.backward.kernels.values() for name in tensors - set(k.saves or tensors)})
+    needs = f"; outside torch.func only if the backward also names {', '.join(unsaved)}" if unsaved else ""
+    return Part("second gradient", "derived", f"the vjp of the reference's vjp{needs}")
+
+
+def _either(name: str, written: object, derived: str) -> Part:
+    if written is None:
+        return Part(name, "derived", derived)
+    return Part(name, "written", described(written) if callable(written) else str(written))
+
+
+def _author(name: str, written: object, absent: str) -> Part:
+    if written is None:
+        return Part(name, "absent", absent)
+    return Part(name, "written", described(written) if callable(written) else str(written))
+
+
+def _autocast(op: Op) -> Part:
+    policies = {device: policy for device, policy in op.default.forward.autocast.items() if policy != op.autocast}
+    if policies:
+        return Part("autocast", "written", ", ".join(f"{device}: {policy}" for device, policy in policies.items()))
+    meaning = {"keep": "inputs keep their dtype", "lower": "the region's dtype", "float32": "inputs in float32"}
+    return Part("autocast", "derived", f"{op.autocast}: {meaning[op.autocast]}")

@@ -1,0 +1,63 @@
+"""What an op is run on, and what it costs: given by the author, used by check, bench and demo."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import InvalidSampleError
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One call of an op: `op(*args, **kwargs)`."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        # A tensor would be taken apart, row by row, into arguments that nobody meant.
+        if not isinstance(self.args, (tuple, list)):
+            raise InvalidSampleError(f"Sample was given {_type(self.args)} for args.")
+        if not isinstance(self.kwargs, Mapping):
+            raise InvalidSampleError(f"Sample was given {_type(self.kwargs)} for kwargs, which are a dictionary.")
+        if not isinstance(self.name, str):
+            raise InvalidSampleError(f"Sample was given {_type(self.name)} for its name, which is a string.")
+        object.__setattr__(self, "args", tuple(self.args))
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The least an op must do for one call: bytes moved through memory, floating-point operations."""
+
+    bytes: int = 0
+    flops: int = 0
+
+    def __post_init__(self) -> None:
+        for field_ in ("bytes", "flops"):
+            count = getattr(self, field_)
+            try:
+                whole = math.ceil(count)  # of NumPy's numbers too
+            except (TypeError, ValueError, OverflowError):
+                whole = -1
+            if whole < 0:
+                raise ValueError(f"Cost({field_}={count!r}): a number of them is needed, zero or more")
+            object.__setattr__(self, field_, whole)
+
+
+def samples_of(made: Any, op: str) -> list[Sample]:
+    """What an op's author yields, each looked at."""
+    if not isinstance(made, Iterable):
+        raise InvalidSampleError(f"What makes the samples of {op} is to yield them, and it returned {_type(made)}.")
+    samples = list(made)
+    for sample in samples:
+        if not isinstance(sample, Sample):
+            raise InvalidSampleError(f"The samples of {op} are to be opsmith.Sample, and one is {_type(sample)}.")
+    return samples
+
+
+def _type(value: object) -> str:
+    return f"a {type(value).__name__}"

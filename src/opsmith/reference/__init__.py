@@ -1,0 +1,1 @@
+"""What an operator means, before any kernel: its signature, and its reference in every form that is derived from it."""

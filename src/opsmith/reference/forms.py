@@ -1,0 +1,208 @@
+"""A plain PyTorch function as an operator's specification: its results, settled, and its shape rule.
+
+A reference runs in three positions. `run` is a kernel: below autograd, on plain tensors, its results settled
+(contiguous, aliasing nothing). `composite` stands in for the operator on the Autograd key: torch's own operators record
+it there, at whatever level of whatever transform the dispatcher has come to. `transformed` is called as a user's
+function is, inside a torch.func transform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.compiler import is_compiling
+
+from ..errors import OutMismatchError, ReferenceResultError, UndeclaredMutationError, described
+from .purity import Audit, RandomState
+from .signature import Argument, Kind, Signature, flatten, unflatten
+from .tensors import contiguous_clone, on_meta, settle, told, version_of
+
+SMALL = 1 << 20  # bytes of inputs that any reference can be run on without a thought for memory
+
+
+class Reference:
+    """An operator's specification."""
+
+    name: str
+    signature: Signature
+    # Whether results are laid out after the inputs. Otherwise they are contiguous.
+    keeps_layout = False
+
+    def laid_out(self, returned: Any, args: Sequence[Any]) -> Any:
+        """What a kernel returned for contiguous copies of `args`, laid out as for `args` themselves."""
+        return returned
+
+    def composite(self, *args: Any) -> Any:
+        raise NotImplementedError
+
+    def transformed(self, *args: Any) -> Any:
+        return self.composite(*args)
+
+    def run(self, *args: Any) -> Any:
+        raise NotImplementedError
+
+    def fake(self, *args: Any) -> Any:
+        raise NotImplementedError
+
+    def expected(self, *args: Any) -> Any:
+        """Tensors like the results for these real arguments, found without the imports that fake tensors begin with."""
+        return self.fake(*on_meta(self.signature, args))
+
+
+class Plain(Reference):
+    """The author's function."""
+
+    def __init__(self, function: Callable[..., Any], signature: Signature, name: str) -> None:
+        self.function = function
+        self.signature = signature
+        self.name = name
+        self.audit: Audit | None = None
+        self._positional = sum(not argument.keyword_only for argument in signature.arguments)
+        self._keywords = [argument.name for argument in signature.arguments[self._positional :]]
+
+    def __call__(self, *args: Any) -> Any:
+        """The author's function on all arguments in schema order, outside of any autocast region."""
+        if is_compiling():  # dynamo traces torch.autocast, but not the guard that does the same at a tenth of the cost
+            with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+                return self._arranged(args)
+        with torch._C._DisableAutocast():
+            return self._arranged(args)
+
+    def _arranged(self, args: Sequence[Any]) -> Any:
+        if not self._keywords:
+            return self.function(*args)
+        positional, keyword = args[: self._positional], args[self._positional :]
+        return self.function(*positional, **dict(zip(self._keywords, keyword, strict=True)))
+
+    def composite(self, *args: Any) -> Any:
+        results = self.results(self(*args))
+        if results is None:
+            return None
+        if is_compiling():  # A tracer does not see aliases; a copy too many is fused away.
+            return self._packed([result.clone(memory_format=torch.contiguous_format) for result in results])
+        inputs = [tensor for tensor in flatten(self.signature.arguments, args) if tensor is not None]
+        settled: list[torch.Tensor] = []
+        for result in results:
+            result = result.contiguous()
+            aliases = result._is_view() or any(result is other for other in (*inputs, *settled))
+            settled.append(result.clone() if aliases else result)
+        return self._packed(settled)
+
+    def run(self, *args: Any) -> Any:
+        inputs = self._frozen_inputs(args)
+        versions = [version_of(tensor) for _, tensor in inputs]
+        if self.audit is None:
+            audit = Audit(self.name, self.function, inputs)
+            with audit:
+                returned = self(*args)
+            self.audit = audit
+        else:
+            returned = self(*args)
+        for (argument, tensor), version in zip(inputs, versions, strict=True):
+            if version_of(tensor) != version:
+                raise UndeclaredMutationError(self.name, argument, f"the reference {described(self.function)}")
+        results = self.results(returned)
+        if results is None:
+            return None
+        return self._packed(settle(results, [tensor for _, tensor in inputs]))
+
+    def fake(self, *args: Any) -> Any:
+        results = self.results(self(*args))
+        if results is None:
+            return None
+        return self._packed([torch.empty(r.shape, dtype=r.dtype, device=r.device) for r in results])
+
+    def expected(self, *args: Any) -> Any:
+        # torch's shape rules are partly in Python, and the first use of one imports dynamo: more than a second. So the
+        # reference itself tells, unless it might not fit into memory.
+        tensors = [tensor for tensor in flatten(self.signature.arguments, args) if tensor is not None]
+        small = sum(tensor.nbytes for tensor in tensors) <= SMALL
+        if small or tensors[0].is_cuda:
+            state = RandomState(tensors)
+            copies = [tensor.clone() if argument.mutated else tensor for argument, tensor in self._named(args)]
+            try:
+                return self.run(*unflatten(self.signature.arguments, args, copies))
+            except torch.OutOfMemoryError:
+                torch.cuda.empty_cache()
+            finally:
+                state.restore()
+        try:
+            return self.fake(*on_meta(self.signature, args))
+        except Exception:  # A reference that looks at values, which meta tensors do not have.
+            return self.run(*args)
+
+    def _named(self, args: Sequence[Any]) -> list[tuple[Argument, Any]]:
+        """Each flattened tensor with its argument."""
+        pairs = zip(self.signature.arguments, args, strict=True)
+        return [(argument, tensor) for argument, value in pairs for tensor in flatten([argument], [value])]
+
+    def results(self, returned: Any) -> list[torch.Tensor] | None:
+        """What the function returned as a list, checked against its annotation; None for an in-place op."""
+        kinds = self.signature.results
+        if not kinds:
+            return None
+        if kinds == (Kind.TENSOR,):
+            if isinstance(returned, torch.Tensor):
+                return self._strided([returned])
+            raise ReferenceResultError(self.name, self.function, "one Tensor", told(returned))
+        listed = list(returned) if isinstance(returned, (tuple, list)) else None
+        expected = "a list of Tensors" if self.signature.returns_list else f"{len(kinds)} Tensors"
+        if listed is None or not all(isinstance(result, torch.Tensor) for result in listed):
+            raise ReferenceResultError(self.name, self.function, expected, told(returned))
+        if not self.signature.returns_list and len(listed) != len(kinds):
+            raise ReferenceResultError(self.name, self.function, expected, f"{len(listed)}")
+        return self._strided(listed)
+
+    def _strided(self, results: list[torch.Tensor]) -> list[torch.Tensor]:
+        for result in results:
+            if result.layout is not torch.strided:
+                layout = str(result.layout).removeprefix("torch.")
+                raise ReferenceResultError(self.name, self.function, "strided tensors, as every op does,", layout)
+        return results
+
+    def _packed(self, results: list[torch.Tensor]) -> Any:
+        if self.signature.returns_list:
+            return results
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _frozen_inputs(self, args: Sequence[Any]) -> list[tuple[str, torch.Tensor]]:
+        """The tensors that the function must leave as they are, each with its argument's name."""
+        return [(a.name, tensor) for a, tensor in self._named(args) if tensor is not None and not a.mutated]
+
+
+class Functional(Plain):
+    """An in-place reference as a function: it works on copies of what it would change and returns them."""
+
+    def __init__(self, inplace: Plain, name: str) -> None:
+        mutated = [index for index, argument in enumerate(inplace.signature.arguments) if argument.mutated]
+
+        def function(*args: Any) -> Any:
+            copied = [contiguous_clone(value) if index in mutated else value for index, value in enumerate(args)]
+            inplace(*copied)
+            changed = tuple(copied[index] for index in mutated)
+            return changed[0] if len(changed) == 1 else changed
+
+        function.__name__ = inplace.function.__name__
+        super().__init__(function, inplace.signature.functional(), name)
+        self._positional, self._keywords = len(inplace.signature.arguments), []
+
+
+class Out(Plain):
+    """The form that writes its results into tensors it is given: the operator itself, then a copy."""
+
+    def __init__(self, of: Plain, operator: Callable[..., Any], name: str) -> None:
+        count = len(of.signature.results)
+
+        def function(*args: Any) -> None:
+            results = of.results(operator(*args[:-count]))
+            assert results is not None
+            for out, result in zip(args[-count:], results, strict=True):
+                if out.shape != result.shape or out.dtype != result.dtype:
+                    raise OutMismatchError(of.name, told(result), told(out))
+                out.copy_(result)
+
+        function.__name__ = of.function.__name__
+        super().__init__(function, of.signature.out_variant(), name)
+        self._positional, self._keywords = len(self.signature.arguments), []

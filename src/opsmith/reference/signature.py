@@ -1,0 +1,370 @@
+"""From a reference's annotations to a dispatcher schema, and from a schema to what the rest of opsmith asks of it."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import math
+import re
+import types
+import typing
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from ..errors import InvalidNameError, SignatureError
+
+
+class Kind(enum.Enum):
+    """How an argument or a result takes part in autograd."""
+
+    TENSOR = "Tensor"
+    OPTIONAL_TENSOR = "Tensor?"
+    TENSOR_LIST = "Tensor[]"
+    OPTIONAL_TENSOR_LIST = "Tensor?[]"
+    VALUE = "value"
+
+
+_KINDS = {kind.value: kind for kind in Kind if kind is not Kind.VALUE}
+
+# Integers are SymInt, so that torch.compile keeps a dynamic size symbolic on its way into the op.
+_SCALARS: dict[Any, str] = {
+    torch.Tensor: "Tensor",
+    int: "SymInt",
+    float: "float",
+    bool: "bool",
+    str: "str",
+    torch.dtype: "ScalarType",
+    torch.device: "Device",
+    torch.types.Number: "Scalar",
+}
+_IN_LISTS = (torch.Tensor, int, float, bool, str)
+TAKEN = "Tensor, int, float, bool, str, torch.dtype, torch.device, each also Optional; list[...] of the first five"
+
+
+@dataclass(frozen=True)
+class Argument:
+    name: str
+    type: str
+    kind: Kind
+    default: Any = inspect.Parameter.empty
+    keyword_only: bool = False
+    mutated: bool = False
+
+    @property
+    def is_tensor(self) -> bool:
+        return self.kind is not Kind.VALUE
+
+    @property
+    def has_default(self) -> bool:
+        return self.default is not inspect.Parameter.empty
+
+    def positional(self) -> Argument:
+        return replace(self, default=inspect.Parameter.empty, keyword_only=False)
+
+    def __str__(self) -> str:
+        text = f"{self.type} {self.name}"
+        if self.mutated:
+            text = text.replace("Tensor", f"Tensor({self.name}!)", 1)
+        return f"{text}={_default_text(self.default)}" if self.has_default else text
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The arguments and results of one operator. `results` holds one Kind a result: TENSOR, or a single TENSOR_LIST."""
+
+    arguments: tuple[Argument, ...]
+    results: tuple[Kind, ...]
+    tensor_positions: tuple[int, ...] | None = field(init=False, compare=False)
+    returns_list: bool = field(init=False, compare=False)
+    mutated: tuple[Argument, ...] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Asked on every call of the Python tier, so worked out once. The positions are None where a list makes them
+        # depend on the call.
+        lists = any(argument.kind in (Kind.TENSOR_LIST, Kind.OPTIONAL_TENSOR_LIST) for argument in self.arguments)
+        positions = tuple(index for index, argument in enumerate(self.arguments) if argument.is_tensor)
+        object.__setattr__(self, "tensor_positions", None if lists else positions)
+        object.__setattr__(self, "returns_list", self.results == (Kind.TENSOR_LIST,))
+        object.__setattr__(self, "mutated", tuple(argument for argument in self.arguments if argument.mutated))
+
+    def flatten(self, values: Sequence[Any]) -> list[Any]:
+        """The tensors among `values` (see the function of that name), by the shortest way."""
+        positions = self.tensor_positions
+        if positions is None:
+            return flatten(self.arguments, values)
+        return [values[position] for position in positions]
+
+    def unflatten(self, values: Sequence[Any], tensors: Sequence[Any]) -> list[Any]:
+        positions = self.tensor_positions
+        if positions is None:
+            return unflatten(self.arguments, values, tensors)
+        filled = list(values)
+        for position, tensor in zip(positions, tensors, strict=True):
+            filled[position] = tensor
+        return filled
+
+    def without_tensors(self, values: Sequence[Any]) -> Sequence[Any]:
+        """`values` with None for each tensor, for unflatten to fill again: holds no memory alive."""
+        positions = self.tensor_positions
+        if positions is None:
+            return unflatten(self.arguments, values, [None] * len(flatten(self.arguments, values)))
+        if len(positions) == len(values):
+            return (None,) * len(values)
+        return [None if position in positions else value for position, value in enumerate(values)]
+
+    def schema(self, operator_name: str) -> str:
+        parts: list[str] = []
+        for argument in self.arguments:
+            if argument.keyword_only and "*" not in parts:
+                parts.append("*")
+            parts.append(str(argument))
+        results = [kind.value for kind in self.results]
+        returned = results[0] if len(results) == 1 else f"({', '.join(results)})"
+        return f"{operator_name}({', '.join(parts)}) -> {returned}"
+
+    @property
+    def tensors(self) -> tuple[Argument, ...]:
+        return tuple(argument for argument in self.arguments if argument.is_tensor)
+
+    @property
+    def result_names(self) -> tuple[str, ...]:
+        """The names by which a backward kernel asks for the forward's results."""
+        count = len(self.results)
+        return ("output",) if count == 1 else tuple(f"output_{index}" for index in range(count))
+
+    def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """Every argument in order, with the defaults the dispatcher left out filled in."""
+        if len(args) == len(self.arguments):
+            return tuple(args)
+        filled = list(args)
+        for argument in self.arguments[len(args) :]:
+            filled.append(kwargs.get(argument.name, argument.default))
+        return tuple(filled)
+
+    def bind_call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """The same for a call that has not come through the dispatcher. TypeError where it does not fit."""
+        names = [argument.name for argument in self.arguments]
+        positional = sum(not argument.keyword_only for argument in self.arguments)
+        unknown, twice = set(kwargs) - set(names), set(kwargs) & set(names[: len(args)])
+        missing = [a.name for a in self.arguments[len(args) :] if a.name not in kwargs and not a.has_default]
+        if len(args) > positional or unknown or twice or missing:
+            raise TypeError("the arguments do not fit the signature")
+        return self.bind(args, kwargs)
+
+    def positional(self) -> Signature:
+        """The same with every argument positional and required: how a kernel is called."""
+        return Signature(tuple(argument.positional() for argument in self.arguments), self.results)
+
+    def functional(self) -> Signature:
+        """The signature of the functional form of an in-place op: the mutated arguments become its results."""
+        arguments = tuple(replace(argument, mutated=False) for argument in self.arguments)
+        return Signature(arguments, (Kind.TENSOR,) * len(self.mutated))
+
+    def out_variant(self) -> Signature:
+        names = ("out",) if len(self.results) == 1 else tuple(f"out_{i}" for i in range(len(self.results)))
+        outs = tuple(Argument(name, "Tensor", Kind.TENSOR, keyword_only=True, mutated=True) for name in names)
+        return Signature(self.arguments + outs, ())
+
+    def backward(self) -> Signature:
+        """The signature of the op's backward: gradients of the results, all arguments, the results a kernel may want to
+        see again, and a flag for each tensor (each element of a list) whose gradient is asked for. It returns the
+        gradients asked for and nothing else, so no transform ever meets an undefined tensor."""
+        if self.returns_list:
+            grads = [Argument("grads", "Tensor?[]", Kind.OPTIONAL_TENSOR_LIST)]
+            results = [Argument("outputs", "Tensor?[]", Kind.OPTIONAL_TENSOR_LIST)]
+        else:
+            grads = [Argument(f"grad_{name}", "Tensor?", Kind.OPTIONAL_TENSOR) for name in self.result_names]
+            results = [Argument(name, "Tensor?", Kind.OPTIONAL_TENSOR) for name in self.result_names]
+        taken = {argument.name for argument in self.arguments}
+        fresh = [replace(extra, name=_unused(extra.name, taken)) for extra in (*grads, *results)]
+        inputs = self.positional().arguments
+        needs = Argument(_unused("needs", taken), "bool[]", Kind.VALUE)
+        return Signature((*fresh[: len(grads)], *inputs, *fresh[len(grads) :], needs), (Kind.TENSOR_LIST,))
+
+
+def flatten(arguments: Iterable[Argument], values: Iterable[Any]) -> list[torch.Tensor | None]:
+    """The tensors among `values`, in order; a list gives one entry an element, an absent optional tensor gives None."""
+    tensors: list[torch.Tensor | None] = []
+    for argument, value in zip(arguments, values, strict=True):
+        if argument.kind is Kind.VALUE:
+            continue
+        if argument.kind in (Kind.TENSOR, Kind.OPTIONAL_TENSOR):
+            tensors.append(value)
+        else:
+            tensors.extend(value)
+    return tensors
+
+
+def unflatten(arguments: Iterable[Argument], values: Iterable[Any], tensors: Iterable[Any]) -> list[Any]:
+    """`values` with its tensors replaced, in the order flatten gives them."""
+    replacements = iter(tensors)
+    filled: list[Any] = []
+    for argument, value in zip(arguments, values, strict=True):
+        if argument.kind is Kind.VALUE:
+            filled.append(value)
+        elif argument.kind in (Kind.TENSOR, Kind.OPTIONAL_TENSOR):
+            filled.append(next(replacements))
+        else:
+            filled.append([next(replacements) for _ in value])
+    return filled
+
+
+_FITTING: dict[str, tuple[type, ...]] = {
+    "Tensor": (torch.Tensor,),
+    "SymInt": (int, torch.SymInt),
+    "float": (float, int, torch.SymFloat, torch.SymInt),
+    "bool": (bool, torch.SymBool),
+    "str": (str,),
+    "ScalarType": (torch.dtype,),
+    "Device": (torch.device, str),
+    "Scalar": (int, float, bool, complex),
+}
+
+
+def fits(type_text: str, value: Any) -> bool:
+    """Whether a Python value is one the dispatcher takes for a schema type."""
+    if type_text.endswith("?"):
+        return value is None or fits(type_text[:-1], value)
+    if type_text.endswith("[]"):
+        return isinstance(value, (list, tuple)) and all(fits(type_text[:-2], item) for item in value)
+    return isinstance(value, _FITTING[type_text])
+
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*::[A-Za-z_][A-Za-z0-9_]*")
+
+
+def split_name(name: object) -> tuple[str, str]:
+    """'mylib::mish' -> ('mylib', 'mish')."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidNameError(name)
+    namespace, _, base = name.partition("::")
+    return namespace, base
+
+
+def infer(function: Callable[..., Any], name: str, mutates_args: Sequence[str] = ()) -> Signature:
+    """The signature that a reference's annotations declare."""
+    try:
+        hints = typing.get_type_hints(function, localns=_closed_over(function))
+    except Exception as error:
+        raise SignatureError(name, function, f"its annotations cannot be read: {error}") from error
+    if isinstance(mutates_args, str):
+        raise SignatureError(name, function, f'mutates_args takes names in a tuple: mutates_args=("{mutates_args}",)')
+
+    arguments: list[Argument] = []
+    for parameter in inspect.signature(function).parameters.values():
+        arguments.append(_argument(name, function, parameter, hints, parameter.name in mutates_args))
+    for unknown in sorted(set(mutates_args) - {argument.name for argument in arguments}):
+        raise SignatureError(name, function, f"mutates_args names {unknown!r}, which is not one of its parameters")
+    if any(argument.name == "out" for argument in arguments):
+        raise SignatureError(name, function, "a parameter cannot be called 'out', for `op(..., out=)` is the op's own")
+    if not any(argument.is_tensor for argument in arguments):
+        raise SignatureError(name, function, "it takes no tensor: an operator needs at least one")
+
+    if "return" not in hints:
+        raise SignatureError(name, function, "its return annotation is missing: write `-> torch.Tensor`")
+    results = _results(name, function, hints["return"])
+    if mutates_args and results:
+        raise SignatureError(
+            name, function, "an op with mutates_args returns nothing: annotate `-> None` (calling the op returns the "
+            "mutated tensor)"
+        )  # fmt: skip
+    if not mutates_args and not results:
+        raise SignatureError(
+            name, function, "it returns nothing and mutates nothing: name what it changes in mutates_args"
+        )
+    return Signature(tuple(arguments), results)
+
+
+def _closed_over(function: Callable[..., Any]) -> dict[str, Any]:
+    """What a function sees of the functions around it: annotations may name it, as `torch` imported in a function."""
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    return {name: cell.cell_contents for name, cell in cells.items() if cell != types.CellType()}
+
+
+def _argument(
+    name: str, function: Callable[..., Any], parameter: inspect.Parameter, hints: dict[str, Any], mutated: bool
+) -> Argument:
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        raise SignatureError(name, function, f"*{parameter.name} is not taken: name every parameter")
+    if parameter.name not in hints:
+        raise SignatureError(
+            name, function, f"parameter {parameter.name!r} has no annotation: write `{parameter.name}: torch.Tensor`"
+        )
+    text = _type_text(hints[parameter.name])
+    if text is None:
+        shown = _shown(hints[parameter.name])
+        raise SignatureError(name, function, f"parameter {parameter.name!r} is annotated {shown}; taken are {TAKEN}")
+    if mutated and text != "Tensor":
+        raise SignatureError(name, function, f"mutates_args names {parameter.name!r}, which is {text}, not a Tensor")
+    default = parameter.default
+    if default is not inspect.Parameter.empty:
+        try:
+            torch._C.parse_schema(f"opsmith::probe({text} {parameter.name}={_default_text(default)}) -> ()")
+        except RuntimeError:
+            raise SignatureError(
+                name, function, f"the default {parameter.name}={default!r} cannot be written in a schema; use None and "
+                "set the value inside"
+            ) from None  # fmt: skip
+    kind = _KINDS.get(text, Kind.VALUE)
+    return Argument(parameter.name, text, kind, default, parameter.kind is parameter.KEYWORD_ONLY, mutated)
+
+
+def _type_text(annotation: Any) -> str | None:
+    """The schema's word for an annotation, or None where there is none."""
+    if annotation in _SCALARS:
+        return _SCALARS[annotation]
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        present = [member for member in inner if member is not type(None)]
+        if len(present) == len(inner):
+            return None
+        text = _type_text(present[0] if len(present) == 1 else typing.Union[tuple(present)])  # noqa: UP007
+        return None if text is None or text.endswith("?") or text == "Tensor[]" else f"{text}?"
+    if origin in (list, Sequence) and len(inner) == 1:
+        if inner[0] in _IN_LISTS:
+            return f"{_SCALARS[inner[0]]}[]"
+        return "Tensor?[]" if _type_text(inner[0]) == "Tensor?" else None
+    return None
+
+
+def _results(name: str, function: Callable[..., Any], annotation: Any) -> tuple[Kind, ...]:
+    if annotation is type(None):
+        return ()
+    if annotation is torch.Tensor:
+        return (Kind.TENSOR,)
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is list and inner == (torch.Tensor,):
+        return (Kind.TENSOR_LIST,)
+    if origin is tuple and inner and all(member is torch.Tensor for member in inner):
+        return (Kind.TENSOR,) * len(inner)
+    raise SignatureError(
+        name, function, f"its return annotation is {_shown(annotation)}; an op returns torch.Tensor, "
+        "tuple[torch.Tensor, ...] of a fixed length written out, or list[torch.Tensor]"
+    )  # fmt: skip
+
+
+def _default_text(value: Any) -> str:
+    if isinstance(value, torch.dtype):
+        return str(value).removeprefix("torch.")
+    if isinstance(value, torch.device):
+        return f'"{value}"'
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_default_text(item) for item in value)}]"
+    if isinstance(value, float) and math.isfinite(value) and value == int(value) and abs(value) < 1e15:
+        return f"{value:.1f}"
+    return repr(value)
+
+
+def _shown(annotation: Any) -> str:
+    return getattr(annotation, "__qualname__", None) if isinstance(annotation, type) else str(annotation)  # type: ignore[return-value]
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name

@@ -1,0 +1,213 @@
+"""A launch that may begin while the one before it ends waits for that before it touches memory."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from kernels import fake_cuda
+from kernels.fake_cuda import FakeCuda
+
+from opsmith import ops
+from opsmith.generate import devices, emit_cuda, native
+from opsmith.generate.devices import compile_cuda
+from opsmith.launch.driver import substituted
+from opsmith.runtime import native as native_runtime
+
+from . import programs
+from .test_emit_cuda import _nvrtc as _nvrtc
+from .test_emit_cuda import columns, compiled, stream, vector_of, whole
+
+MEMORY = re.compile(r"\b(?:ld|st|atom|red)\.(?!param|shared|local|const)")
+
+
+def texts(dtype: torch.dtype = torch.float32) -> dict[str, str]:
+    vector = vector_of(dtype)
+    mish = programs.mish(dtype)
+    return {
+        "stream": emit_cuda.text(mish, stream(mish, vector)),
+        "segment": emit_cuda.text(programs.polynomial_backward(dtype), whole(vector)),
+        "column": emit_cuda.text(programs.affine_backward(dtype), columns(vector)),
+        "combine": emit_cuda.combine_text(dtype),
+    }
+
+
+@pytest.mark.usefixtures("_nvrtc")
+@pytest.mark.parametrize("path", list(texts()))
+def test_kernels_wait_before_they_touch_memory(path: str) -> None:
+    for arch in ("sm_90", "sm_120"):
+        ptx = compiled(texts()[path], arch).ptx
+        body = ptx[ptx.index(".entry") :]
+        first = MEMORY.search(body)
+        assert first is not None
+        assert body.count("griddepcontrol.wait") == 1
+        waits = body.index("griddepcontrol.wait")
+        assert waits < first.start()
+        assert not re.search(r"\b(bra|ret|exit)\b", body[:waits]), "every thread does"
+    assert "griddepcontrol" not in compiled(texts()[path], "sm_80").ptx, "where there is no such thing"
+
+
+@pytest.mark.usefixtures("_nvrtc")
+def test_only_what_is_combined_lets_the_next_launch_begin() -> None:
+    """Nobody else's launch can come next there."""
+    bodies = {path: compiled(text).ptx for path, text in texts().items()}
+    assert {path for path, body in bodies.items() if "launch_dependents" in body} == {"segment", "column"}
+    for path in ("segment", "column"):
+        between = bodies[path].split("griddepcontrol.wait")[1].split("griddepcontrol.launch_dependents")[0]
+        assert re.search(r"@!?%p\d+ bra", between), "and where there is one chunk, not that either"
+
+
+@pytest.mark.usefixtures("_nvrtc")
+@pytest.mark.parametrize(
+    ("capability", "version", "variable", "overlapped"),
+    [
+        ((9, 0), 12030, "", True),
+        ((9, 0), 12020, "", False),
+        ((8, 9), 13000, "", False),
+        ((9, 0), 13000, "0", False),
+    ],
+)
+def test_launches_are_overlapped_where_gpu_and_driver_can(
+    capability: tuple[int, int], version: int, variable: str, overlapped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPSMITH_OVERLAP", variable)
+    cuda = FakeCuda()
+    cuda.fake.capabilities[0] = capability
+    cuda.set_version(version)
+    arch = f"sm_{capability[0]}{capability[1]}"
+    cubin = compile_cuda(texts()["combine"], emit_cuda.COMBINE, arch).read_bytes()
+    with substituted(cuda):
+        kernel = cuda.kernel(cuda.load(cubin), emit_cuda.COMBINE)
+        devices._launch(kernel, (3, 1, 1), (256, 1, 1), [1, 2, 3, 4], 0)
+        told: list[Any] = []
+        monkeypatch.setattr(native, "_told", set())
+        monkeypatch.setattr(devices, "multiprocessors", lambda index: 132)
+        native._tell_gpu(SimpleNamespace(tell_shared=lambda *given: told.append(given)), 0)  # type: ignore[arg-type]
+    (launched,) = cuda.launches
+    assert launched.overlapped is overlapped and launched.grid == (3, 1, 1)
+    assert told == [("gpu", 0, 132, overlapped)]
+
+
+NATIVE = """
+import ctypes, sys
+from pathlib import Path
+
+folder, cubin, library = sys.argv[1:]
+ctypes.CDLL(f"{folder}/libtorch_cuda.so", mode=ctypes.RTLD_GLOBAL)  # which the launcher asks for the current stream
+from kernels.fake_cuda import FakeCuda
+from opsmith.runtime import native
+
+cuda, runtime = FakeCuda(), native.Library(Path(library))
+kernel = cuda.kernel(cuda.load(Path(cubin).read_bytes()), "combine_partial_sums")
+for index, overlaps in enumerate((True, False)):
+    runtime.call("tell_gpu", index, 132, overlaps)
+    runtime.call("probe_launch", kernel, 3, 2, native.row([5, 6, 7, 8]), index)
+runtime.call("probe_launch", kernel, 1, 1, native.row([5, 6, 7, 8]), 2)  # of which nothing is told
+for launched in cuda.launches:
+    words = list(memoryview(launched.parameters[0]).cast("q"))
+    print(launched.overlapped, *launched.grid, *launched.block, launched.shared, hex(launched.stream), *words)
+"""
+
+
+@pytest.mark.usefixtures("_nvrtc")
+def test_the_launcher_in_cpp_overlaps_what_it_is_told_to(tmp_path: Path) -> None:
+    """The fake driver in the place of libcuda, and a library that knows the current stream in the place of torch's."""
+    runtime = native_runtime.find()
+    if runtime is None:
+        pytest.skip("the C++ runtime is not built; run `make setup`")
+    torch_side = tmp_path / "stream.cpp"
+    torch_side.write_text(
+        'extern "C" int aoti_torch_get_current_cuda_stream(int index, void** stream) {\n'
+        "  *stream = reinterpret_cast<void*>(0xABC0ul + index);\n  return 0;\n}\n"
+    )
+    soname = "libtorch_cuda.so"
+    subprocess.run(
+        ["c++", "-shared", "-fPIC", f"-Wl,-soname,{soname}", torch_side, "-o", tmp_path / soname], check=True
+    )
+    (tmp_path / "libcuda.so.1").symlink_to(fake_cuda.library_path())
+    cubin = compile_cuda(texts()["combine"], emit_cuda.COMBINE, "sm_90")
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])
+    done = subprocess.run(
+        [sys.executable, "-c", NATIVE, str(tmp_path), str(cubin), str(runtime)],
+        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": paths},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == [
+        "True 3 2 1 256 1 1 0 0xabc0 5 6 7 8",
+        "False 3 2 1 256 1 1 0 0xabc1 5 6 7 8",
+        "False 1 1 1 256 1 1 0 0xabc2 5 6 7 8",
+    ], done.stderr
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("in_graph", [False, True], ids=["stream", "graph"])
+@pytest.mark.parametrize("elements", [1000, 1 << 16, 3_000_001])
+def test_each_call_sees_what_the_one_before_it_wrote(elements: int, in_graph: bool) -> None:
+    """Fifty calls, each of the one before's result, which is dropped: memory is written again while it is new."""
+    x = torch.randn(elements, device="cuda")
+
+    def chain() -> torch.Tensor:
+        y = x
+        for _ in range(50):
+            y = ops.add_two(y)
+        return y
+
+    expected = x.clone()
+    for _ in range(50):
+        expected += 2
+    chain()
+    result = _captured(chain) if in_graph else chain
+    for _ in range(20):
+        assert torch.equal(result(), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("in_graph", [False, True], ids=["stream", "graph"])
+@pytest.mark.parametrize("shape", [(1 << 18,), (1 << 20,), (4096, 256), (64, 64, 64)], ids=str)
+def test_sums_are_combined_only_when_they_are_there(shape: tuple[int, ...], in_graph: bool) -> None:
+    """Gradients of sums, over and over: the partial sums of one call lie where those of the call before lay."""
+    torch.manual_seed(0)
+    x = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
+    bias = torch.randn(shape[-1:], device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    coefficients = [torch.randn((), device="cuda", requires_grad=True) for _ in range(4)]
+    wide, grad = x.float(), torch.randn_like(x)
+    grads = [grad * 2.0**-scale for scale in range(6)]
+
+    def gradients() -> list[torch.Tensor]:
+        found = []
+        for grad in grads:
+            found += torch.autograd.grad(ops.scale_bias_relu(x, bias, 1.5), bias, grad)
+            found += torch.autograd.grad(ops.polynomial(wide, *coefficients), coefficients, grad.float())
+        return found
+
+    first = [tensor.clone() for tensor in gradients()]
+    for number, tensor in enumerate(first):  # five for each of the gradients, which are powers of two apart
+        assert torch.equal(tensor.double() * 2.0 ** (number // 5), first[number % 5].double())
+    again = _captured(gradients) if in_graph else gradients
+    for _ in range(20):
+        assert all(map(torch.equal, again(), first))
+
+
+def _captured(call):  # type: ignore[no-untyped-def]
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=side):
+        results = call()
+
+    def replay():  # type: ignore[no-untyped-def]
+        graph.replay()
+        torch.cuda.synchronize()
+        return results
+
+    return replay
