@@ -119,7 +119,7 @@ first, second, third, *others = opsmith.ops.__all__
 op = getattr(opsmith.ops, first)
 exec(f"from opsmith.ops import {second}; import opsmith.ops.{third} as imported")
 assert globals()[second] is getattr(opsmith.ops, second) and imported is getattr(opsmith.ops, third)
-from opsmith.op import registry
+from opsmith.operator.op import registry
 assert sorted(registry) == [f"opsmith::{name}" for name in (first, second, third)]
 assert set(opsmith.ops.__all__) <= set(dir(opsmith.ops)) and "_template" not in opsmith.ops.__all__
 assert not hasattr(opsmith.ops, "no_such_op")

@@ -80,13 +80,14 @@ def test_a_terminal_that_cannot_show_a_character_is_no_reason_to_fail(run: Run, 
     assert "zw?lf" in done.stdout
 
 
-def test_public_names_come_when_first_used_and_importing_a_module_does_not_hide_one() -> None:
+def test_public_names_are_imported_on_first_use_and_none_is_also_a_module() -> None:
     code = (
         "import opsmith, sys\n"
         "assert 'torch' not in sys.modules\n"
         "assert set(opsmith.__all__) <= set(dir(opsmith))\n"
         "assert not hasattr(opsmith, 'no_such_name')\n"
-        "import opsmith.op\n"
+        "import importlib.util\n"
+        "assert not [n for n in opsmith.__all__ if importlib.util.find_spec(f'opsmith.{n}')]\n"
         "assert opsmith.op.__name__ == 'op' and callable(opsmith.op)\n"
         "from opsmith import *\n"
         "assert op is opsmith.op and Op is opsmith.Op\n"

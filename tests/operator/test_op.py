@@ -312,7 +312,7 @@ class TestDescription:
         assert "cuda backward    written" in text and "saves x" in text
         assert "fake             written    my_fake" in text
         assert "cpu: torch.float16" in text
-        parts = {part.name: part.status for part in opsmith.describe.parts(op)}
+        parts = {part.name: part.status for part in opsmith.operator.describe.parts(op)}
         assert parts["cpu forward"] == "written" and parts["cuda forward"] == "derived" and parts["cost"] == "absent"
 
     def test_register_autograd_is_told(self, fresh: Fresh) -> None:

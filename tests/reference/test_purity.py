@@ -7,7 +7,7 @@ import sys
 
 THREADS = """
 import gc, threading, torch
-from opsmith.purity import RandomState
+from opsmith.reference.purity import RandomState
 
 gc.set_threshold(20)
 
