@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .checks import check
     from .emulator import emulate
     from .errors import KernelFault, OpsmithError, OpsmithWarning
-    from .generate import pointwise
+    from .generate.pointwise import pointwise
     from .kernels.cuda_source import cuda_source
     from .kernels.extension import extension
     from .kernels.numba import numba_kernel
@@ -58,6 +58,6 @@ __getattr__, __dir__ = lazy(
         "get": ".operator.op",
         "numba_kernel": ".kernels.numba",
         "op": ".operator.op",
-        "pointwise": ".generate.op",
+        "pointwise": ".generate.pointwise",
     },
 )

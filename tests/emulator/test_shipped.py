@@ -8,6 +8,7 @@ import torch
 
 import opsmith
 from opsmith.checks import compare
+from opsmith.kernels import NativeKernel
 from opsmith.operator.kernel_table import DEFAULT
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
@@ -21,7 +22,7 @@ def emulated_kernels(op: opsmith.Op) -> list[str]:
     return [
         kernel.name
         for kernel in op.kernels.get("cuda", {}).values()
-        if kernel.language == "CUDA C++" or (kernel.native is not None and kernel.native.emulated() is not None)
+        if kernel.language == "CUDA C++" or (isinstance(kernel, NativeKernel) and kernel.native.emulated() is not None)
     ]
 
 

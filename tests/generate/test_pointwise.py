@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 import opsmith
+from opsmith import Op
 from opsmith.errors import SharedMemoryError
-from opsmith.generate import Pointwise
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
@@ -63,7 +63,7 @@ def leaf(*shape: int, device: str = "cpu", dtype: torch.dtype = torch.float64) -
     return torch.randn(shape, dtype=torch.float64).to(dtype).to(device).requires_grad_()
 
 
-def check(op: Pointwise, *args: Any, tolerance: float | None = None) -> Tensor:
+def check(op: Op, *args: Any, tolerance: float | None = None) -> Tensor:
     """The op beside its reference: values, strides, gradients."""
     result, expected = op(*args), op.reference(*args)
     results, wanted = (r if isinstance(r, tuple) else (r,) for r in (result, expected))
@@ -133,7 +133,9 @@ def test_a_long_sum_keeps_its_digits() -> None:
 def test_gradients_nobody_needs_are_not_computed() -> None:
     x, bias = leaf(4, 3), leaf(3)
     (grad,) = torch.autograd.grad(scale_bias_relu(x, bias), bias, torch.ones(4, 3, dtype=torch.float64))
-    programs = [prepared for prepared in scale_bias_relu.compiler._prepared.values() if prepared is not None]
+    programs = [
+        prepared for prepared in scale_bias_relu._generation.compiler._prepared.values() if prepared is not None
+    ]
     alone = [p.program for p in programs if [result.name for result in p.program.results] == ["grad_bias"]]
     assert alone and all({read.name for read in each.reads} == {"grad_output", "output"} for each in alone)
     assert grad.shape == (3,)
@@ -153,7 +155,7 @@ def saved(call: Callable[[], Any]) -> list[Tensor]:
 
 @pytest.mark.usefixtures("tier")
 class TestWhatIsKept:
-    def declare(self, op: Pointwise, fresh: Callable[[str], str]) -> Pointwise:
+    def declare(self, op: Op, fresh: Callable[[str], str]) -> Op:
         return opsmith.pointwise(fresh(op.__name__))(op.reference)
 
     def test_the_result_where_it_is_enough(self, fresh: Callable[[str], str]) -> None:
@@ -198,7 +200,9 @@ class TestWhatIsKept:
         op = self.declare(polynomial, fresh)
         args = [leaf(4, 3), leaf(), leaf(3), leaf(4, 1), leaf()]
         assert torch.autograd.gradgradcheck(op, args)
-        levels = {prepared.program.name for prepared in op.compiler._prepared.values() if prepared is not None}
+        levels = {
+            prepared.program.name for prepared in op._generation.compiler._prepared.values() if prepared is not None
+        }
         assert any(name.endswith("_backward_backward") for name in levels)
 
 
@@ -427,9 +431,9 @@ def test_prepare_compiles_for_the_layout_it_is_given(fresh: Callable[[str], str]
     x = torch.randn(8, 40)[:, 1:33:2].requires_grad_()
     bias = torch.randn(1, requires_grad=True).expand(16)
     op.prepare(x, bias)
-    before = sum(len(prepared.kernels) for prepared in op.compiler._prepared.values() if prepared)
+    before = sum(len(prepared.kernels) for prepared in op._generation.compiler._prepared.values() if prepared)
     torch.autograd.grad(op(x, bias), [x, bias], torch.ones(8, 16))
-    assert sum(len(prepared.kernels) for prepared in op.compiler._prepared.values() if prepared) == before
+    assert sum(len(prepared.kernels) for prepared in op._generation.compiler._prepared.values() if prepared) == before
 
 
 # --- what a review found --------------------------------------------------------------------------------------------
@@ -456,7 +460,7 @@ def test_third_gradients_keep_every_functions_own_rule(fresh: Callable[[str], st
         return grad
 
     for op in (kinks, with_detach):
-        assert op.compiler.saves["full"].results
+        assert op._generation.compiler.saves["full"].results
         torch.testing.assert_close(third(op), third(op.reference))
 
 
@@ -464,7 +468,7 @@ def test_third_gradients_keep_every_functions_own_rule(fresh: Callable[[str], st
 class TestGradientsHandedOn:
     """What a result's gradient is, an input's may be too: torch hands it on, and so does opsmith."""
 
-    def shifted(self, fresh: Callable[[str], str]) -> Pointwise:
+    def shifted(self, fresh: Callable[[str], str]) -> Op:
         @opsmith.pointwise(fresh("shifted"))
         def shifted(x: Tensor, y: Tensor) -> Tensor:
             return x + y * y
@@ -510,7 +514,7 @@ class TestGradientsHandedOn:
             return x.float().to(x.dtype)
 
         x, grad = leaf(5), torch.randn(5, dtype=torch.float64)
-        assert through_float.compiler.handed_on is None
+        assert through_float._generation.compiler.handed_on is None
         for _ in range(2):
             assert torch.equal(torch.autograd.grad(through_float(x), [x], grad)[0], grad.float().double())
 

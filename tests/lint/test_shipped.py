@@ -11,13 +11,12 @@ import pytest
 import torch
 
 import opsmith
-from opsmith.generate import Pointwise
 from opsmith.lint import lint_files, lint_text
 from opsmith.lint.files import sources
 
 ROOT = Path(__file__).parents[2]
 WRITTEN = ["src/opsmith", "examples", "benchmarks", "tests/emulator/right", "tests/generate/golden"]
-POINTWISE = [name for name in opsmith.ops.names() if isinstance(getattr(opsmith.ops, name), Pointwise)]
+POINTWISE = [name for name in opsmith.ops.names() if getattr(opsmith.ops, name).is_generated]
 
 
 @pytest.mark.parametrize("folder", WRITTEN)

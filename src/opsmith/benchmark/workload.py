@@ -123,7 +123,7 @@ class Workload:
     def _differentiated(self) -> list[torch.Tensor]:
         """The inputs whose gradients are computed: x + 2 hands its own on to x."""
         flat = self.op.signature.flatten(self.values)
-        places = self.op.default.differentiable.handed_on(self.device.type) or (None,) * len(flat)
+        places = self.op.default.differentiable.passthrough(self.device.type) or (None,) * len(flat)
         found = []
         for tensor, place in zip(flat, places, strict=True):
             if tensor is None or not tensor.is_floating_point():

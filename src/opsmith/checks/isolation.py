@@ -20,6 +20,7 @@ from dataclasses import asdict
 
 import torch
 
+from ..kernels import NativeKernel
 from ..operator import child_process
 from ..operator.op import Op
 from .items import CheckItem
@@ -36,7 +37,7 @@ def may_crash(subject: Subject, item: CheckItem) -> bool:
     if child_process.active():
         return False
     kernels = subject.op.kernels.get(subject.device, {}) if isinstance(subject.op, Op) else {}
-    return item.crashes or any(kernel.native is not None for kernel in kernels.values())
+    return item.crashes or any(isinstance(kernel, NativeKernel) for kernel in kernels.values())
 
 
 def can_fork(subject: Subject) -> bool:

@@ -59,9 +59,7 @@ def command(
 def _show_source(op: Op, device: str, backward: bool, dtype: str) -> None:
     import torch
 
-    from ..generate import Pointwise
-
-    if not isinstance(op, Pointwise):
+    if not op.is_generated:
         raise RefusedError(
             f"{op.name} has no generated source: it is declared with @opsmith.op, whose kernels are written by hand.\n"
             f"`opsmith show {op.name}` tells which it has; @opsmith.pointwise generates them."
@@ -108,13 +106,13 @@ def python_calls(op: Op) -> list[str]:
 
 def _by_reason(call: str, kernels: Mapping[str, Kernel], derived: str) -> list[str]:
     """['forward on cpu and cuda (the reference)']: the devices on which a call goes through Python, and why."""
-    from ..operator.describe import generated
+    from ..kernels import PythonKernel
 
     devices: dict[str, list[str]] = {}
     for device in ("cpu", "cuda"):
         kernel = kernels.get(device)
         if kernel is None:
             devices.setdefault(derived, []).append(device)
-        elif kernel.native is None and not generated(kernel):
+        elif isinstance(kernel, PythonKernel):
             devices.setdefault("a kernel launched from Python", []).append(device)
     return [f"{call} on {' and '.join(where)} ({reason})" for reason, where in devices.items()]

@@ -37,6 +37,7 @@ from .checking import CheckOptionError, NotAnOperatorError, NotAnOpError, Severa
 from .declaring import (
     InvalidNameError,
     NameTakenError,
+    NotGeneratedError,
     NotPointwiseError,
     OutMismatchError,
     RandomReferenceError,
@@ -142,6 +143,7 @@ __all__ = [
     "NoSourceError",
     "NotAnOpError",
     "NotAnOperatorError",
+    "NotGeneratedError",
     "NotPointwiseError",
     "NumbaLaunchError",
     "NvccNotFoundError",

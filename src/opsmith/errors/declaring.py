@@ -28,6 +28,16 @@ class NameTakenError(OpsmithError, ValueError):
         )
 
 
+class NotGeneratedError(OpsmithError, TypeError):
+    """Generated source was asked of an op whose kernels are written by hand."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name} has no generated source: it is declared with opsmith.op. Kernels are generated for ops declared "
+            "with opsmith.pointwise."
+        )
+
+
 class SignatureError(OpsmithError, TypeError):
     """The reference's signature cannot become an operator schema."""
 

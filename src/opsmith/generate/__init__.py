@@ -5,9 +5,3 @@
 A reference is traced when declared. On a call with dtypes not seen before it becomes expressions, on one with a layout
 not seen before a kernel.
 """
-
-from __future__ import annotations
-
-from .op import Pointwise, pointwise
-
-__all__ = ["Pointwise", "pointwise"]

@@ -1,7 +1,7 @@
-"""An op whose floats are tensors: what torch.compile calls where a float changes from call to call.
+"""An op with floats as tensors: what torch.compile calls where a float changes from call to call.
 
-torch.compile keeps a changing float as a tensor of no dimension and can hand it to its own arithmetic, but it compiles
-anew for every value that it must hand to an operator as a number. So beside name(Tensor x, float scale) stands
+torch.compile keeps a changing float as a 0-dim tensor and can pass it to its own arithmetic, but it recompiles for
+every value that it must pass to an operator as a number. So beside name(Tensor x, float scale) there is
 name__symbolic(Tensor x, Tensor scale).
 """
 
@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ..operator.family import Family
 from ..reference.forms import Reference
 from ..reference.signature import Kind, Signature
 from ..reference.vjp import Vjp
@@ -23,22 +24,36 @@ def has_floats(signature: Signature) -> bool:
     return any(argument.type == "float" for argument in signature.arguments)
 
 
-def is_symbolic(signature: Signature, values: Sequence[Any]) -> bool:
-    """Whether dynamo, which is tracing this, has made a symbol of a float among the arguments."""
-    from torch.fx.experimental.symbolic_shapes import has_static_value  # in the process already, where dynamo is
+class SymbolicForm:
+    """The second way to call a family (operator.generation.SymbolicCall)."""
 
-    for argument, value in zip(signature.arguments, values, strict=True):
-        if argument.type == "float" and not has_static_value(value):
-            return True
-    return False
+    def __init__(self, family: Family) -> None:
+        self._signature = family.forward.signature
+        symbolic = Symbolic(family.forward, f"{family.name}__symbolic")
+        backward = SymbolicVjp(symbolic, f"{symbolic.name}_backward")
+        self._operator = family.add_operator(
+            symbolic.name, symbolic, backward=family.add_operator(backward.name, backward)
+        )
 
+    def takes(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+        """Whether dynamo, which is tracing this, has made a symbol of a float among the arguments."""
+        from torch.fx.experimental.symbolic_shapes import has_static_value  # loaded already, where dynamo is
 
-def with_tensors(signature: Signature, values: Sequence[Any]) -> list[Any]:
-    """The arguments with floats as tensors, by arithmetic that torch.compile can follow with a symbol."""
-    return [
-        torch.zeros((), dtype=torch.float64) + value if argument.type == "float" else value
-        for argument, value in zip(signature.arguments, values, strict=True)
-    ]
+        if "out" in kwargs:
+            return False
+        for argument, value in zip(self._signature.arguments, self._signature.bind_call(args, kwargs), strict=True):
+            if argument.type == "float" and not has_static_value(value):
+                return True
+        return False
+
+    def __call__(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        values = self._signature.bind_call(args, kwargs)
+        # Arithmetic that torch.compile can follow with a symbol.
+        tensors = [
+            torch.zeros((), dtype=torch.float64) + value if argument.type == "float" else value
+            for argument, value in zip(self._signature.arguments, values, strict=True)
+        ]
+        return self._operator.overload(*tensors)
 
 
 class Symbolic(Reference):

@@ -9,30 +9,19 @@ stream of a launch, so nothing is left to do about those.
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import torch
 from torch._library import triton as torch_triton
-from torch._subclasses.fake_tensor import FakeTensor
-from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 
 from ..errors import CpuTensorError, RegistrationError, described
-from ..reference.tensors import contiguous_clone
-from ..runtime import execution
 from .deferred import imported
-from .substitution import Search, reached, substituted
-
-if TYPE_CHECKING:
-    from ..runtime.operator import Operator
+from .substitution import reached, substituted
 
 LANGUAGE = "Triton"
 PACKAGE = "triton"
-_PLAIN_TENSORS = (torch.Tensor, FunctionalTensor)
 
 
 def used_by(function: Any) -> bool:
@@ -54,7 +43,7 @@ def _traceable() -> Any:
     return getattr(sys.modules.get("torch._higher_order_ops.triton_kernel_wrap"), "TraceableTritonKernelWrapper", None)
 
 
-def _bare(kernel: Any) -> Any:
+def bare(kernel: Any) -> Any:
     traceable = _traceable()
     return kernel.kernel if traceable is not None and isinstance(kernel, traceable) else kernel
 
@@ -71,7 +60,7 @@ def emulated(function: Callable[..., Any]) -> Callable[..., Any]:
     from .triton_interpreter import Launcher
 
     def replacement(value: Any) -> Any:
-        return Launcher(_bare(value)) if is_kernel(value) else _identity
+        return Launcher(bare(value)) if is_kernel(value) else _identity
 
     @functools.wraps(function)
     def launched(*args: Any, **keywords: Any) -> Any:
@@ -135,7 +124,7 @@ def traced(function: Callable[..., Any]) -> Callable[..., Any]:
 def _wrapped(kernel: Any) -> Any:
     from triton.runtime.autotuner import Heuristics
 
-    inner = kernel = _bare(kernel)
+    inner = kernel = bare(kernel)
     while inner is not None and not isinstance(inner, Heuristics):
         inner = getattr(inner, "fn", None)
     if inner is not None:
@@ -149,102 +138,6 @@ def _wrapped(kernel: Any) -> Any:
 def _wrapped_once(kernel: Any) -> Any:
     """wrap_triton, for a kernel that this file may have wrapped already."""
     return kernel if isinstance(kernel, _traceable() or ()) else torch_triton.wrap_triton(kernel)
-
-
-_let_through: weakref.WeakSet[Operator] = weakref.WeakSet()
-
-
-def let_through(operator: Operator) -> None:
-    """Lets torch.compile see the kernels of an operator whose "cuda" kernel is `inline`.
-
-    The rule stands where torch makes an operator functional, as it does for those of torch.library.triton_op. Gradients
-    are recorded above it, and the backward operator has a rule of its own."""
-    if operator in _let_through:
-        return
-    _let_through.add(operator)
-
-    def rule(mode: Any, op: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        values = operator.signature.bind(args, kwargs)
-        function = _traceable_function(operator, values)
-        if function is None or _exporting():
-            return mode.__torch_dispatch__(op, types, args, kwargs)
-        if any(not issubclass(each, FakeTensor) and each not in _PLAIN_TENSORS for each in types):
-            return NotImplemented
-        with mode:
-            returned = _run_traced(operator, function, values)
-        return mode.__torch_dispatch__(op, types, args, kwargs) if returned is NotImplemented else returned
-
-    torch.library.register_torch_dispatch(operator.name, FunctionalTensorMode, rule, lib=operator.library)
-    # By these torch's cache of compiled graphs knows that a kernel has changed: the graph itself names the operator.
-    torch_triton.triton_ops_to_kernels[operator.name] = _Sources(operator)  # type: ignore[assignment]
-
-
-def _traceable_function(operator: Operator, values: Any) -> Callable[..., Any] | None:
-    kernel = operator.kernels.get("cuda")
-    device = execution.check_one_device(operator.name, operator.signature.arguments, values)
-    if kernel is None or device is None or device.type != "cuda":
-        return None
-    return kernel.traced
-
-
-def _exporting() -> bool:
-    """torch.export keeps the operator: a program that is saved cannot hold a Triton kernel."""
-    from torch.export._trace import custom_triton_ops_decomposition_disabled
-
-    return bool(custom_triton_ops_decomposition_disabled())
-
-
-def _run_traced(operator: Operator, function: Callable[..., Any], values: Any) -> Any:
-    signature = operator.signature
-    taken = values
-    if operator.kernels["cuda"].layout == "contiguous":
-        tensors = signature.flatten(values)
-        taken = signature.unflatten(
-            values, [t if t is None or t.is_contiguous() else contiguous_clone(t) for t in tensors]
-        )
-    with torch._C._DisableAutocast():
-        returned = function(*taken)
-    if returned is NotImplemented:
-        return returned
-    execution.write_back(signature.arguments, values, taken)
-    return operator.reference.laid_out(returned, values)
-
-
-class _Sources:
-    """Everything whose text decides what an operator's traced kernels do, its gradient's too; found when it is asked
-    for, since a kernel may not be imported yet. Each entry is as torch wants a kernel: with `src`, `fn`, `__name__`."""
-
-    def __init__(self, operator: Operator) -> None:
-        self._operator = operator
-
-    def __iter__(self) -> Iterator[Any]:
-        operator: Operator | None = self._operator
-        while operator is not None:
-            kernel = operator.kernels.get("cuda")
-            if kernel is not None and kernel.traced is not None:
-                search = Search(is_kernel)
-                search.visit(imported(kernel.author))
-                yield from map(_Source, search.functions.values())
-                yield from (_compiled(each) for each in search.found.values())
-            operator = operator.backward
-
-
-class _Source:
-    def __init__(self, function: FunctionType) -> None:
-        self.fn = function
-        self.__name__ = function.__name__
-        try:
-            self.src = inspect.getsource(function)
-        except (OSError, TypeError):  # typed in: the code itself
-            self.src = function.__code__.co_code.hex()
-
-
-def _compiled(kernel: Any) -> Any:
-    """The JITFunction under an autotuner."""
-    kernel = _bare(kernel)
-    while not hasattr(kernel, "src"):
-        kernel = kernel.fn
-    return kernel
 
 
 def _function(kernel: Any) -> FunctionType:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import described
+from ..kernels import GeneratedKernel, Kernel, PythonKernel
 from ..reference.tensors import FULL, HALF
 
 if TYPE_CHECKING:
-    from ..kernels import Kernel
     from ..runtime.operator import Operator
     from .op import Op
 
@@ -76,14 +76,14 @@ def _status(kernel: Kernel | None) -> str:
 
 def generated(kernel: Kernel) -> bool:
     """Whether opsmith wrote the kernel."""
-    return kernel.statics is not None
+    return isinstance(kernel, GeneratedKernel)
 
 
 def _kernel(name: str, kernel: Kernel, default: bool) -> str:
     if generated(kernel):
         return f"{'CUDA' if kernel.device == 'cuda' else 'C++'}, from the reference"
     notes = [kernel.layout] if kernel.layout != "contiguous" else []
-    notes += ["inline"] if kernel.traced is not None else []
+    notes += ["inline"] if isinstance(kernel, PythonKernel) and kernel.traced is not None else []
     shown = f"{name}: {kernel.origin}" + (f" [{', '.join(notes)}]" if notes else "")
     return shown if default else f"{shown} (by using({name!r}))"
 
@@ -102,15 +102,15 @@ def _backward(op: Op, device: str) -> Part:
 
 
 def _saved(backward: Operator, kernel: Kernel) -> str:
-    """'x', or where it differs by dtype: 'output (half types: x, bias)'."""
-    if kernel.saves_by_class is None:
-        return ", ".join(kernel.saves or ()) or "nothing"
+    """'x', or if it differs by dtype: 'output (half types: x, bias)'."""
+    if not generated(kernel):
+        return ", ".join(kernel.saves_for(FULL) or ()) or "nothing"
     tensors = {argument.name for argument in backward.signature.tensors}
 
-    def told(names: tuple[str, ...] | None) -> str:
+    def listed(names: tuple[str, ...] | None) -> str:
         return "the inputs" if names is None else ", ".join(n for n in names if n in tensors) or "nothing"
 
-    full, half = (told(kernel.saves_by_class.get(label)) for label in (FULL, HALF))
+    full, half = (listed(kernel.saves_for(label)) for label in (FULL, HALF))
     return full if full == half else f"{full} (half types: {half})"
 
 
@@ -121,7 +121,9 @@ def _second_gradient(op: Op) -> Part:
     if second is not None and second.kernels:
         return Part("second gradient", "generated", "kernels from the reference, and torch's operators above them")
     tensors = {argument.name for argument in op.default.differentiable.signature.tensors}
-    unsaved = sorted({name for k in op.default.backward.kernels.values() for name in tensors - set(k.saves or tensors)})
+    unsaved = sorted(
+        {name for k in op.default.backward.kernels.values() for name in tensors - set(k.saves_for(FULL) or tensors)}
+    )
     needs = f"; outside torch.func only if the backward also names {', '.join(unsaved)}" if unsaved else ""
     return Part("second gradient", "derived", f"the vjp of the reference's vjp{needs}")
 

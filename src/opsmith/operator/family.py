@@ -1,92 +1,86 @@
-"""Variant: the operators behind one choice of kernels, wired to each other.
+"""Family: the operators behind one choice of kernels, connected to each other.
 
     a functional op    name            its backward   name_backward      its out= form  name_out
     an in-place op     name            the functional form it differentiates through  name_functional, name_backward
 
-The op itself is a variant; each kernel with a name of its own is another, so that a choice made by `using` is part of
-the recorded, compiled or exported graph and holds for its backward.
+The op itself is a family; each named kernel is another. So a choice made by `using` is part of the recorded, compiled
+or exported graph, and applies to its backward too.
 """
 
 from __future__ import annotations
 
-import inspect
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.compiler import is_compiling
 
-from ..errors import (
-    InPlaceGradientError,
-    KernelResultError,
-    OutGradientError,
-    RegistrationError,
-    SharedMemoryError,
-    described,
-)
-from ..kernels import Kernel, NativeFunction, languages
+from ..errors import InPlaceGradientError, OutGradientError, RegistrationError, SharedMemoryError
+from ..kernels import Kernel, PythonKernel
 from ..reference.forms import Functional, Out, Plain, Reference
-from ..reference.signature import Argument, Kind, Signature, flatten
-from ..reference.tensors import contiguous_clone, overlap
+from ..reference.signature import Signature, flatten
+from ..reference.tensors import overlap
 from ..reference.vjp import Vjp
 from ..runtime.operator import Operator
+from .generation import Generation, SymbolicCall
+from .written import Registration, backward_kernel, forward_kernel, functional_kernel
 
 
-@dataclass(frozen=True, eq=False)
-class Registered:
-    """A kernel as its author gave it."""
-
-    direction: str  # "forward" or "backward"
-    device: str
-    function: Callable[..., Any] | NativeFunction
-    layout: str
-    name: str
-    saves: Sequence[str] | None = None
-    inline: bool = False
-
-    @cached_property
-    def emulated(self) -> Registered | None:
-        """The same kernel for CPU tensors, where it is one for the GPU that can be emulated."""
-        function = languages.emulated(self.function) if self.device == "cuda" else None
-        return None if function is None else replace(self, device="cpu", function=function, inline=False)
-
-
-class Variant:
-    def __init__(self, name: str, plain: Plain, autocast: str) -> None:
+class Family:
+    def __init__(
+        self,
+        name: str,
+        plain: Plain,
+        autocast: str,
+        generation: Generation | None = None,
+        generated_kernels: bool = True,
+    ) -> None:
+        """`generated_kernels`: with the kernels of the op's generation, if it has one."""
         self.name = name
         self.inplace = bool(plain.signature.mutated)
-        self._made: list[Operator] = []
-        self.given: dict[tuple[str, str], Registered] = {}  # by direction and device: what an author registered
+        self.given: dict[tuple[str, str], Registration] = {}  # by direction and device
+        self.functional: Operator | None = None
+        self.out: Operator | None = None
+        self.symbolic: SymbolicCall | None = None
+        self._operators: list[Operator] = []
         try:
-            self._make(name, plain)
+            self._make_operators(plain, generation)
+            if generation is not None:
+                generation.complete(self, generated_kernels)
         except Exception:
             self.close()  # A name that is taken must not leave half an op in the dispatcher.
             raise
         for device in ("cpu", "cuda") if autocast != "keep" else ():
             self.set_autocast(device, autocast)
 
-    def _make(self, name: str, plain: Plain) -> None:
-        self.functional: Operator | None = None
-        self.out: Operator | None = None
-        source = Functional(plain, f"{name}_functional") if self.inplace else plain
-        inert = frozenset(source.signature.result_names) - {argument.name for argument in source.signature.arguments}
-        self.backward = self._operator(f"{name}_backward", Vjp(source, f"{name}_backward"), inert=inert)
+    def _make_operators(self, plain: Plain, generation: Generation | None) -> None:
+        name, source = self.name, plain
         if self.inplace:
-            self.functional = self._operator(source.name, source, backward=self.backward)
-            self.forward = self._operator(name, plain, refusal=InPlaceGradientError)
+            functional = f"{name}_functional"
+            source = Functional(plain, functional) if generation is None else generation.functional(functional)
+        self.backward = self._make_backward(source, generation)
+        if self.inplace:
+            self.functional = self.add_operator(source.name, source, backward=self.backward)
+            self.forward = self.add_operator(name, plain, refusal=InPlaceGradientError)
             return
-        self.forward = self._operator(name, plain, backward=self.backward)
+        self.forward = forward = self.add_operator(name, plain, backward=self.backward)
         if not plain.signature.returns_list:
-            forward = self.forward
             out = Out(plain, lambda *args: forward.call_arranged(args), f"{name}_out")
-            self.out = self._operator(f"{name}_out", out, refusal=OutGradientError)
+            self.out = self.add_operator(out.name, out, refusal=OutGradientError)
 
-    def _operator(self, name: str, reference: Reference, **parts: Any) -> Operator:
-        self._made.append(Operator(name, reference, **parts))
-        return self._made[-1]
+    def _make_backward(self, source: Plain, generation: Generation | None) -> Operator:
+        name = f"{self.name}_backward"
+        if generation is not None:
+            first, second = generation.backwards(source, name)
+            return self.add_operator(name, first, backward=self.add_operator(second.name, second))
+        signature = source.signature
+        inert = frozenset(signature.result_names) - {argument.name for argument in signature.arguments}
+        return self.add_operator(name, Vjp(source, name), inert=inert)
+
+    def add_operator(self, name: str, reference: Reference, **parts: Any) -> Operator:
+        """Registers one more operator, which is closed with the family."""
+        self._operators.append(Operator(name, reference, **parts))
+        return self._operators[-1]
 
     @property
     def differentiable(self) -> Operator:
@@ -94,13 +88,15 @@ class Variant:
         return self.functional or self.forward
 
     def close(self) -> None:
-        for operator in self._made:
+        for operator in self._operators:
             operator.close()
 
     # --- calling ----------------------------------------------------------------------------------------------
 
     def __call__(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """The call with everything that may be asked of it. Op takes a shorter road where nothing is."""
+        """Any call: keywords, out=, in place, traced. Op calls the operator directly where none of that applies."""
+        if self.symbolic is not None and is_compiling() and self.symbolic.takes(args, kwargs):
+            return self.symbolic(args, kwargs)
         if self.inplace:
             return self._call_inplace(args, kwargs)
         if "out" in kwargs:
@@ -148,300 +144,44 @@ class Variant:
             if operator is not None:
                 operator.set_autocast(device, policy)
 
-    def set(self, given: Registered) -> None:
+    def set(self, given: Registration) -> None:
+        """Uses a kernel that the author registered."""
         if given.direction == "forward":
-            self.set_kernel(given.device, given.function, given.layout, given.name, given.inline)
+            kernel = forward_kernel(given, self.forward.signature)
+            _set(self.forward, kernel)
+            if self.functional is not None:
+                _set(self.functional, functional_kernel(kernel, self.forward.signature))
         else:
-            self.set_backward_kernel(given.device, given.function, given.layout, given.name, given.saves, given.inline)
+            self._set_backward(given)
         self.given[given.direction, given.device] = given
 
-    def set_kernel(
-        self, device: str, fn: Callable[..., Any] | NativeFunction, layout: str, name: str, inline: bool = False
-    ) -> None:
-        kernel = _kernel(name, device, fn, layout, self.forward.signature)
-        if inline:
-            kernel.traced = _positional(_traced(fn), self.forward.signature)
-        _give(self.forward, kernel)
-        if self.functional is not None:
-            mutated = [i for i, argument in enumerate(self.forward.signature.arguments) if argument.mutated]
-            function = _functional(lambda *args: kernel.function(*args), mutated)
-            traced = None if kernel.traced is None else _functional(kernel.traced, mutated)
-            function.__name__ = getattr(fn, "__name__", str(fn))
-            _give(self.functional, Kernel(name, device, function, layout, author=kernel.author, traced=traced))
-
-    def set_backward_kernel(
-        self,
-        device: str,
-        fn: Callable[..., Any] | NativeFunction,
-        layout: str,
-        name: str,
-        saves: Sequence[str] | None,
-        inline: bool = False,
-    ) -> None:
+    def _set_backward(self, given: Registration) -> None:
         if self.differentiable.written_gradient is not None:
             raise RegistrationError(
                 self.name, "its gradient is written by register_autograd already; use one of the two"
             )
-        forward = self.differentiable.signature
-        names = _saved_names(self.name, fn, forward, saves)
+        kernel = backward_kernel(given, self.name, self.differentiable.signature, self.backward)
         if self.backward.backward is None:
             second = f"{self.name}_backward_backward"
-            self.backward.set_backward(self._operator(second, Vjp(self.backward.reference, second)))
-        if isinstance(fn, NativeFunction):
-            kernel = _native_backward(name, device, fn, layout, self.backward.signature, forward, names)
-        else:
-            function = _python_backward(self.name, languages.launching(fn), forward, self.backward, names)
-            kernel = Kernel(name, device, function, layout, author=fn)
-            if inline:
-                kernel.traced = _python_backward(self.name, _traced(fn), forward, self.backward, names)
-        kernel.saves = names
-        _give(self.backward, kernel)
+            self.backward.set_backward(self.add_operator(second, Vjp(self.backward.reference, second)))
+        _set(self.backward, kernel)
         self.differentiable.backward_replaced()
 
 
+def _set(operator: Operator, kernel: Kernel) -> None:
+    operator.set_kernel(kernel)
+    if isinstance(kernel, PythonKernel) and kernel.traced is not None:
+        from .inline_triton import show_to_compile
+
+        show_to_compile(operator)
+
+
 def _refuse_overlap(name: str, signature: Signature, values: Sequence[Any]) -> None:
-    """An op that changes a tensor must not be given it, or its memory, a second time: what the other argument holds
-    would then depend on how far the op has come, and on whether a gradient is recorded."""
+    """An op that changes a tensor must not get the same memory in another argument: what that argument holds would
+    depend on how far the op has come, and on whether a gradient is recorded."""
     tensors = [(a, t) for a, v in zip(signature.arguments, values, strict=True) for t in flatten([a], [v])]
     for index, (argument, tensor) in enumerate(tensors):
         for other, second in tensors[:index]:
             if (argument.mutated or other.mutated) and tensor is not None and second is not None:
                 if overlap(tensor, second):
                     raise SharedMemoryError(name, other.name, argument.name)
-
-
-class Needs:
-    """Which tensors want a gradient: `needs.x`, `needs[0]`, iteration. A list argument gives a tuple, one flag a
-    tensor."""
-
-    def __init__(self, names: Sequence[str], flags: Sequence[Any]) -> None:
-        self._flags = dict(zip(names, flags, strict=True))
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self.__dict__["_flags"][name]
-        except KeyError:
-            raise AttributeError(f"needs has no {name!r}; the op's tensors are {', '.join(self._flags)}") from None
-
-    def __getitem__(self, index: int) -> Any:
-        return list(self._flags.values())[index]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._flags.values())
-
-    def __len__(self) -> int:
-        return len(self._flags)
-
-    def __repr__(self) -> str:
-        return f"Needs({', '.join(f'{name}={flag}' for name, flag in self._flags.items())})"
-
-
-def _kernel(
-    name: str, device: str, fn: Callable[..., Any] | NativeFunction, layout: str, signature: Signature
-) -> Kernel:
-    if isinstance(fn, NativeFunction):
-        return _native_kernel(name, device, fn, layout, signature.positional())
-    return Kernel(name, device, _positional(languages.launching(fn), signature), layout, author=fn)
-
-
-def _positional(fn: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
-    """An author's function, called with every argument in schema order."""
-    positional = sum(not argument.keyword_only for argument in signature.arguments)
-    if positional == len(signature.arguments):
-        return fn
-    keywords = [argument.name for argument in signature.arguments[positional:]]
-
-    def function(*args: Any) -> Any:
-        return fn(*args[:positional], **dict(zip(keywords, args[positional:], strict=True)))
-
-    function.__wrapped__ = fn  # type: ignore[attr-defined]
-    function.__name__ = getattr(fn, "__name__", repr(fn))
-    return function
-
-
-def _functional(changing: Callable[..., Any], mutated: Sequence[int]) -> Callable[..., Any]:
-    """A kernel that changes tensors, on copies of them, which it returns."""
-
-    def function(*args: Any) -> Any:
-        copied = [contiguous_clone(v) if index in mutated else v for index, v in enumerate(args)]
-        if changing(*copied) is NotImplemented:
-            return NotImplemented
-        changed = tuple(copied[index] for index in mutated)
-        return changed[0] if len(changed) == 1 else changed
-
-    return function
-
-
-def _traced(fn: Callable[..., Any] | NativeFunction) -> Callable[..., Any]:
-    from ..kernels import triton
-
-    assert not isinstance(fn, NativeFunction)  # Op has refused it
-    return triton.traced(fn)
-
-
-def _give(operator: Operator, kernel: Kernel) -> None:
-    operator.set_kernel(kernel)
-    if kernel.traced is not None:
-        from ..kernels import triton
-
-        triton.let_through(operator)
-
-
-def _native_kernel(
-    name: str,
-    device: str,
-    fn: NativeFunction,
-    layout: str,
-    taken: Signature,
-    positions: tuple[int, ...] | None = None,
-) -> Kernel:
-    """A C++ kernel, which `taken` describes; `positions` are those of its arguments among the operator's. Where its
-    library is not built yet, the first call builds it: that one comes through Python, for it is checked."""
-    lock = threading.Lock()
-
-    def enter() -> Callable[..., Any]:
-        with lock:
-            if kernel.operator is None:
-                operator = fn.as_operator(taken.schema)
-                call = operator.call
-                if positions is not None:
-                    call = lambda *args: operator.call(*[args[position] for position in positions])  # noqa: E731
-                kernel.operator, kernel.function = operator, call
-        return kernel.function
-
-    kernel = Kernel(name, device, lambda *args: enter()(*args), layout, native=fn, positions=positions)
-    if fn.ready:
-        enter()
-    return kernel
-
-
-def _saved_names(
-    op_name: str, fn: Callable[..., Any] | NativeFunction, forward: Signature, saves: Sequence[str] | None
-) -> tuple[str, ...]:
-    """The arguments and results a backward kernel takes, from its parameters or, for C++, from `saves`."""
-    known = [argument.name for argument in forward.arguments]
-    results = ["outputs"] if forward.returns_list else list(forward.result_names)
-    known += [name for name in results if name not in known]
-    if saves is None:
-        if isinstance(fn, NativeFunction):
-            raise RegistrationError(
-                op_name,
-                'a C++ backward does not tell what it takes: give saves=("x", ...), names of arguments and results',
-            )
-        parameters = list(inspect.signature(fn).parameters.values())
-        keyword = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
-        if not parameters or parameters[0].name != "grads" or keyword != ["needs"]:
-            raise RegistrationError(
-                op_name, f"a backward kernel is `def _(grads, ..., *, needs)`, but {described(fn)} is "
-                f"`def {getattr(fn, '__name__', fn)}{inspect.signature(fn)}`"
-            )  # fmt: skip
-        saves = [p.name for p in parameters[1:] if p.kind is not p.KEYWORD_ONLY]
-    elif not isinstance(fn, NativeFunction):
-        try:
-            inspect.signature(fn).bind((), *saves, needs=None)
-        except TypeError as error:
-            call = f"({', '.join(['grads', *saves])}, needs=needs)"
-            raise RegistrationError(
-                op_name, f"a backward kernel with saves={tuple(saves)} is called with {call}, and {described(fn)} is "
-                f"`def {getattr(fn, '__name__', fn)}{inspect.signature(fn)}`: {error}"
-            ) from error  # fmt: skip
-    for name in saves:
-        if name not in known:
-            raise RegistrationError(
-                op_name, f"the backward kernel asks for {name!r}, which is neither an argument nor a result; there are "
-                f"{', '.join(known)}"
-            )  # fmt: skip
-    return tuple(saves)
-
-
-def _python_backward(
-    op_name: str, fn: Callable[..., Any], forward: Signature, backward: Operator, names: tuple[str, ...]
-) -> Callable[..., Any]:
-    reference = backward.reference
-    assert isinstance(reference, Vjp)
-    tensors = forward.tensors
-    # By position, since a result and an argument may bear one name in the two signatures.
-    positions = _positions(forward, names)
-
-    def function(*args: Any) -> Any:
-        grads, inputs, flags = reference.split(args)
-        grouped = _grouped(forward, inputs, flags)
-        needs = Needs([argument.name for argument in tensors], grouped)
-        returned = fn(tuple(grads), *[args[position] for position in positions], needs=needs)
-        if returned is NotImplemented:
-            return returned
-        entries = list(returned) if isinstance(returned, (tuple, list)) else [returned]
-        if len(entries) != len(tensors):
-            raise KernelResultError(
-                f"{op_name}_backward", described(fn), f"it returned {len(entries)} gradients for {len(tensors)} tensor "
-                f"arguments ({', '.join(argument.name for argument in tensors)})"
-            )  # fmt: skip
-        values = [v for a, v in zip(forward.arguments, inputs, strict=True) if a.is_tensor]
-        return _needed(tensors, values, grouped, entries)
-
-    function.__wrapped__ = fn  # type: ignore[attr-defined]
-    function.__name__ = getattr(fn, "__name__", repr(fn))
-    return function
-
-
-def _native_backward(
-    name: str,
-    device: str,
-    fn: NativeFunction,
-    layout: str,
-    backward: Signature,
-    forward: Signature,
-    names: tuple[str, ...],
-) -> Kernel:
-    grads = 1 if forward.returns_list else len(forward.results)
-    positions = [*range(grads), *_positions(forward, names), len(backward.arguments) - 1]
-    first_result = grads + len(forward.arguments)
-    arguments = [backward.arguments[position] for position in positions]
-    arguments = [
-        _kept_result(a) if first_result <= p < positions[-1] else a for p, a in zip(positions, arguments, strict=True)
-    ]
-    return _native_kernel(name, device, fn, layout, Signature(tuple(arguments), backward.results), tuple(positions))
-
-
-def _kept_result(argument: Argument) -> Argument:
-    """A result that a kernel names is always there."""
-    bare = argument.type.replace("?", "")
-    return replace(argument, type=bare, kind=Kind(bare))
-
-
-def _positions(forward: Signature, names: Sequence[str]) -> list[int]:
-    """Where the backward operator's arguments hold what a backward kernel names."""
-    grads = 1 if forward.returns_list else len(forward.results)
-    arguments = [argument.name for argument in forward.arguments]
-    results = ["outputs"] if forward.returns_list else list(forward.result_names)
-    return [
-        grads + (arguments.index(name) if name in arguments else len(arguments) + results.index(name)) for name in names
-    ]
-
-
-def _grouped(forward: Signature, inputs: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
-    """The flat flags by argument: a bool for a tensor, a tuple for a list."""
-    remaining = iter(flags)
-    grouped: list[Any] = []
-    for argument, value in zip(forward.arguments, inputs, strict=True):
-        if argument.kind in (Kind.TENSOR, Kind.OPTIONAL_TENSOR):
-            grouped.append(bool(next(remaining)))
-        elif argument.is_tensor:
-            grouped.append(tuple(bool(next(remaining)) for _ in value))
-    return grouped
-
-
-def _needed(tensors: Sequence[Argument], values: Sequence[Any], grouped: list[Any], entries: list[Any]) -> list[Any]:
-    """The gradients asked for, in order; a kernel's None for one of them means zero."""
-    found: list[Any] = []
-    for _argument, value, flags, entry in zip(tensors, values, grouped, entries, strict=True):
-        if isinstance(flags, tuple):
-            parts = list(entry) if entry is not None else [None] * len(flags)
-            found += [_or_zero(p, v) for p, v, flag in zip(parts, value, flags, strict=True) if flag]
-        elif flags:
-            found.append(_or_zero(entry, value))
-    return found
-
-
-def _or_zero(grad: Any, like: torch.Tensor) -> Any:
-    return torch.zeros(like.shape, dtype=like.dtype, device=like.device) if grad is None else grad

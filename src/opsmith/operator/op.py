@@ -10,8 +10,16 @@ from typing import Any, TypeVar
 import torch
 from torch.compiler import is_compiling, is_dynamo_compiling
 
-from ..errors import NameTakenError, RegistrationError, SamplesMissingError, UnknownKernelError, UnknownOpError
+from ..errors import (
+    NameTakenError,
+    NotGeneratedError,
+    RegistrationError,
+    SamplesMissingError,
+    UnknownKernelError,
+    UnknownOpError,
+)
 from ..kernels import Deferred, Kernel, NativeFunction, emulation, languages
+from ..kernels.kernel import DEFAULT
 from ..reference.forms import Plain
 from ..reference.modes import called_by_dynamo, called_while_traced, no_modes
 from ..reference.signature import Signature, infer, split_name
@@ -20,12 +28,13 @@ from ..runtime import autocast, execution
 from ..runtime.operator import exists
 from . import call_errors, child_process, describe
 from .call_errors import given_as
-from .family import Registered, Variant
-from .kernel_table import DEFAULT, DEVICES, REFERENCE, TAKEN, KernelTable
+from .family import Family
+from .generation import Generator
+from .kernel_table import DEVICES, REFERENCE, TAKEN, KernelTable
 from .samples import Cost, Sample, samples_of
+from .written import Registration
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-AnyOp = TypeVar("AnyOp", bound="Op")
 
 LAYOUTS = ("contiguous", "strided")
 AUTOCAST_POLICIES = ("keep", "lower", "float32")
@@ -52,25 +61,28 @@ def op(name: str, mutates_args: Sequence[str] = (), autocast: str = "keep") -> C
             raise them to 'float32'.
     """
 
-    def declare(function: Callable[..., Any]) -> Op:
-        return declared(Op, name, function, mutates_args, autocast)
-
-    return declare
+    return lambda function: declare(name, function, mutates_args, autocast)
 
 
-def declared(kind: type[AnyOp], *arguments: Any) -> AnyOp:
-    """`kind(*arguments)`, wherever that is called from."""
-    if is_dynamo_compiling():  # inside a function that torch.compile traces, which cannot trace this
-        _declare(kind, *arguments)
-        return registry[arguments[0]]  # type: ignore[return-value]
+def declare(
+    name: str,
+    function: Callable[..., Any],
+    mutates_args: Sequence[str],
+    autocast: str,
+    generator: Generator | None = None,
+) -> Op:
+    """A new Op, declared under no mode of torch, wherever this is called from."""
+    if is_dynamo_compiling():  # dynamo cannot trace a declaration
+        _declare_while_traced(name, function, mutates_args, autocast, generator)
+        return registry[name]
     with no_modes():
-        return kind(*arguments)
+        return Op(name, function, mutates_args, autocast, generator)
 
 
 @called_by_dynamo
-def _declare(kind: type[Op], *arguments: Any) -> None:
+def _declare_while_traced(*arguments: Any) -> None:
     with no_modes():
-        kind(*arguments)
+        Op(*arguments)
 
 
 def get(name: str) -> Op:
@@ -103,7 +115,12 @@ class Op:
     torch.ops.<namespace>.<name>."""
 
     def __init__(
-        self, name: str, function: Callable[..., Any], mutates_args: Sequence[str], autocast_policy: str
+        self,
+        name: str,
+        function: Callable[..., Any],
+        mutates_args: Sequence[str],
+        autocast_policy: str,
+        generator: Generator | None = None,
     ) -> None:
         split_name(name)
         if autocast_policy not in AUTOCAST_POLICIES:
@@ -118,17 +135,18 @@ class Op:
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
         self.autocast = autocast_policy
-        self.variants: dict[str, Variant] = {}
-        self.emulated: dict[str, Variant] = {}
+        self.variants: dict[str, Family] = {}
+        self.emulated: dict[str, Family] = {}
         self.samples: Callable[..., Iterator[Sample]] | None = None
         self.cost: Callable[..., Cost] | None = None
         self._chosen = _Chosen()
         self._lock = threading.RLock()
-        self._kernels = KernelTable(first_is_default=not self._generates(DEFAULT))
-        self._written: list[Callable[[Variant], None]] = []
+        self._generation = generator(name, function, self.signature) if generator is not None else None
+        self._kernels = KernelTable(first_is_default=generator is None)
+        self._written: list[Callable[[Family], None]] = []
         self._replace_former()
-        self._plain = self._make_plain()
-        self.default = self._make_variant(name)
+        self._plain = Plain(function, self.signature, name) if self._generation is None else self._generation.plain
+        self.default = self._make_family(name, DEFAULT)
         # A call goes to torch with no detour where it is nothing but the operator on positional arguments. An in-place
         # op always has one, any op while some thread is inside `using`.
         self._fast = self.default.forward.attachment.call
@@ -137,14 +155,6 @@ class Op:
             registry[name] = self
         if _everywhere:  # a module that is imported inside of `emulate` declares an op
             self.make_emulated()
-
-    def _make_plain(self) -> Plain:
-        return Plain(self.reference, self.signature, self.name)
-
-    def _make_variant(self, name: str, generated: bool = True) -> Variant:
-        """The operators of one choice of kernels; `generated`: with kernels made from the reference, where the kind of
-        op has any."""
-        return Variant(name, self._plain, self.autocast)
 
     def _replace_former(self) -> None:
         former = registry.get(self.name)
@@ -157,8 +167,8 @@ class Op:
         former._close()
 
     def _close(self) -> None:
-        for variant in self._every_variant():
-            variant.close()
+        for family in self._every_family():
+            family.close()
         with _registry_lock:
             self._detours, self._fast = self._detours + 1, self.default.forward.call  # which refuses now
             registry.pop(self.name, None)
@@ -191,8 +201,8 @@ class Op:
     def kernels(self) -> dict[str, dict[str, Kernel]]:
         """{device: {name: kernel}}."""
         found: dict[str, dict[str, Kernel]] = {}
-        for variant in (self.default, *self.variants.values()):
-            for device, kernel in variant.forward.kernels.items():
+        for family in (self.default, *self.variants.values()):
+            for device, kernel in family.forward.kernels.items():
                 found.setdefault(device, {}).setdefault(kernel.name, kernel)
         return found
 
@@ -217,7 +227,7 @@ class Op:
     def using(self, kernel: str) -> Iterator[Op]:
         """Inside, this thread's calls run the kernel of that name, backward included; 'reference' runs none."""
         if kernel not in self.variants and kernel != DEFAULT:
-            self._variant(kernel)
+            self._named_family(kernel)
         for given in self._kernels:
             if given.name == kernel and isinstance(given.function, Deferred):
                 given.function.require()
@@ -240,27 +250,27 @@ class Op:
         values = self._bound(args, kwargs)
         tensors = self.signature.flatten(values)
         copies = [None if t is None else copied_as_laid_out(t).requires_grad_(t.requires_grad) for t in tensors]
-        variant = self.variant_in_use()
-        if variant.inplace:
+        family = self.variant_in_use()
+        if family.inplace:
             with torch.no_grad():
                 scratch = [None if t is None else copied_as_laid_out(t) for t in tensors]
-                variant.forward.call_arranged(self.signature.unflatten(values, scratch))
+                family.forward.call_arranged(self.signature.unflatten(values, scratch))
         with torch.enable_grad():
-            returned = variant.differentiable.call_arranged(self.signature.unflatten(values, copies))
+            returned = family.differentiable.call_arranged(self.signature.unflatten(values, copies))
             targets = [result for result in execution.as_list(returned) if result.requires_grad]
             leaves = [tensor for tensor in copies if tensor is not None and tensor.requires_grad]
             if targets and leaves:
                 torch.autograd.grad(targets, leaves, [torch.ones_like(r) for r in targets], allow_unused=True)
         return self
 
-    def variant_in_use(self) -> Variant:
+    def variant_in_use(self) -> Family:
         name = self._chosen.kernel
         if emulation.state.active and (name or DEFAULT) in self.emulated:
             return self.emulated[name or DEFAULT]
         return self.default if name is None else self.variants[name]
 
     def make_emulated(self) -> None:
-        """A variant for each choice of kernels whose "cuda" kernels can be emulated: there they are the "cpu" ones. A
+        """A family for each choice of kernels whose "cuda" kernels can be emulated: there they are the "cpu" ones. A
         choice made inside of `emulate` is so part of a recorded or compiled graph, as one made by `using` is."""
         with self._lock:
             for name in (DEFAULT, *self.variants):
@@ -274,7 +284,9 @@ class Op:
                 if not wanted:
                     continue
                 if name not in self.emulated:
-                    self.emulated[name] = self._made(f"{self.name}__{name}__emulated", name, emulated=True)
+                    self.emulated[name] = self._make_family(f"{self.name}__{name}__emulated", name)
+                    if self._generation is not None and self._generates(name):
+                        self._generation.emulate(self.emulated[name])
                 for place, given in kernels.items():
                     if self.emulated[name].given.get(place) is not given:
                         self.emulated[name].set(given)
@@ -306,7 +318,7 @@ class Op:
         if not callable(fn) and not isinstance(fn, NativeFunction):
             raise RegistrationError(self.name, f"a kernel is a function of the op's arguments, not {given_as(fn)}")
         self._check_function(device, fn, inline)
-        self._register(Registered("forward", device, fn, layout, name or DEFAULT, inline=inline))
+        self._register(Registration("forward", device, fn, layout, name or DEFAULT, inline=inline))
         return fn
 
     @called_while_traced
@@ -333,7 +345,7 @@ class Op:
                 lambda f: self.register_backward(device, f, layout=layout, name=name, saves=saves, inline=inline)
             )
         self._check_function(device, fn, inline)
-        self._register(Registered("backward", device, fn, layout, name or DEFAULT, saves, inline))
+        self._register(Registration("backward", device, fn, layout, name or DEFAULT, saves, inline))
         return fn
 
     @called_while_traced
@@ -350,18 +362,18 @@ class Op:
             raise RegistrationError(
                 self.name, "its gradient is written by register_backward already; use one of the two"
             )
-        self._write(lambda variant: variant.differentiable.set_gradient(backward, setup_context))
+        self._write(lambda family: family.differentiable.set_gradient(backward, setup_context))
 
     @called_while_traced
     def register_fake(self, fn: Function) -> Function:
         """The shape rule: a function of fake tensors that returns empty tensors as the op would."""
-        self._write(lambda variant: setattr(variant.forward, "written_fake", fn))
+        self._write(lambda family: setattr(family.forward, "written_fake", fn))
         return fn
 
     @called_while_traced
     def register_vmap(self, fn: Function) -> Function:
         """The batching rule, as torch.library.register_vmap takes it: fn(info, in_dims, *args) -> results, out_dims."""
-        self._write(lambda variant: setattr(variant.forward, "written_vmap", fn))
+        self._write(lambda family: setattr(family.forward, "written_vmap", fn))
         return fn
 
     def register_autocast(self, device_type: str, cast_inputs: torch.dtype) -> None:
@@ -370,7 +382,7 @@ class Op:
         self._check_device(device_type)
         if not isinstance(cast_inputs, torch.dtype):
             raise RegistrationError(self.name, f"register_autocast takes a torch.dtype, not {given_as(cast_inputs)}")
-        self._write(lambda variant: variant.set_autocast(device_type, cast_inputs))
+        self._write(lambda family: family.set_autocast(device_type, cast_inputs))
 
     @called_while_traced
     def register_samples(self, fn: Callable[..., Iterator[Sample]]) -> Callable[..., Iterator[Sample]]:
@@ -383,6 +395,27 @@ class Op:
         """The least bytes and operations of a call: fn(*args, **kwargs) -> opsmith.Cost."""
         self.cost = fn
         return fn
+
+    def source(
+        self, device: str, *args: Any, backward: bool = False, dtype: torch.dtype = torch.float32, **kwargs: Any
+    ) -> str:
+        """The generated source for 'cuda' or 'cpu'. It depends on dtypes and layouts: those of the given arguments,
+        else of the op's first sample, else of contiguous tensors of one shape."""
+        self._check_device(device)
+        if self._generation is None:
+            raise NotGeneratedError(self.name)
+        values: Sequence[Any] | None = None
+        if args or kwargs:
+            values = self._bound(args, kwargs)
+        elif self.samples is not None:
+            sample = self.samples_for("cpu", dtype)[0]
+            values = self._bound(sample.args, dict(sample.kwargs))
+        return self._generation.source(device, values, backward, dtype)
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether opsmith generates the op's kernels from its reference."""
+        return self._generation is not None
 
     def samples_for(self, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32) -> list[Sample]:
         if self.samples is None:
@@ -421,31 +454,31 @@ class Op:
 
         return decorate
 
-    def _write(self, part: Callable[[Variant], None]) -> None:
-        """Gives a written part to every variant, also to those that a kernel registered later brings."""
+    def _write(self, part: Callable[[Family], None]) -> None:
+        """Gives a written part to every family, also to those that a kernel registered later brings."""
         self.default.forward.check_open()
         with self._lock:
-            for variant in self._every_variant():
-                part(variant)
+            for family in self._every_family():
+                part(family)
             self._written.append(part)
 
-    def _every_variant(self) -> list[Variant]:
+    def _every_family(self) -> list[Family]:
         return [self.default, *self.variants.values(), *self.emulated.values()]
 
-    def _register(self, given: Registered) -> None:
-        """Puts a kernel where it is asked for: in the variant of its name, in the op itself if it is the default, and
+    def _register(self, given: Registration) -> None:
+        """Puts a kernel where it is asked for: in the family of its name, in the op itself if it is the default, and
         in the variants of other names that have none of their own for that device."""
         with self._lock:
             if given.name != DEFAULT:
-                self._variant(given.name, create=True)
+                self._named_family(given.name, create=True)
             default_before = self._kernels.default_for(given.direction, given.device)
             self._kernels.put(given)
             try:
                 if self._kernels.default_for(given.direction, given.device) is given:
                     self.default.set(given)
-                for name, variant in self.variants.items():
+                for name, family in self.variants.items():
                     if self._kernels.used_by(name, given.direction, given.device) is given:
-                        variant.set(given)
+                        family.set(given)
                 if self.emulated or _everywhere:
                     self.make_emulated()
             except Exception:
@@ -453,27 +486,26 @@ class Op:
                     self._kernels.remove(given)
                 raise
 
-    def _variant(self, name: str, create: bool = False) -> Variant:
+    def _named_family(self, name: str, create: bool = False) -> Family:
         with self._lock:
             if name not in self.variants:
                 if not create and name != REFERENCE:
                     raise UnknownKernelError(self.name, name, [DEFAULT, REFERENCE, *self.variants])
-                self.variants[name] = self._made(f"{self.name}__{name}", name)
+                self.variants[name] = self._make_family(f"{self.name}__{name}", name)
                 for given in self._kernels.chosen(name):
                     self.variants[name].set(given)
             return self.variants[name]
 
     def _generates(self, choice: str) -> bool:
-        """Whether a choice of kernels has CUDA kernels that were made from the reference."""
-        return False
+        """Whether a choice of kernels includes generated ones."""
+        return self._generation is not None and choice != REFERENCE
 
-    def _made(self, operator_name: str, choice: str, emulated: bool = False) -> Variant:
-        """A variant with every written part but the kernels of its choice. `emulated`: with the generated CUDA kernels,
-        where there are any, in the place of those for the CPU."""
-        variant = self._make_variant(operator_name, generated=choice != REFERENCE)
+    def _make_family(self, operator_name: str, choice: str) -> Family:
+        """A family with every part that the author wrote, except the kernels of its choice."""
+        family = Family(operator_name, self._plain, self.autocast, self._generation, self._generates(choice))
         for part in self._written:
-            part(variant)
-        return variant
+            part(family)
+        return family
 
     # --- identity ---------------------------------------------------------------------------------------------
 

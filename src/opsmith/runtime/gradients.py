@@ -223,7 +223,7 @@ class _Recorded(_SingleLevelFunction):
         if names is not None:
             _check_same_kernel(operator, tensors, names)
         found: list[torch.Tensor | None] = [None] * len(needs)
-        for index, grad in _handed_on(operator, shapes, grads):
+        for index, grad in _passed_through(operator, shapes, grads):
             if needs[index]:
                 found[index], needs[index] = grad, False
         if any(needs):
@@ -236,13 +236,13 @@ class _Recorded(_SingleLevelFunction):
         return (None, None, None, *found)
 
 
-def _handed_on(
+def _passed_through(
     operator: Operator, shapes: dict[int, torch.Tensor], grads: Sequence[torch.Tensor | None]
 ) -> Iterator[tuple[int, torch.Tensor]]:
     """The gradients that inputs share with a result, by the inputs' places. `shapes`: what is kept of inputs that are
     not saved."""
     for index, kept in shapes.items():
-        places = operator.handed_on(kept.device.type)
+        places = operator.passthrough(kept.device.type)
         place = None if places is None else places[index]
         grad = None if place is None else grads[place]
         if grad is not None and (grad.shape, grad.dtype, grad.device) == (kept.shape, kept.dtype, kept.device):

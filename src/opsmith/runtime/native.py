@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import RegistrationError
+from ..kernels import GeneratedKernel, Kernel, NativeKernel
 from ..reference.signature import Kind
 from ..reference.tensors import DTYPE_CLASSES
 from ..toolchain import compile_shared_library, find_shared_library, load_library
 from . import autocast, execution
 
 if TYPE_CHECKING:
-    from ..kernels import Kernel
     from .operator import Operator
 
 SOURCE = Path(__file__).parent / "native" / "runtime.cpp"
@@ -161,8 +161,8 @@ class Attachment:
         arguments = "".join("01"[argument.name in names] for argument in signature.arguments)
         taken = {argument.name for argument in signature.arguments}
         kept = "".join("01"[name in names and name not in taken] for name in results)
-        handed_on = self._operator.handed_on(device) or ()
-        places = "".join("-" if place is None else chr(ord("a") + place) for place in handed_on)
+        passthrough = self._operator.passthrough(device) or ()
+        places = "".join("-" if place is None else chr(ord("a") + place) for place in passthrough)
         self._tell("set_saves", _SLOTS[device] * len(DTYPE_CLASSES) + position, arguments, kept, places)
 
     def _tell(self, name: str, *arguments: Any) -> None:
@@ -173,13 +173,13 @@ class Attachment:
             self._library.call(name, self._handle, *arguments)
 
     def _update_kernel(self, device: str, kernel: Kernel) -> None:
-        if kernel.statics is not None:
+        if isinstance(kernel, GeneratedKernel) and kernel.statics is not None:
             self._serve_generated(device, kernel.statics)
             return
         if self._generated.get(device):  # The author has written one.
             self._generated[device] = False
             self._library.call("set_generated", self._handle, _SLOTS[device], False)
-        if kernel.native is None or not kernel.native.entered_directly:
+        if not isinstance(kernel, NativeKernel) or not kernel.native.entered_directly:
             if device in self._entered:  # A kernel called by Python has taken a C++ kernel's place: back to the twin.
                 self._library.call("set_kernel", self._handle, _SLOTS[device], None, None, 0, False, False)
             return

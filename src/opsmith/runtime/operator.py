@@ -167,12 +167,12 @@ class Operator:
         kernel = self.backward.kernels.get(device) if self.backward is not None else None
         if kernel is None:
             return None
-        return kernel.saves if kernel.saves_by_class is None else kernel.saves_by_class.get(dtype_class)
+        return kernel.saves_for(dtype_class)
 
-    def handed_on(self, device: str) -> tuple[int | None, ...] | None:
+    def passthrough(self, device: str) -> tuple[int | None, ...] | None:
         """For each tensor the result whose gradient is its own, unchanged: see kernels.Kernel."""
         kernel = self.backward.kernels.get(device) if self.backward is not None else None
-        return None if kernel is None else kernel.handed_on
+        return None if kernel is None else kernel.passthrough
 
     def call_backward(
         self, grads: list[Any], inputs: Sequence[Any], results: list[Any], needs: list[bool]

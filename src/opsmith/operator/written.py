@@ -1,0 +1,265 @@
+"""What authors register as kernels, as the kernels that operators run: arguments in schema order, results checked."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from ..errors import KernelResultError, RegistrationError, described
+from ..kernels import Kernel, NativeFunction, NativeKernel, PythonKernel, languages
+from ..reference.signature import Argument, Kind, Signature
+from ..reference.tensors import contiguous_clone
+from ..reference.vjp import Vjp
+from ..runtime.operator import Operator
+
+
+@dataclass(frozen=True, eq=False)
+class Registration:
+    """A kernel as its author registered it."""
+
+    direction: str  # "forward" or "backward"
+    device: str
+    function: Callable[..., Any] | NativeFunction
+    layout: str
+    name: str
+    saves: Sequence[str] | None = None
+    inline: bool = False
+
+    @cached_property
+    def emulated(self) -> Registration | None:
+        """The same kernel for CPU tensors, if it is a GPU kernel that can be emulated."""
+        function = languages.emulated(self.function) if self.device == "cuda" else None
+        return None if function is None else replace(self, device="cpu", function=function, inline=False)
+
+
+def forward_kernel(given: Registration, signature: Signature) -> PythonKernel | NativeKernel:
+    fn = given.function
+    if isinstance(fn, NativeFunction):
+        return NativeKernel(given.name, given.device, given.layout, fn, signature.positional())
+    traced = _positional(_traced(fn), signature) if given.inline else None
+    function = _positional(languages.launching(fn), signature)
+    return PythonKernel(given.name, given.device, given.layout, function, fn, traced=traced)
+
+
+def functional_kernel(kernel: PythonKernel | NativeKernel, signature: Signature) -> PythonKernel:
+    """An in-place kernel, on copies of the tensors it changes; it returns the copies."""
+    mutated = [index for index, argument in enumerate(signature.arguments) if argument.mutated]
+    author = kernel.author if isinstance(kernel, PythonKernel) else kernel.native
+    traced = kernel.traced if isinstance(kernel, PythonKernel) else None
+    function = _on_copies(lambda *args: kernel.function(*args), mutated)
+    function.__name__ = getattr(author, "__name__", str(author))
+    return PythonKernel(
+        kernel.name,
+        kernel.device,
+        kernel.layout,
+        function,
+        author if callable(author) else function,
+        traced=None if traced is None else _on_copies(traced, mutated),
+    )
+
+
+def backward_kernel(given: Registration, op_name: str, forward: Signature, backward: Operator) -> Kernel:
+    """The kernel of a backward operator. `forward` is the signature of the operator that it differentiates."""
+    fn = given.function
+    names = _saved_names(op_name, fn, forward, given.saves)
+    if isinstance(fn, NativeFunction):
+        return _native_backward(given, fn, backward.signature, forward, names)
+    return PythonKernel(
+        given.name,
+        given.device,
+        given.layout,
+        _python_backward(op_name, languages.launching(fn), forward, backward, names),
+        fn,
+        traced=_python_backward(op_name, _traced(fn), forward, backward, names) if given.inline else None,
+        saves=names,
+    )
+
+
+class Needs:
+    """Which tensors need a gradient: `needs.x`, `needs[0]`, iteration. A list argument gives a tuple with one flag per
+    tensor."""
+
+    def __init__(self, names: Sequence[str], flags: Sequence[Any]) -> None:
+        self._flags = dict(zip(names, flags, strict=True))
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["_flags"][name]
+        except KeyError:
+            raise AttributeError(f"needs has no {name!r}; the op's tensors are {', '.join(self._flags)}") from None
+
+    def __getitem__(self, index: int) -> Any:
+        return list(self._flags.values())[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._flags.values())
+
+    def __len__(self) -> int:
+        return len(self._flags)
+
+    def __repr__(self) -> str:
+        return f"Needs({', '.join(f'{name}={flag}' for name, flag in self._flags.items())})"
+
+
+def _positional(fn: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
+    """An author's function, called with every argument in schema order."""
+    positional = sum(not argument.keyword_only for argument in signature.arguments)
+    if positional == len(signature.arguments):
+        return fn
+    keywords = [argument.name for argument in signature.arguments[positional:]]
+
+    def function(*args: Any) -> Any:
+        return fn(*args[:positional], **dict(zip(keywords, args[positional:], strict=True)))
+
+    function.__wrapped__ = fn  # type: ignore[attr-defined]
+    function.__name__ = getattr(fn, "__name__", repr(fn))
+    return function
+
+
+def _on_copies(changing: Callable[..., Any], mutated: Sequence[int]) -> Callable[..., Any]:
+    def function(*args: Any) -> Any:
+        copied = [contiguous_clone(v) if index in mutated else v for index, v in enumerate(args)]
+        if changing(*copied) is NotImplemented:
+            return NotImplemented
+        changed = tuple(copied[index] for index in mutated)
+        return changed[0] if len(changed) == 1 else changed
+
+    return function
+
+
+def _traced(fn: Callable[..., Any]) -> Callable[..., Any]:
+    from ..kernels import triton
+
+    return triton.traced(fn)
+
+
+def _saved_names(
+    op_name: str, fn: Callable[..., Any] | NativeFunction, forward: Signature, saves: Sequence[str] | None
+) -> tuple[str, ...]:
+    """The arguments and results a backward kernel takes, from its parameters or, for C++, from `saves`."""
+    known = [argument.name for argument in forward.arguments]
+    results = ["outputs"] if forward.returns_list else list(forward.result_names)
+    known += [name for name in results if name not in known]
+    if saves is None:
+        if isinstance(fn, NativeFunction):
+            raise RegistrationError(
+                op_name,
+                'a C++ backward kernel needs saves=("x", ...), names of arguments and results',
+            )
+        parameters = list(inspect.signature(fn).parameters.values())
+        keyword = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+        if not parameters or parameters[0].name != "grads" or keyword != ["needs"]:
+            raise RegistrationError(
+                op_name, f"a backward kernel is `def _(grads, ..., *, needs)`, but {described(fn)} is "
+                f"`def {getattr(fn, '__name__', fn)}{inspect.signature(fn)}`"
+            )  # fmt: skip
+        saves = [p.name for p in parameters[1:] if p.kind is not p.KEYWORD_ONLY]
+    elif not isinstance(fn, NativeFunction):
+        try:
+            inspect.signature(fn).bind((), *saves, needs=None)
+        except TypeError as error:
+            call = f"({', '.join(['grads', *saves])}, needs=needs)"
+            raise RegistrationError(
+                op_name, f"a backward kernel with saves={tuple(saves)} is called with {call}, and {described(fn)} is "
+                f"`def {getattr(fn, '__name__', fn)}{inspect.signature(fn)}`: {error}"
+            ) from error  # fmt: skip
+    for name in saves:
+        if name not in known:
+            raise RegistrationError(
+                op_name, f"the backward kernel asks for {name!r}, which is neither an argument nor a result; there are "
+                f"{', '.join(known)}"
+            )  # fmt: skip
+    return tuple(saves)
+
+
+def _python_backward(
+    op_name: str, fn: Callable[..., Any], forward: Signature, backward: Operator, names: tuple[str, ...]
+) -> Callable[..., Any]:
+    reference = backward.reference
+    assert isinstance(reference, Vjp)
+    tensors = forward.tensors
+    # By position: a result and an argument may have the same name in the two signatures.
+    positions = _positions(forward, names)
+
+    def function(*args: Any) -> Any:
+        grads, inputs, flags = reference.split(args)
+        grouped = _grouped(forward, inputs, flags)
+        needs = Needs([argument.name for argument in tensors], grouped)
+        returned = fn(tuple(grads), *[args[position] for position in positions], needs=needs)
+        if returned is NotImplemented:
+            return returned
+        entries = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+        if len(entries) != len(tensors):
+            raise KernelResultError(
+                f"{op_name}_backward", described(fn), f"it returned {len(entries)} gradients for {len(tensors)} tensor "
+                f"arguments ({', '.join(argument.name for argument in tensors)})"
+            )  # fmt: skip
+        values = [v for a, v in zip(forward.arguments, inputs, strict=True) if a.is_tensor]
+        return _needed(tensors, values, grouped, entries)
+
+    function.__wrapped__ = fn  # type: ignore[attr-defined]
+    function.__name__ = getattr(fn, "__name__", repr(fn))
+    return function
+
+
+def _native_backward(
+    given: Registration, fn: NativeFunction, backward: Signature, forward: Signature, names: tuple[str, ...]
+) -> NativeKernel:
+    grads = 1 if forward.returns_list else len(forward.results)
+    positions = [*range(grads), *_positions(forward, names), len(backward.arguments) - 1]
+    first_result = grads + len(forward.arguments)
+    arguments = [backward.arguments[position] for position in positions]
+    arguments = [
+        _saved_result(a) if first_result <= p < positions[-1] else a for p, a in zip(positions, arguments, strict=True)
+    ]
+    signature = Signature(tuple(arguments), backward.results)
+    return NativeKernel(given.name, given.device, given.layout, fn, signature, positions=tuple(positions), saves=names)
+
+
+def _saved_result(argument: Argument) -> Argument:
+    """A result that a kernel names is always saved, so it is not optional for the kernel."""
+    bare = argument.type.replace("?", "")
+    return replace(argument, type=bare, kind=Kind(bare))
+
+
+def _positions(forward: Signature, names: Sequence[str]) -> list[int]:
+    """Where the backward operator's arguments hold what a backward kernel names."""
+    grads = 1 if forward.returns_list else len(forward.results)
+    arguments = [argument.name for argument in forward.arguments]
+    results = ["outputs"] if forward.returns_list else list(forward.result_names)
+    return [
+        grads + (arguments.index(name) if name in arguments else len(arguments) + results.index(name)) for name in names
+    ]
+
+
+def _grouped(forward: Signature, inputs: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
+    """The flat flags by argument: a bool for a tensor, a tuple for a list."""
+    remaining = iter(flags)
+    grouped: list[Any] = []
+    for argument, value in zip(forward.arguments, inputs, strict=True):
+        if argument.kind in (Kind.TENSOR, Kind.OPTIONAL_TENSOR):
+            grouped.append(bool(next(remaining)))
+        elif argument.is_tensor:
+            grouped.append(tuple(bool(next(remaining)) for _ in value))
+    return grouped
+
+
+def _needed(tensors: Sequence[Argument], values: Sequence[Any], grouped: list[Any], entries: list[Any]) -> list[Any]:
+    """The gradients asked for, in order; a kernel's None for one of them means zero."""
+    found: list[Any] = []
+    for _argument, value, flags, entry in zip(tensors, values, grouped, entries, strict=True):
+        if isinstance(flags, tuple):
+            parts = list(entry) if entry is not None else [None] * len(flags)
+            found += [_or_zero(p, v) for p, v, flag in zip(parts, value, flags, strict=True) if flag]
+        elif flags:
+            found.append(_or_zero(entry, value))
+    return found
+
+
+def _or_zero(grad: Any, like: torch.Tensor) -> Any:
+    return torch.zeros(like.shape, dtype=like.dtype, device=like.device) if grad is None else grad
