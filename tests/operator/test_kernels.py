@@ -351,7 +351,7 @@ def _mul(a: Tensor, b: Tensor) -> Tensor:
 
 def test_a_cpp_backward_must_say_what_it_saves(fresh: Fresh) -> None:
     op = opsmith.op(fresh("unsaid"))(square)
-    with pytest.raises(errors.RegistrationError, match=r'give saves=\("x", ...\)'):
+    with pytest.raises(errors.RegistrationError, match=r'needs saves=\("x", ...\)'):
         op.register_backward("cpu", native_kernels.library().square_backward_kernel)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,13 +14,12 @@ from ..kernels import GeneratedKernel, Kernel, NativeKernel
 from ..reference.signature import Kind
 from ..reference.tensors import DTYPE_CLASSES
 from ..toolchain import compile_shared_library, find_shared_library, load_library
-from . import autocast, execution
+from . import autocast
 
 if TYPE_CHECKING:
     from .operator import Operator
 
 SOURCE = Path(__file__).parent / "native" / "runtime.cpp"
-NAMESPACE = "opsmith_internal"
 _LETTERS = {
     Kind.TENSOR: "t",
     Kind.OPTIONAL_TENSOR: "o",
@@ -30,7 +28,6 @@ _LETTERS = {
     Kind.VALUE: "v",
 }
 _SLOTS = {"cpu": 0, "cuda": 1}
-_serial = itertools.count()
 _CASTS = {"keep": 0, "lower": 1}
 
 
@@ -56,7 +53,7 @@ class Library:
         self._functions = load_library(path)
         text, size, handle, flag = ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_bool
         self._declare("last_error", text)
-        self._declare("attach", handle, text, text, text, text, text, text, flag)
+        self._declare("attach", handle, text, text, text, text, flag)
         self._declare("detach", None, handle)
         self._declare("set_backward", flag, handle, text)
         self._declare("set_saves", flag, handle, size, text, text, text)
@@ -115,27 +112,18 @@ class Attachment:
             Any
         ] = []  # every C++ kernel C++ was told of: another thread may be in one that is replaced
         self._autocast: set[str] = set()
-        self._private = torch.library.Library(NAMESPACE, "FRAGMENT")
-        arguments = operator.signature.arguments
+        bind, arguments = operator.signature.bind, operator.signature.arguments
+        # C++ calls the reference through this key, which no tensor has (record.h).
+        operator.library.impl(operator.base, lambda *args, **kwargs: operator.open(*bind(args, kwargs)), "PrivateUse3")
         self._handle = library.call(
             "attach",
             operator.name,
-            self._define("open", operator.open, "CompositeImplicitAutograd"),
-            self._define("twin", lambda *args: execution.execute(operator, args), "CompositeExplicitAutograd"),
             "".join(_LETTERS[argument.kind] for argument in arguments),
             "".join("01"[argument.mutated] for argument in arguments),
             "".join("01"[argument.name in operator.inert] for argument in arguments),
             operator.signature.returns_list,
         )
         self.update()
-
-    def _define(self, role: str, function: Any, key: str) -> str:
-        """A private operator of the same schema, for C++ to call Python by."""
-        base = f"{role}_{next(_serial)}__{self._operator.name.replace('::', '__')}"
-        self._private.define(self._operator.signature.schema(base))
-        bind = self._operator.signature.bind
-        self._private.impl(base, lambda *args, **kwargs: function(*bind(args, kwargs)), key)
-        return f"{NAMESPACE}::{base}"
 
     def update(self) -> None:
         operator = self._operator
@@ -241,4 +229,3 @@ class Attachment:
 
     def close(self) -> None:
         self._library.call("detach", self._handle)
-        self._private._destroy()

@@ -17,7 +17,7 @@ class EntryKernel final : public c10::OperatorKernel {
     const Kernel* kernel = record_->kernels[device_].get();
     const Survey found = kernel == nullptr ? Survey{} : survey(*kernel, *stack);
     if (!found.taken) {
-      record_->twin.callBoxed(stack);
+      record_->call_python(stack);
       return;
     }
     if (!found.contiguous) make_contiguous(*kernel, *stack);

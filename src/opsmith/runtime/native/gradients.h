@@ -196,7 +196,7 @@ class GradientKernel final : public c10::OperatorKernel {
     const bool record_call = requires_grad && at::GradMode::is_enabled();
     const c10::OperatorHandle* backward = record_call ? record_->backward.get() : nullptr;
     if (tangent || (record_call && backward == nullptr)) {
-      record_->open.callBoxed(stack);
+      record_->call_reference(stack);
       return;
     }
     if (!record_call) {

@@ -28,7 +28,7 @@ class PointwiseEntry final : public c10::OperatorKernel {
     if (known && launched(given, arguments, *stack)) return;
     std::optional<Pending> pending;
     if (known) pending.emplace(generated_, &given.key);
-    record.twin.callBoxed(stack);
+    record.call_python(stack);
   }
 
  private:

@@ -84,8 +84,7 @@ struct Record {
   std::string name;
   std::vector<Argument> arguments;
   bool returns_list = false;
-  c10::OperatorHandle open;  // the reference in the open: Python, on the Autograd key's place
-  c10::OperatorHandle twin;  // the operator on a device: Python, checks and all
+  c10::OperatorHandle operator_handle;
   Replaceable<c10::OperatorHandle> backward;
   std::array<Replaceable<Saves>, kDevices * kDtypeClasses> saves;  // by device, then by class
   bool saves_suffice = false;  // every derivative, of any order, can be had from what is saved
@@ -93,8 +92,18 @@ struct Record {
   std::array<Replaceable<Policy>, kDevices> policies;
   std::atomic<bool> closed{false};
 
-  Record(std::string name, c10::OperatorHandle open, c10::OperatorHandle twin)
-      : name(std::move(name)), open(std::move(open)), twin(std::move(twin)) {}
+  explicit Record(const char* name, c10::OperatorHandle handle) : name(name), operator_handle(std::move(handle)) {}
+
+  // Python functions of the operator, called through keys that no tensor has: no second operator is needed for them.
+  // The reference, whose torch operators are recorded and transformed: runtime/native.py registers it on this key.
+  void call_reference(torch::jit::Stack* stack) const { call(c10::DispatchKey::PrivateUse3, stack); }
+  // The operator on a device, with every check: what CompositeExplicitAutograd has, where no device's kernel covers it.
+  void call_python(torch::jit::Stack* stack) const { call(c10::DispatchKey::PrivateUse2, stack); }
+
+ private:
+  void call(c10::DispatchKey key, torch::jit::Stack* stack) const {
+    operator_handle.redispatchBoxed(c10::DispatchKeySet(key), stack);
+  }
 };
 
 // Calls visit(position, tensor) for every defined tensor among the arguments on top of the stack; a list gives each of its

@@ -62,11 +62,10 @@ OPSMITH_EXPORT_C const char* opsmith_last_error() { return last_error.c_str(); }
 
 // `kinds`: a letter an argument (Kind). `mutated`, `inert`: '1' or '0' an argument.
 OPSMITH_EXPORT_C void* opsmith_attach(
-    const char* name, const char* open, const char* twin, const char* kinds, const char* mutated, const char* inert,
-    bool returns_list) {
+    const char* name, const char* kinds, const char* mutated, const char* inert, bool returns_list) {
   auto attachment = std::make_unique<Attachment>();
   const bool done = guarded([&] {
-    auto record = std::make_shared<Record>(name, find(open), find(twin));
+    auto record = std::make_shared<Record>(name, find(name));
     record->returns_list = returns_list;
     bool mutates = false;
     for (size_t i = 0; i < std::strlen(kinds); ++i) {
