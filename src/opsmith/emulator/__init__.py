@@ -7,10 +7,17 @@ and a simulator of their own, used by kernels/.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..kernels import emulation
 from ..operator.op import detour_every_op, registry
+
+if TYPE_CHECKING:
+    from ..kernels.cuda_source.launch import Launch
+    from ..kernels.cuda_source.source import CudaSource
+    from ..kernels.extension import ExtensionFunction
+    from ..kernels.native import NativeFunction
 
 
 @contextlib.contextmanager
@@ -43,3 +50,25 @@ def emulate(checks: bool = True, seed: int | None = 0, timeout: float = 60.0) ->
             yield
     finally:
         detour_every_op(-1)
+
+
+class _CudaEmulator:
+    """kernels.emulation.CudaEmulator, imported when it is first needed."""
+
+    def launch(self, launch: Launch, args: Sequence[Any]) -> None:
+        from . import cuda_sources
+
+        cuda_sources.run(launch, args)
+
+    def set_constant(self, source: CudaSource, name: str, value: Any) -> None:
+        from . import cuda_sources
+
+        cuda_sources.set_constant(source, name, value)
+
+    def function(self, function: ExtensionFunction) -> NativeFunction:
+        from .extensions import EmulatedFunction
+
+        return EmulatedFunction(function)
+
+
+emulation.set_cuda_emulator(_CudaEmulator())

@@ -6,8 +6,15 @@ import contextlib
 import itertools
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from .cuda_source.launch import Launch
+    from .cuda_source.source import CudaSource
+    from .extension import ExtensionFunction
+    from .native import NativeFunction
 
 Grid = tuple[int, int, int]
 
@@ -28,6 +35,32 @@ class Settings:
         if self.seed is not None:
             random.Random(self.seed).shuffle(blocks)
         return blocks
+
+
+class CudaEmulator(Protocol):
+    """What runs CUDA C++ on the CPU. opsmith.emulator sets it when imported; this room does not depend on it."""
+
+    def launch(self, launch: Launch, args: Sequence[Any]) -> None:
+        """A launch of a kernel of a CudaSource."""
+
+    def set_constant(self, source: CudaSource, name: str, value: Any) -> None:
+        """The value of a __constant__ variable."""
+
+    def function(self, function: ExtensionFunction) -> NativeFunction:
+        """A function of an extension with CUDA sources, for CPU tensors."""
+
+
+_cuda: CudaEmulator | None = None
+
+
+def set_cuda_emulator(emulator: CudaEmulator) -> None:
+    global _cuda
+    _cuda = emulator
+
+
+def cuda_emulator() -> CudaEmulator:
+    assert _cuda is not None, "nothing is emulated before opsmith.emulator is imported"
+    return _cuda
 
 
 class _State(threading.local):

@@ -28,7 +28,7 @@ from ..errors import (
 from ..toolchain import Recipe, build_library, defined_symbols, gpu_targets, load_library, switch
 from ..toolchain.compile import COMPILED
 from ..toolchain.objects import CUDA_SUFFIX, SUFFIXES, registers_operators
-from . import compile_commands
+from . import compile_commands, emulation
 from .native import INCLUDE_DIRECTORY, NativeFunction, exported_functions
 
 ABIS = ("stable", "torch")
@@ -269,9 +269,7 @@ class ExtensionFunction(NativeFunction):
     def emulated(self) -> NativeFunction | None:
         if not self.extension.is_emulated():
             return None
-        from ..emulator.extensions import EmulatedFunction
-
-        return EmulatedFunction(self)
+        return emulation.cuda_emulator().function(self)
 
     def __str__(self) -> str:
         when = "" if self.ready else ", built at the first call"

@@ -191,9 +191,7 @@ class Launch:
             raise LaunchError(self.kernel.name, str(self), code, cuda.words(code))
 
     def _emulate(self, args: Sequence[Any]) -> None:
-        from ...emulator import cuda_sources
-
-        cuda_sources.run(self, args)
+        emulation.cuda_emulator().launch(self, args)
 
     def _prepare(self, index: int) -> _Ready:
         function, changed = self.kernel.source._function(self.kernel.name, index)

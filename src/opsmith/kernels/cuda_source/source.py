@@ -128,9 +128,7 @@ class CudaSource:
         it too.
         """
         if emulation.state.active:
-            from ...emulator import cuda_sources
-
-            cuda_sources.set_constant(self, name, value)
+            emulation.cuda_emulator().set_constant(self, name, value)
             return
         if not available():
             raise NoGpuError(
