@@ -10,7 +10,7 @@ import torch
 
 import opsmith
 from opsmith.cli.show import python_calls
-from opsmith.kernels import Kernel, NativeFunction
+from opsmith.kernels import NativeFunction, NativeKernel
 
 from .conftest import Invoke, Run, flat
 
@@ -127,8 +127,12 @@ def test_show_says_which_calls_go_through_python(tier: str, fresh) -> None:  # t
         return x / 2
 
     halve.register_kernel("cuda", lambda x: x / 2)
-    # Told from its description alone: nothing here calls it.
-    halve.default.forward.kernels["cpu"] = Kernel("default", "cpu", halve.reference, native=NativeFunction("a.so", "f"))
+
+    class Unbuilt(NativeFunction):
+        ready = False  # nothing here calls it
+
+    native = NativeKernel("default", "cpu", "contiguous", Unbuilt("a.so", "f"), halve.signature)
+    halve.default.forward.kernels["cpu"] = native
     calls = python_calls(halve)
     if tier == "python":
         assert calls == ["every call (the C++ runtime does not serve this process)"]
