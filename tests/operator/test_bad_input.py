@@ -353,9 +353,9 @@ def test_samples_that_are_not_there(fresh: Fresh) -> None:
     [
         (lambda x: [opsmith.Sample(x)], "Sample was given a Tensor for args"),
         (lambda x: [opsmith.Sample((x,), x)], "Sample was given a Tensor for kwargs"),
-        (lambda x: [(x,)], "samples of .* are to be opsmith.Sample, and one is a tuple"),
-        (lambda x: opsmith.Sample((x,)), "is to yield them, and it returned a Sample"),
-        (lambda x: None, "is to yield them, and it returned a NoneType"),
+        (lambda x: [(x,)], "samples of .* must be opsmith.Sample, but one is a tuple"),
+        (lambda x: opsmith.Sample((x,)), "must yield them, but it returned a Sample"),
+        (lambda x: None, "must yield them, but it returned a NoneType"),
     ],
 )
 def test_samples_that_are_none(fresh: Fresh, make: Callable[[Tensor], Any], said: str) -> None:
@@ -366,7 +366,7 @@ def test_samples_that_are_none(fresh: Fresh, make: Callable[[Tensor], Any], said
 
 
 def test_a_sample_s_name_is_a_string() -> None:
-    with pytest.raises(errors.InvalidSampleError, match="Sample was given a int for its name, which is a string"):
+    with pytest.raises(errors.InvalidSampleError, match="Sample was given a int for its name, which must be a string"):
         opsmith.Sample((torch.ones(3),), name=1000)  # type: ignore[arg-type]
 
 
@@ -374,7 +374,7 @@ def test_a_cost_is_whole_numbers_of_any_kind_and_nothing_else() -> None:
     cost = opsmith.Cost(bytes=8 * np.prod((2, 3)), flops=2.5e3)  # type: ignore[arg-type]
     assert (cost.bytes, cost.flops) == (48, 2500) and {type(cost.bytes), type(cost.flops)} == {int}
     for count in (math.nan, math.inf, -1, "8", None):
-        with pytest.raises(ValueError, match="a number of them is needed, zero or more"):
+        with pytest.raises(ValueError, match="expected a number, zero or more"):
             opsmith.Cost(flops=count)  # type: ignore[arg-type]
 
 

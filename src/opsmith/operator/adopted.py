@@ -1,4 +1,4 @@
-"""Any operator of torch.ops beside a reference, so that what people have already can be checked too."""
+"""An operator of torch.ops that opsmith did not declare, with a reference: so it can be checked too."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Adopted:
         return changed[0] if len(changed) == 1 else changed
 
     def inline_like_call(self, args: Sequence[Any]) -> Any:
-        """The reference on all arguments in schema order; one that works in place gives what it changed."""
+        """The reference on all arguments in schema order; an in-place one returns what it changed."""
         pairs = list(zip(self.signature.arguments, args, strict=True))
         returned = self.reference(
             *[value for argument, value in pairs if not argument.keyword_only],
@@ -78,7 +78,7 @@ class Adopted:
             return samples_of(self._samples(device, dtype), self.name)
         made = [self._made(shape, device, dtype) for shape in SHAPES]
         known = [sample for sample in made if self._is_taken(sample, self.inline_like_call)]
-        # Nobody said that the operator takes what its reference takes. Where it takes nothing, that is to be told.
+        # The operator may accept less than its reference. If it accepts none of these, the check must report that.
         return [sample for sample in known if self._is_taken(sample, self._called)] or known
 
     def _made(self, shape: tuple[int, ...], device: str | torch.device, dtype: torch.dtype) -> Sample:

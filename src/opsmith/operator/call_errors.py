@@ -1,4 +1,4 @@
-"""Why an op cannot have taken its arguments: from the dispatcher's error to one that names the argument."""
+"""From the dispatcher's error about a call to one that names the argument."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ..reference.signature import Kind, Signature, fits
 from ..runtime import execution
 
 _OF_THE_DISPATCHER = ("Declaration: ", "Schema: ")
-"""Words of its errors about arguments that do not bind."""
+"""Parts of the dispatcher's messages about arguments that do not bind."""
 
 
 def explain(
     name: str, signature: Signature, error: Exception, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> OpsmithError | None:
-    """Why these arguments cannot have been taken, or None if that is not what went wrong."""
+    """Why the op cannot take these arguments, or None if something else went wrong."""
     if isinstance(error, OpsmithError):
         return None
     binding = any(word in str(error) for word in _OF_THE_DISPATCHER)
@@ -49,8 +49,8 @@ def _wrong_argument(
             hint = ""
             if argument.kind is Kind.TENSOR and isinstance(value, (int, float, bool)):
                 hint = f"; pass torch.tensor({value!r}), or annotate it as a number in the reference"
-            told = f"argument {argument.name!r} takes {argument.type}, not {given_as(value)}{hint}"
-            return ArgumentError(name, schema, told)
+            message = f"argument {argument.name!r} takes {argument.type}, not {given_as(value)}{hint}"
+            return ArgumentError(name, schema, message)
     return None
 
 
@@ -65,5 +65,5 @@ def _device_mix(name: str, signature: Signature, args: Sequence[Any], kwargs: di
 
 
 def given_as(value: Any) -> str:
-    """A value in the words of an error: its type, and a number or a text as it is."""
+    """A value for an error message: its type, and the value of a number or a string."""
     return f"{type(value).__name__} ({value!r})" if isinstance(value, (int, float, str)) else type(value).__name__

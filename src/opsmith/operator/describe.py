@@ -1,4 +1,4 @@
-"""What an op consists of, part by part: written by the author, generated or derived from the reference, or absent."""
+"""The parts of an op: written by the author, generated or derived from the reference, or absent."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def parts(op: Op) -> list[Part]:
     elif default.out is not None:
         found.append(Part("out=", "derived", default.out.name))
     found.append(_author("samples", op.samples, "check and bench have nothing to run on: register_samples"))
-    found.append(_author("cost", op.cost, "bench cannot tell the share of the limit: register_cost"))
+    found.append(_author("cost", op.cost, "bench cannot show the share of peak bandwidth: register_cost"))
     return found
 
 
 def runtime(op: Op) -> str:
-    """Which tier serves the op's calls, in words."""
+    """Which tier serves the op's calls."""
     if op.default.forward.attachment.tier == "native":
         return "C++ (calls and gradient recording without Python)"
     return "Python (gradient recording by torch.autograd.Function)"
@@ -70,7 +70,7 @@ def _execution(op: Op, device: str) -> Part:
 
 
 def _status(kernel: Kernel | None) -> str:
-    """Of what runs by default. Other kernels, for `using`, are in the details."""
+    """The status of what runs by default. Other kernels, for `using`, are in the details."""
     return "derived" if kernel is None else "generated" if generated(kernel) else "written"
 
 
@@ -94,7 +94,7 @@ def _backward(op: Op, device: str) -> Part:
     for variant in op.variants.values():
         if kernel := variant.backward.kernels.get(device):
             kernels.setdefault(kernel.name, kernel)
-    listed = [] if first is not None else ["the reference again, and its vjp; saves the inputs"]
+    listed = [] if first is not None else ["recomputes the reference and its vjp; saves the inputs"]
     for name, kernel in kernels.items():
         shown = _kernel(name, kernel, default=kernel is first)
         listed.append(f"{shown}; saves {_saved(op.default.backward, kernel)}")

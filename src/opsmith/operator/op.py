@@ -41,24 +41,24 @@ AUTOCAST_POLICIES = ("keep", "lower", "float32")
 
 registry: dict[str, Op] = {}
 _registry_lock = threading.RLock()
-_everywhere = 0  # detours that every op takes, those declared later too
+_everywhere = 0  # detours of every op, including those declared later
 
 
 def op(name: str, mutates_args: Sequence[str] = (), autocast: str = "keep") -> Callable[[Callable[..., Any]], Op]:
-    """Makes a complete operator of a plain PyTorch function.
+    """Makes a complete operator from a plain PyTorch function.
 
     >>> @opsmith.op("mylib::mish")
     ... def mish(x: torch.Tensor) -> torch.Tensor:
     ...     return x * torch.tanh(torch.nn.functional.softplus(x))
 
-    The function is the operator's specification. Gradients of first and second order, forward-mode AD, vmap, fake
-    tensors, torch.compile and torch.export are derived from it; each can be replaced by the register_* methods.
+    The function is the operator's specification. First and second gradients, forward-mode AD, vmap, fake tensors,
+    torch.compile and torch.export are derived from it. The register_* methods replace each part.
 
     Args:
         name: 'namespace::name', as torch.ops will know it.
         mutates_args: the tensors the function changes in place; it then returns None and calling the op returns them.
-        autocast: what an autocast region does to floating inputs: 'keep' them, 'lower' them to the region's dtype, or
-            raise them to 'float32'.
+        autocast: what an autocast region does to floating-point inputs: 'keep' their dtype, 'lower' them to the
+            region's dtype, or cast them to 'float32'.
     """
 
     return lambda function: declare(name, function, mutates_args, autocast)
@@ -94,7 +94,7 @@ def get(name: str) -> Op:
 
 
 def detour_every_op(change: int) -> None:
-    """1: no op takes the short way to torch any more, so that `variant_in_use` is asked; -1: as before."""
+    """1: every op's call goes through `variant_in_use` from now on; -1: undo that."""
     global _everywhere
     with _registry_lock:
         _everywhere += change
@@ -103,15 +103,15 @@ def detour_every_op(change: int) -> None:
 
 
 class _Chosen(threading.local):
-    """The kernel that `using` has picked on this thread. Not a ContextVar, which dynamo cannot trace; and set on the
-    instance, for dynamo guards on an instance's attribute and not on a class's."""
+    """The kernel that `using` has chosen on this thread. Not a ContextVar, which dynamo cannot trace. Set on the
+    instance, since dynamo guards on instance attributes and not on class attributes."""
 
     def __init__(self) -> None:
         self.kernel: str | None = None
 
 
 class Op:
-    """A complete PyTorch operator. Call it as the function it was made of; torch sees it as
+    """A complete PyTorch operator. Call it like the function it was made from; torch knows it as
     torch.ops.<namespace>.<name>."""
 
     def __init__(
@@ -128,7 +128,7 @@ class Op:
         self.name = name
         self.reference = function
         self.signature: Signature = infer(function, name, mutates_args)
-        self.module = function.__module__ or "__main__"  # None: of a text that was executed by itself
+        self.module = function.__module__ or "__main__"  # None: code run by exec
         self.__name__ = function.__name__
         self.__qualname__ = function.__qualname__
         self.__module__ = self.module
@@ -147,13 +147,13 @@ class Op:
         self._replace_former()
         self._plain = Plain(function, self.signature, name) if self._generation is None else self._generation.plain
         self.default = self._make_family(name, DEFAULT)
-        # A call goes to torch with no detour where it is nothing but the operator on positional arguments. An in-place
-        # op always has one, any op while some thread is inside `using`.
+        # A call with only positional arguments goes straight to torch, without a detour through the family. In-place
+        # ops always take the detour, and so does every op while some thread is inside `using`.
         self._fast = self.default.forward.attachment.call
         with _registry_lock:
             self._detours = int(self.default.inplace) + _everywhere
             registry[name] = self
-        if _everywhere:  # a module that is imported inside of `emulate` declares an op
+        if _everywhere:  # declared inside `emulate`, e.g. by a module imported there
             self.make_emulated()
 
     def _replace_former(self) -> None:
@@ -170,7 +170,7 @@ class Op:
         for family in self._every_family():
             family.close()
         with _registry_lock:
-            self._detours, self._fast = self._detours + 1, self.default.forward.call  # which refuses now
+            self._detours, self._fast = self._detours + 1, self.default.forward.call  # which raises now
             registry.pop(self.name, None)
 
     # --- calling ----------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class Op:
             raise explained from error
 
     def _bound(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Every argument in order, for a road that does not lead through the dispatcher."""
+        """Every argument in order, for a call that does not go through the dispatcher."""
         try:
             return self.signature.bind_call(args, kwargs)
         except TypeError as error:
@@ -208,7 +208,7 @@ class Op:
 
     @property
     def inline(self) -> Callable[..., Any]:
-        """The same op as plain PyTorch, for torch.compile to fuse through."""
+        """The op as plain PyTorch, which torch.compile can fuse with what surrounds it."""
         return self._inline
 
     def _inline(self, *args: Any, **kwargs: Any) -> Any:
@@ -216,7 +216,7 @@ class Op:
         return self.inline_like_call(autocast.cast_where_enabled(self.default.forward, values))
 
     def inline_like_call(self, args: Sequence[Any]) -> Any:
-        """`inline` on all arguments in schema order; an in-place op's returns what it changed, as calling it does."""
+        """`inline` on all arguments in schema order; for an in-place op it returns what it changed, as a call does."""
         returned = self._plain.composite(*args)
         if not self.default.inplace:
             return returned
@@ -225,7 +225,8 @@ class Op:
 
     @contextmanager
     def using(self, kernel: str) -> Iterator[Op]:
-        """Inside, this thread's calls run the kernel of that name, backward included; 'reference' runs none."""
+        """Context manager: this thread's calls run the kernel of that name, backward included; 'reference' runs
+        none."""
         if kernel not in self.variants and kernel != DEFAULT:
             self._named_family(kernel)
         for given in self._kernels:
@@ -245,8 +246,8 @@ class Op:
             self._detours += change
 
     def prepare(self, *args: Any, **kwargs: Any) -> Op:
-        """Compiles and checks everything a call with these arguments needs, gradient included, by running it once on
-        copies: before a CUDA graph is captured, before a server takes requests."""
+        """Compiles and checks everything that a call with these arguments needs, gradient included, by running it once
+        on copies. For use before capturing a CUDA graph or serving requests."""
         values = self._bound(args, kwargs)
         tensors = self.signature.flatten(values)
         copies = [None if t is None else copied_as_laid_out(t).requires_grad_(t.requires_grad) for t in tensors]
@@ -270,8 +271,8 @@ class Op:
         return self.default if name is None else self.variants[name]
 
     def make_emulated(self) -> None:
-        """A family for each choice of kernels whose "cuda" kernels can be emulated: there they are the "cpu" ones. A
-        choice made inside of `emulate` is so part of a recorded or compiled graph, as one made by `using` is."""
+        """Makes a family for each choice of kernels whose "cuda" kernels can be emulated: there they are the "cpu"
+        kernels. So a choice made inside `emulate` is part of the recorded or compiled graph, like one by `using`."""
         with self._lock:
             for name in (DEFAULT, *self.variants):
                 chosen = self._kernels.chosen(name)
@@ -280,7 +281,7 @@ class Op:
                 former = self.emulated.get(name)
                 wanted = bool(emulated) or self._generates(name)
                 if former is not None and not (wanted and kernels.keys() >= former.given.keys()):
-                    self.emulated.pop(name).close()  # one is emulated no longer
+                    self.emulated.pop(name).close()  # a kernel that cannot be emulated has replaced one that could
                 if not wanted:
                     continue
                 if name not in self.emulated:
@@ -302,13 +303,13 @@ class Op:
         name: str | None = None,
         inline: bool = False,
     ) -> Any:
-        """A kernel for 'cpu' or 'cuda': a function of the op's arguments that returns the op's results, or a C++
-        function.
+        """Registers a kernel for 'cpu' or 'cuda': a function of the op's arguments that returns the op's results, or a
+        C++ function.
 
-        Tensors arrive contiguous unless layout='strided'. A Python kernel may return NotImplemented for arguments it
-        does not take: then the reference runs. Several kernels for one device are kept by name, and `using` picks one;
-        the default is the one without a name, else the first. With inline=True torch.compile sees the Triton kernels
-        that the function launches, where otherwise it sees the op alone. Without fn, a decorator."""
+        Tensors arrive contiguous unless layout='strided'. A Python kernel may return NotImplemented for arguments that
+        it does not support; then the reference runs. Several kernels for one device have names, and `using` picks one;
+        the default is the unnamed kernel, else the first. With inline=True torch.compile sees the Triton kernels that
+        the function launches instead of one opaque op. Without fn, a decorator."""
         self._check_device(device)
         if layout not in LAYOUTS:
             raise RegistrationError(self.name, f"layout={layout!r} is not one of {', '.join(LAYOUTS)}")
@@ -331,12 +332,12 @@ class Op:
         saves: Sequence[str] | None = None,
         inline: bool = False,
     ) -> Any:
-        """A backward kernel: `def _(grads, x, output, *, needs)`.
+        """Registers a backward kernel: `def _(grads, x, output, *, needs)`.
 
         `grads` is a tuple with the gradient of each result, None where undefined. The parameters after it name the op's
-        arguments and results that the kernel needs, and only those are saved. `needs` tells which tensors want a
-        gradient (needs.x). It returns one gradient a tensor argument, None where none is needed. A C++ function takes
-        the gradients, then what `saves` names, then needs as bool[], and returns the needed gradients as a list.
+        arguments and results that the kernel needs, and only those are saved. `needs` says which tensors need a
+        gradient (needs.x). It returns one gradient per tensor argument, None where none is needed. A C++ function
+        takes the gradients, then what `saves` names, then needs as bool[], and returns the needed gradients as a list.
         `inline` is as in register_kernel."""
         self._check_device(device)
         self._check_kernel_name(name)
@@ -352,7 +353,7 @@ class Op:
     def register_autograd(
         self, backward: Callable[..., Any], /, *, setup_context: Callable[..., Any] | None = None
     ) -> None:
-        """The gradient written in torch's operators, as torch.library.register_autograd takes it."""
+        """Registers a gradient written with torch operators; same arguments as torch.library.register_autograd."""
         if any(argument.is_tensor and argument.keyword_only for argument in self.signature.arguments):
             raise RegistrationError(
                 self.name, "register_autograd knows no gradient for a keyword-only tensor; make it positional, or "
@@ -366,13 +367,14 @@ class Op:
 
     @called_while_traced
     def register_fake(self, fn: Function) -> Function:
-        """The shape rule: a function of fake tensors that returns empty tensors as the op would."""
+        """Registers the shape rule: a function of fake tensors that returns empty tensors like the op's results."""
         self._write(lambda family: setattr(family.forward, "written_fake", fn))
         return fn
 
     @called_while_traced
     def register_vmap(self, fn: Function) -> Function:
-        """The batching rule, as torch.library.register_vmap takes it: fn(info, in_dims, *args) -> results, out_dims."""
+        """Registers the batching rule, as in torch.library.register_vmap: fn(info, in_dims, *args) -> results,
+        out_dims."""
         self._write(lambda family: setattr(family.forward, "written_vmap", fn))
         return fn
 
@@ -386,13 +388,13 @@ class Op:
 
     @called_while_traced
     def register_samples(self, fn: Callable[..., Iterator[Sample]]) -> Callable[..., Iterator[Sample]]:
-        """What check, bench and demo run the op on: fn(device, dtype) yields opsmith.Sample."""
+        """Registers what check, bench and demo run the op on: fn(device, dtype) yields opsmith.Sample."""
         self.samples = fn
         return fn
 
     @called_while_traced
     def register_cost(self, fn: Callable[..., Cost]) -> Callable[..., Cost]:
-        """The least bytes and operations of a call: fn(*args, **kwargs) -> opsmith.Cost."""
+        """Registers the least bytes and operations of a call: fn(*args, **kwargs) -> opsmith.Cost."""
         self.cost = fn
         return fn
 
@@ -455,7 +457,7 @@ class Op:
         return decorate
 
     def _write(self, part: Callable[[Family], None]) -> None:
-        """Gives a written part to every family, also to those that a kernel registered later brings."""
+        """Applies a part to every family, including those that are made later for named kernels."""
         self.default.forward.check_open()
         with self._lock:
             for family in self._every_family():
@@ -466,8 +468,8 @@ class Op:
         return [self.default, *self.variants.values(), *self.emulated.values()]
 
     def _register(self, given: Registration) -> None:
-        """Puts a kernel where it is asked for: in the family of its name, in the op itself if it is the default, and
-        in the variants of other names that have none of their own for that device."""
+        """Adds a kernel to the family of its name, to the default family if it is the default, and to other families
+        that have no kernel of their own for that device."""
         with self._lock:
             if given.name != DEFAULT:
                 self._named_family(given.name, create=True)
@@ -523,7 +525,7 @@ class Op:
 
 
 def _find(name: str, module: str) -> Op:
-    """The op of that name, importing the module that declares it where need be: how an Op is unpickled."""
+    """How an Op is unpickled: the op of that name, importing the module that declares it if needed."""
     if name not in registry:
         child_process.import_module(module)
     return get(name)

@@ -1,4 +1,4 @@
-"""What an op is run on, and what it costs: given by the author, used by check, bench and demo."""
+"""Samples and costs: what check, bench and demo run an op on, and the least that a call must cost."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Sample:
     name: str = ""
 
     def __post_init__(self) -> None:
-        # A tensor would be taken apart, row by row, into arguments that nobody meant.
+        # A tensor would be unpacked row by row into arguments.
         if not isinstance(self.args, (tuple, list)):
             raise InvalidSampleError(f"Sample was given {_type(self.args)} for args.")
         if not isinstance(self.kwargs, Mapping):
-            raise InvalidSampleError(f"Sample was given {_type(self.kwargs)} for kwargs, which are a dictionary.")
+            raise InvalidSampleError(f"Sample was given {_type(self.kwargs)} for kwargs, which must be a dictionary.")
         if not isinstance(self.name, str):
-            raise InvalidSampleError(f"Sample was given {_type(self.name)} for its name, which is a string.")
+            raise InvalidSampleError(f"Sample was given {_type(self.name)} for its name, which must be a string.")
         object.__setattr__(self, "args", tuple(self.args))
 
 
@@ -44,18 +44,20 @@ class Cost:
             except (TypeError, ValueError, OverflowError):
                 whole = -1
             if whole < 0:
-                raise ValueError(f"Cost({field_}={count!r}): a number of them is needed, zero or more")
+                raise ValueError(f"Cost({field_}={count!r}): expected a number, zero or more")
             object.__setattr__(self, field_, whole)
 
 
 def samples_of(made: Any, op: str) -> list[Sample]:
-    """What an op's author yields, each looked at."""
+    """The samples that an op's author yields, checked."""
     if not isinstance(made, Iterable):
-        raise InvalidSampleError(f"What makes the samples of {op} is to yield them, and it returned {_type(made)}.")
+        raise InvalidSampleError(
+            f"The function that makes the samples of {op} must yield them, but it returned {_type(made)}."
+        )
     samples = list(made)
     for sample in samples:
         if not isinstance(sample, Sample):
-            raise InvalidSampleError(f"The samples of {op} are to be opsmith.Sample, and one is {_type(sample)}.")
+            raise InvalidSampleError(f"The samples of {op} must be opsmith.Sample, but one is {_type(sample)}.")
     return samples
 
 

@@ -1,9 +1,9 @@
-"""A plain PyTorch function as an operator's specification: its results, settled, and its shape rule.
+"""A plain PyTorch function as an operator's specification: its results and its shape rule.
 
 A reference runs in three positions. `run` is a kernel: below autograd, on plain tensors, its results settled
-(contiguous, aliasing nothing). `composite` stands in for the operator on the Autograd key: torch's own operators record
-it there, at whatever level of whatever transform the dispatcher has come to. `transformed` is called as a user's
-function is, inside a torch.func transform.
+(contiguous, aliasing nothing). `composite` replaces the operator on the Autograd key: torch's own operators are
+recorded there, at the current level of any transform. `transformed` is called like a
+user's function, inside a torch.func transform.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from torch.compiler import is_compiling
 from ..errors import OutMismatchError, ReferenceResultError, UndeclaredMutationError, described
 from .purity import Audit, RandomState
 from .signature import Argument, Kind, Signature, flatten, unflatten
-from .tensors import contiguous_clone, on_meta, settle, told, version_of
+from .tensors import contiguous_clone, described_value, on_meta, settle, version_of
 
-SMALL = 1 << 20  # bytes of inputs that any reference can be run on without a thought for memory
+SMALL = 1 << 20  # bytes of inputs: below this, running the reference cannot run out of memory
 
 
 class Reference:
@@ -31,7 +31,7 @@ class Reference:
     keeps_layout = False
 
     def laid_out(self, returned: Any, args: Sequence[Any]) -> Any:
-        """What a kernel returned for contiguous copies of `args`, laid out as for `args` themselves."""
+        """What a kernel returned for contiguous copies of `args`, with the strides that `args` themselves lead to."""
         return returned
 
     def composite(self, *args: Any) -> Any:
@@ -47,7 +47,7 @@ class Reference:
         raise NotImplementedError
 
     def expected(self, *args: Any) -> Any:
-        """Tensors like the results for these real arguments, found without the imports that fake tensors begin with."""
+        """Tensors like the results for these real arguments, without importing fake tensors."""
         return self.fake(*on_meta(self.signature, args))
 
 
@@ -63,7 +63,7 @@ class Plain(Reference):
         self._keywords = [argument.name for argument in signature.arguments[self._positional :]]
 
     def __call__(self, *args: Any) -> Any:
-        """The author's function on all arguments in schema order, outside of any autocast region."""
+        """The author's function on all arguments in schema order, outside any autocast region."""
         if is_compiling():  # dynamo traces torch.autocast, but not the guard that does the same at a tenth of the cost
             with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
                 return self._arranged(args)
@@ -80,7 +80,7 @@ class Plain(Reference):
         results = self.results(self(*args))
         if results is None:
             return None
-        if is_compiling():  # A tracer does not see aliases; a copy too many is fused away.
+        if is_compiling():  # A tracer does not see aliases; an extra copy is fused away.
             return self._packed([result.clone(memory_format=torch.contiguous_format) for result in results])
         inputs = [tensor for tensor in flatten(self.signature.arguments, args) if tensor is not None]
         settled: list[torch.Tensor] = []
@@ -115,8 +115,8 @@ class Plain(Reference):
         return self._packed([torch.empty(r.shape, dtype=r.dtype, device=r.device) for r in results])
 
     def expected(self, *args: Any) -> Any:
-        # torch's shape rules are partly in Python, and the first use of one imports dynamo: more than a second. So the
-        # reference itself tells, unless it might not fit into memory.
+        # Some of torch's shape rules are in Python, and the first use of one imports dynamo, which takes over a second.
+        # So run the reference itself, unless it might not fit into memory.
         tensors = [tensor for tensor in flatten(self.signature.arguments, args) if tensor is not None]
         small = sum(tensor.nbytes for tensor in tensors) <= SMALL
         if small or tensors[0].is_cuda:
@@ -130,7 +130,7 @@ class Plain(Reference):
                 state.restore()
         try:
             return self.fake(*on_meta(self.signature, args))
-        except Exception:  # A reference that looks at values, which meta tensors do not have.
+        except Exception:  # The reference looks at values, which meta tensors do not have.
             return self.run(*args)
 
     def _named(self, args: Sequence[Any]) -> list[tuple[Argument, Any]]:
@@ -146,11 +146,11 @@ class Plain(Reference):
         if kinds == (Kind.TENSOR,):
             if isinstance(returned, torch.Tensor):
                 return self._strided([returned])
-            raise ReferenceResultError(self.name, self.function, "one Tensor", told(returned))
+            raise ReferenceResultError(self.name, self.function, "one Tensor", described_value(returned))
         listed = list(returned) if isinstance(returned, (tuple, list)) else None
         expected = "a list of Tensors" if self.signature.returns_list else f"{len(kinds)} Tensors"
         if listed is None or not all(isinstance(result, torch.Tensor) for result in listed):
-            raise ReferenceResultError(self.name, self.function, expected, told(returned))
+            raise ReferenceResultError(self.name, self.function, expected, described_value(returned))
         if not self.signature.returns_list and len(listed) != len(kinds):
             raise ReferenceResultError(self.name, self.function, expected, f"{len(listed)}")
         return self._strided(listed)
@@ -168,12 +168,12 @@ class Plain(Reference):
         return results[0] if len(results) == 1 else tuple(results)
 
     def _frozen_inputs(self, args: Sequence[Any]) -> list[tuple[str, torch.Tensor]]:
-        """The tensors that the function must leave as they are, each with its argument's name."""
+        """The tensors that the function must not change, each with its argument's name."""
         return [(a.name, tensor) for a, tensor in self._named(args) if tensor is not None and not a.mutated]
 
 
 class Functional(Plain):
-    """An in-place reference as a function: it works on copies of what it would change and returns them."""
+    """An in-place reference as a function: it changes copies and returns them."""
 
     def __init__(self, inplace: Plain, name: str) -> None:
         mutated = [index for index, argument in enumerate(inplace.signature.arguments) if argument.mutated]
@@ -190,7 +190,7 @@ class Functional(Plain):
 
 
 class Out(Plain):
-    """The form that writes its results into tensors it is given: the operator itself, then a copy."""
+    """The out= form: the operator itself, then a copy into the given tensors."""
 
     def __init__(self, of: Plain, operator: Callable[..., Any], name: str) -> None:
         count = len(of.signature.results)
@@ -200,7 +200,7 @@ class Out(Plain):
             assert results is not None
             for out, result in zip(args[-count:], results, strict=True):
                 if out.shape != result.shape or out.dtype != result.dtype:
-                    raise OutMismatchError(of.name, told(result), told(out))
+                    raise OutMismatchError(of.name, described_value(result), described_value(out))
                 out.copy_(result)
 
         function.__name__ = of.function.__name__

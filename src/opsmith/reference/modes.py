@@ -1,4 +1,4 @@
-"""Declaring an op and using it first inside any mode, transform or tracer of torch, as if it were done outside."""
+"""Lets an op be declared and first used inside any mode, transform or tracer of torch, as if outside of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a reference is what it must be, a function: what it writes, and what it draws at random."""
+"""Whether a reference is a pure function: does it write to its inputs, does it draw random numbers?"""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .tensors import storage_of
 
 
 class Audit(TorchDispatchMode):
-    """Watches a reference's first run: a write to an undeclared input raises before it happens, a draw of random
-    numbers is noted, each with the author's own line."""
+    """Observes a reference's first run. A write to an undeclared input raises before it happens; a random draw is
+    recorded. Both name the author's line."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # Telling dynamo to keep out would import it: a second and more, on an op's first call.
+        return False  # Asking dynamo to skip this would import it: over a second, in an op's first call.
 
     def __init__(self, name: str, function: Callable[..., Any], inputs: list[tuple[str, torch.Tensor]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -81,7 +81,7 @@ class RandomState:
 
 
 def draws_random_numbers(call: Callable[[], object], tensors: Iterable[torch.Tensor | None]) -> bool:
-    """Whether a call draws from a generator, whose state is then put back."""
+    """Whether a call draws from a generator. Its state is restored."""
     state = RandomState(tensors)
     call()
     changed = state.has_changed()
@@ -93,15 +93,16 @@ _reading = threading.Lock()
 
 
 def _state(generator: torch.Generator) -> torch.Tensor:
-    """One thread at a time. torch makes the tensor while it holds the generator's mutex; if tensors are collected then,
-    it gives up the interpreter's lock, and another thread that holds that one waits for the mutex for ever."""
+    """One thread at a time, or torch can deadlock: it allocates the tensor while it holds the generator's mutex. If
+    that triggers garbage collection it releases the GIL, and a thread that takes the GIL then waits for the mutex
+    forever."""
     with _reading:
         return generator.get_state()
 
 
 def _after_fork() -> None:
     global _reading
-    _reading = threading.Lock()  # whoever held it is not in the child
+    _reading = threading.Lock()  # its owner is not in the child
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -1,4 +1,5 @@
-"""From a reference's annotations to a dispatcher schema, and from a schema to what the rest of opsmith asks of it."""
+"""The signature of an operator: from a reference's annotations to a dispatcher schema, and how calls are bound to
+it."""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ class Argument:
 
 @dataclass(frozen=True)
 class Signature:
-    """The arguments and results of one operator. `results` holds one Kind a result: TENSOR, or a single TENSOR_LIST."""
+    """The arguments and results of one operator. `results` holds one Kind per result: TENSOR, or a single
+    TENSOR_LIST."""
 
     arguments: tuple[Argument, ...]
     results: tuple[Kind, ...]
@@ -91,7 +93,7 @@ class Signature:
         object.__setattr__(self, "mutated", tuple(argument for argument in self.arguments if argument.mutated))
 
     def flatten(self, values: Sequence[Any]) -> list[Any]:
-        """The tensors among `values` (see the function of that name), by the shortest way."""
+        """The tensors among `values` (see the function of that name), with a fast path."""
         positions = self.tensor_positions
         if positions is None:
             return flatten(self.arguments, values)
@@ -107,7 +109,7 @@ class Signature:
         return filled
 
     def without_tensors(self, values: Sequence[Any]) -> Sequence[Any]:
-        """`values` with None for each tensor, for unflatten to fill again: holds no memory alive."""
+        """`values` with None for each tensor, for unflatten to fill again. Keeps no memory alive."""
         positions = self.tensor_positions
         if positions is None:
             return unflatten(self.arguments, values, [None] * len(flatten(self.arguments, values)))
@@ -131,7 +133,7 @@ class Signature:
 
     @property
     def result_names(self) -> tuple[str, ...]:
-        """The names by which a backward kernel asks for the forward's results."""
+        """The names by which a backward kernel refers to the forward's results."""
         count = len(self.results)
         return ("output",) if count == 1 else tuple(f"output_{index}" for index in range(count))
 
@@ -145,7 +147,7 @@ class Signature:
         return tuple(filled)
 
     def bind_call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """The same for a call that has not come through the dispatcher. TypeError where it does not fit."""
+        """The same for a call that did not come through the dispatcher. Raises TypeError if it does not fit."""
         names = [argument.name for argument in self.arguments]
         positional = sum(not argument.keyword_only for argument in self.arguments)
         unknown, twice = set(kwargs) - set(names), set(kwargs) & set(names[: len(args)])
@@ -169,9 +171,9 @@ class Signature:
         return Signature(self.arguments + outs, ())
 
     def backward(self) -> Signature:
-        """The signature of the op's backward: gradients of the results, all arguments, the results a kernel may want to
-        see again, and a flag for each tensor (each element of a list) whose gradient is asked for. It returns the
-        gradients asked for and nothing else, so no transform ever meets an undefined tensor."""
+        """The signature of the op's backward: gradients of the results, all arguments, the results that a kernel may
+        need, and a flag for each tensor (each element of a list) whose gradient is requested. It returns the requested
+        gradients and nothing else, so no transform ever meets an undefined tensor."""
         if self.returns_list:
             grads = [Argument("grads", "Tensor?[]", Kind.OPTIONAL_TENSOR_LIST)]
             results = [Argument("outputs", "Tensor?[]", Kind.OPTIONAL_TENSOR_LIST)]
@@ -186,7 +188,8 @@ class Signature:
 
 
 def flatten(arguments: Iterable[Argument], values: Iterable[Any]) -> list[torch.Tensor | None]:
-    """The tensors among `values`, in order; a list gives one entry an element, an absent optional tensor gives None."""
+    """The tensors among `values`, in order; a list gives one entry per element, an absent optional tensor gives
+    None."""
     tensors: list[torch.Tensor | None] = []
     for argument, value in zip(arguments, values, strict=True):
         if argument.kind is Kind.VALUE:
@@ -225,7 +228,7 @@ _FITTING: dict[str, tuple[type, ...]] = {
 
 
 def fits(type_text: str, value: Any) -> bool:
-    """Whether a Python value is one the dispatcher takes for a schema type."""
+    """Whether the dispatcher accepts a Python value for a schema type."""
     if type_text.endswith("?"):
         return value is None or fits(type_text[:-1], value)
     if type_text.endswith("[]"):
@@ -279,7 +282,7 @@ def infer(function: Callable[..., Any], name: str, mutates_args: Sequence[str] =
 
 
 def _closed_over(function: Callable[..., Any]) -> dict[str, Any]:
-    """What a function sees of the functions around it: annotations may name it, as `torch` imported in a function."""
+    """The variables of enclosing functions: annotations may refer to them, e.g. to a `torch` imported in a function."""
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     return {name: cell.cell_contents for name, cell in cells.items() if cell != types.CellType()}
 
@@ -313,7 +316,7 @@ def _argument(
 
 
 def _type_text(annotation: Any) -> str | None:
-    """The schema's word for an annotation, or None where there is none."""
+    """The schema type of an annotation, or None if there is none."""
     if annotation in _SCALARS:
         return _SCALARS[annotation]
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)

@@ -1,4 +1,4 @@
-"""What opsmith asks of tensors: who shares memory with whom, a shape without memory, a tensor in words."""
+"""Questions about tensors: shared memory, shapes without memory, dtype classes, descriptions for messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def contiguous_clone(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def copied_as_laid_out(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy with the same strides, in memory aligned the same: what a kernel for one layout cannot tell apart."""
+    """A copy with the same strides, in memory with the same alignment: a kernel treats both alike."""
     tensor = tensor.detach()
     if tensor.numel() == 0 or tensor.layout is not torch.strided:
         return tensor.clone()
@@ -44,7 +44,7 @@ def copied_as_laid_out(tensor: torch.Tensor) -> torch.Tensor:
 def overlap(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Whether two tensors share an element. Two strided views that interleave count as apart."""
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor
-    if wrapped(first) or wrapped(second):  # whose memory is not theirs to tell
+    if wrapped(first) or wrapped(second):  # the wrapper does not show whose memory it is
         return first is second
     if first.numel() == 0 or second.numel() == 0 or storage_of(first) != storage_of(second):
         return False
@@ -56,7 +56,7 @@ def overlap(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 
 def is_placeholder(tensor: torch.Tensor | None) -> bool:
-    """Whether a tensor has a shape and no memory: what stands for an input that a backward kernel did not ask for."""
+    """Whether a tensor has a shape but no memory: the stand-in for an input that the backward kernel does not need."""
     if tensor is None or type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided:
         return False
     functorch = torch._C._functorch
@@ -67,8 +67,8 @@ def is_placeholder(tensor: torch.Tensor | None) -> bool:
 
 
 def placeholder(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of the same shape, dtype and device that holds no memory. Nothing may compute with it: it is handed to
-    the backward operator alone, whose reference refuses it by is_placeholder."""
+    """A tensor of the same shape, dtype and device that holds no memory. Nothing may compute with it: it is only passed
+    to the backward operator, whose reference refuses it (is_placeholder)."""
     empty = torch.empty_strided(tensor.shape, (0,) * tensor.ndim, dtype=tensor.dtype, device=tensor.device)
     empty.untyped_storage().resize_(0)
     return empty
@@ -108,7 +108,8 @@ def version_of(tensor: torch.Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
 
 
-def told(value: Any) -> str:
+def described_value(value: Any) -> str:
+    """A value for an error message: its type, and a tensor's dtype and shape."""
     if isinstance(value, torch.Tensor):
         return f"a {value.dtype} Tensor of shape {tuple(value.shape)}"
     if isinstance(value, (tuple, list)):

@@ -1,4 +1,4 @@
-"""Vjp: the gradient of a reference, by running it again and letting torch differentiate it."""
+"""Vjp: the gradient of a reference, by recomputing it and letting torch differentiate it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _AUTOGRAD_KEYS = (
 
 
 class Vjp(Reference):
-    """The pullback of another reference: gradients of its results in, the gradients asked for out.
+    """The vector-Jacobian product of another reference: gradients of its results in, the requested gradients out.
 
-    It runs the other reference again and lets torch differentiate that, so it agrees with torch's own gradient at every
-    kink and needs nothing saved but the inputs."""
+    It recomputes the other reference and lets torch differentiate that. So it agrees with torch's own gradient at every
+    kink, and only the inputs must be saved."""
 
     def __init__(self, of: Reference, name: str) -> None:
         self.of = of
@@ -79,12 +79,12 @@ class Vjp(Reference):
         pairs = [(r, g) for r, g in zip(results, grads, strict=True) if g is not None and r.requires_grad]
         if not pairs or not wanted:
             return [torch.zeros_like(leaf, memory_format=torch.contiguous_format) for leaf in wanted]
-        # torch.autograd.grad, less its checks of shapes, whose first use imports sympy: half a second.
+        # torch.autograd.grad without its shape checks, whose first use imports sympy (0.5 s).
         found = list(_engine_run_backward(
             tuple(result for result, _ in pairs), tuple(grad.to(result.dtype) for result, grad in pairs),
             differentiable, differentiable, tuple(wanted), allow_unreachable=True, accumulate_grad=False,
         ))  # fmt: skip
-        del results, pairs  # Neither they nor a gradient that is copied are to take memory beside the copies.
+        del results, pairs  # Free them, and each gradient once it is copied, to keep peak memory low.
         settled = []
         for leaf in wanted:
             grad = found.pop(0)
@@ -97,7 +97,7 @@ class Vjp(Reference):
     def _transformed_pullback(
         self, grads: list[torch.Tensor | None], inputs: Sequence[Any], needs: list[bool]
     ) -> list[torch.Tensor]:
-        """The same inside a transform: torch.func.vjp opens a level of its own, which the others compose with."""
+        """The same inside a transform: torch.func.vjp opens its own level, which composes with the others."""
         arguments = self.of.signature.arguments
         tensors = self._available(inputs)
         chosen = [index for index, needed in enumerate(needs) if needed and tensors[index] is not None]
@@ -118,14 +118,14 @@ class Vjp(Reference):
         return [grad.contiguous() for grad in found]
 
     def _forward(self, args: Sequence[Any], position: Callable[..., Any]) -> list[torch.Tensor]:
-        if isinstance(self.of, Plain):  # The author's function itself: nobody will see how these results are laid out.
+        if isinstance(self.of, Plain):  # The author's function itself: the layout of these results does not matter.
             results = self.of.results(self.of(*args))
             assert results is not None
             return results
         return list(position(*args))
 
     def _available(self, inputs: Sequence[Any]) -> list[torch.Tensor | None]:
-        """The forward's tensors, refused where a backward kernel kept only their shape."""
+        """The forward's tensors. Raises if the backward kernel saved only the shape of one."""
         arguments = self.of.signature.arguments
         tensors = flatten(arguments, inputs)
         if any(is_placeholder(tensor) for tensor in tensors):
@@ -138,17 +138,17 @@ class Vjp(Reference):
     def _without_random_numbers(
         self, inputs: Sequence[Any], pull: Callable[[], list[torch.Tensor]]
     ) -> list[torch.Tensor]:
-        """What `pull` returns, refused if the reference draws random numbers: what it drew then is not to be had again.
+        """What `pull` returns. Raises if the reference draws random numbers: a recomputation would draw others.
 
-        Generators that have moved only raise the suspicion, for another thread may have drawn from them; a second run
-        that watches the reference settles it."""
+        A generator whose state has changed is not proof, since another thread may have drawn from it; so the reference
+        then runs a second time, observed."""
         plain: Reference = self
         while isinstance(plain, Vjp):
             plain = plain.of
         assert isinstance(plain, Plain)
         if plain.audit is not None and plain.audit.random is not None:
             raise RandomReferenceError(plain.name, plain.audit.random)
-        if torch._C._len_torch_dispatch_stack():  # A tracer holds no real generator state to look at.
+        if torch._C._len_torch_dispatch_stack():  # A tracer has no real generator state.
             return pull()
         state = RandomState(flatten(self.of.signature.arguments, inputs))
         found = pull()
@@ -161,8 +161,8 @@ class Vjp(Reference):
 
 
 def _leaf(tensor: torch.Tensor, needed: bool, differentiable: bool) -> torch.Tensor:
-    """What stands for an input while its gradient is taken. A tensor given twice must be two leaves; one whose gradient
-    will be differentiated in turn must keep its history and its tangent: a view has both."""
+    """The leaf for an input while its gradient is computed. A tensor passed twice must be two leaves. If the gradient
+    will itself be differentiated, the leaf must keep history and tangent: a view has both."""
     if tensor.is_inference() and not torch.is_inference_mode_enabled():
         tensor = tensor.clone()  # which autograd may keep
     leaf = tensor.view_as(tensor) if differentiable else tensor.detach()
@@ -171,7 +171,7 @@ def _leaf(tensor: torch.Tensor, needed: bool, differentiable: bool) -> torch.Ten
 
 @contextlib.contextmanager
 def autograd_restored() -> Iterator[None]:
-    """Autograd as it is at the top of the dispatcher, for a kernel that differentiates."""
+    """Autograd as at the top of the dispatcher, for a kernel that differentiates."""
     include = torch._C._dispatch_tls_local_include_set()
     exclude = torch._C._dispatch_tls_local_exclude_set() - _AUTOGRAD_KEYS
     with torch._C._ForceDispatchKeyGuard(include, exclude):

@@ -1,8 +1,8 @@
-"""What stands between the dispatcher and an operator's kernels: in C++ where it can be had, else in Python.
+"""What a call goes through between the dispatcher and an operator's kernels, in C++ or in Python.
 
-One tier serves a whole process: C++ where the library for the installed torch has been built, else the Python twin, and
-then the library is built in the background for the next process. OPSMITH_RUNTIME=python or =native settles it by hand.
-Both tiers give the same results; the tests run on both.
+One tier serves a whole process: C++ if the library for the installed torch has been built, else the Python fallback,
+and then the library is built in the background for the next process. OPSMITH_RUNTIME=python or =native chooses a tier.
+Both give the same results; the tests run on both.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Attachment(Protocol):
     """One operator's registrations on the keys a tier serves: Autograd, ADInplaceOrView, autocast, and the devices'."""
 
     tier: str
-    call: Callable[..., Any]  # the operator on positional arguments, by the tier's shortest way from Python
+    call: Callable[..., Any]  # the operator on positional arguments, by the tier's fastest path
 
     def update(self) -> None:
         """Called when a part of the operator has been replaced."""
@@ -48,7 +48,7 @@ def attach_in_python(operator: Operator) -> Attachment:
 
 
 def tier() -> str:
-    """'native' or 'python': what operators declared now are attached by."""
+    """'native' or 'python': the tier of operators declared now."""
     if _forced is not None:
         return _forced
     return "python" if _library() is None else "native"
@@ -56,7 +56,7 @@ def tier() -> str:
 
 @functools.cache
 def reason() -> str:
-    """Why this process runs the tier it does, in words."""
+    """Why this process runs the tier it does."""
     asked = _asked()
     if asked is not None:
         return f"{VARIABLE}={asked}"
@@ -66,8 +66,8 @@ def reason() -> str:
         find_cxx()
     except OpsmithError as error:
         return str(error).splitlines()[0]
-    if words := failure.today():
-        return f"its build failed: {words}"
+    if message := failure.today():
+        return f"its build failed: {message}"
     return "it was not built when this process started, and is built in the background for the next one"
 
 
@@ -99,8 +99,8 @@ def _asked() -> str | None:
 
 
 def _build_in_background() -> None:
-    """Starts the build as a process of its own, which outlives this one. It takes the cache's lock, so that many
-    processes starting at once build once; where it failed today it is not tried again."""
+    """Starts the build in a separate process that outlives this one. It takes the cache's lock, so many processes that
+    start at once build once. A build that failed today is not tried again."""
     with contextlib.suppress(OSError, OpsmithError):
         find_cxx()
         if failure.today():
@@ -117,7 +117,7 @@ def _build_in_background() -> None:
 
 @contextlib.contextmanager
 def forced(tier_name: str) -> Iterator[None]:
-    """Operators declared inside are attached by the given tier: how the tests compare the two."""
+    """Operators declared inside use the given tier: how the tests compare the two."""
     global _forced
     before, _forced = _forced, tier_name
     try:

@@ -19,7 +19,7 @@ KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.Disp
 
 
 def cast(operator: Operator, device: str, args: Sequence[Any]) -> Sequence[Any]:
-    """The arguments as the op's policy wants them: floating tensors of that device, float64 left alone."""
+    """The arguments cast by the op's policy: floating-point tensors of that device, except float64."""
     policy = operator.autocast[device]
     if policy == "keep":
         return args
@@ -27,7 +27,7 @@ def cast(operator: Operator, device: str, args: Sequence[Any]) -> Sequence[Any]:
     assert isinstance(target, torch.dtype)
     cast_args: list[Any] = []
     for argument, value in zip(operator.signature.arguments, args, strict=True):
-        if argument.is_tensor and not argument.mutated:  # what is written is the tensor itself, not a copy of it
+        if argument.is_tensor and not argument.mutated:  # a mutated tensor must be written itself, not a copy
             tensors = flatten([argument], [value])
             tensors = [t.to(target) if t is not None and _eligible(t, device) else t for t in tensors]
             (value,) = unflatten([argument], [value], tensors)
@@ -36,7 +36,7 @@ def cast(operator: Operator, device: str, args: Sequence[Any]) -> Sequence[Any]:
 
 
 def cast_where_enabled(operator: Operator, args: Sequence[Any]) -> Sequence[Any]:
-    """The same for code that the dispatcher reaches before it comes to the autocast keys."""
+    """The same for code that the dispatcher reaches before the autocast keys."""
     for device in operator.autocast:
         if torch.is_autocast_enabled(device):
             args = cast(operator, device, args)
@@ -44,7 +44,7 @@ def cast_where_enabled(operator: Operator, args: Sequence[Any]) -> Sequence[Any]
 
 
 def scalar_type(dtype: torch.dtype) -> int:
-    """The number C++ knows a dtype by."""
+    """The number of a dtype in C++ (c10::ScalarType)."""
     number: Any = (
         torch._C.parse_schema(f"opsmith::probe(ScalarType dtype={str(dtype)[6:]}) -> ()").arguments[0].default_value
     )

@@ -30,9 +30,9 @@ _VMAP_MODE = torch._C.DispatchKeySet(torch._C.DispatchKey.FuncTorchVmapMode)
 
 
 def _outside_of_layers() -> Any:
-    """The dispatcher as a user's function finds it, so that transforms can be entered anew. While it processes one
-    layer it holds nearly every key back, ZeroTensor and Conjugate among them, without which tangents are read from no
-    memory; only what it says of autocast is the user's own."""
+    """The dispatcher state that a user's function sees, so that transforms can be entered again. While functorch
+    processes one layer it excludes nearly every key, including ZeroTensor and Conjugate, without which tangents are
+    read from no memory; only the autocast keys are the user's own setting."""
     include = torch._C._dispatch_tls_local_include_set() - _VMAP_MODE
     exclude = torch._C._dispatch_tls_local_exclude_set() & _AUTOCAST_KEYS
     return torch._C._ForceDispatchKeyGuard(include, exclude)

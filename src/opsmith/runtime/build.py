@@ -1,4 +1,4 @@
-"""`python -m opsmith.runtime.build`: builds the C++ runtime ahead, so that the first process already has it."""
+"""`python -m opsmith.runtime.build`: builds the C++ runtime ahead of its first use."""
 
 from __future__ import annotations
 

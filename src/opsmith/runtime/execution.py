@@ -1,4 +1,5 @@
-"""How an operator runs on a device: its kernel where there is one, else its reference. The twin of native/entry.h."""
+"""How an operator runs on a device: its kernel if there is one, else its reference. native/entry.h is the C++
+tier's."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def execute(operator: Operator, args: Sequence[Any]) -> Any:
 
 
 def _capturing(device: torch.device) -> bool:
-    """Whether a CUDA graph is being captured: what a check runs would become part of it. `prepare` checks ahead."""
+    """Whether a CUDA graph is being captured: a check would become part of it. `prepare` checks ahead."""
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
@@ -95,17 +96,17 @@ def check_one_device(name: str, arguments: Sequence[Argument], args: Sequence[An
 
 
 def write_back(arguments: Sequence[Argument], args: Sequence[Any], taken: Sequence[Any]) -> None:
-    """What a kernel wrote into the contiguous copy of a strided tensor, into that tensor."""
+    """Copies what a kernel wrote into the contiguous copy of a strided tensor back into that tensor."""
     for argument, original, copy in zip(arguments, args, taken, strict=True):
         if argument.mutated and copy is not original:
             original.copy_(copy)
 
 
 def checked_call(operator: Operator, kernel: Kernel, *args: Any) -> Any:
-    """A kernel's first call: what it returns is held against the fake, and its inputs must be as they were.
+    """A kernel's first call: its results are compared with the fake, and its inputs must be unchanged.
 
-    Where this machine lacks the tool that compiles it, the reference runs from now on; a kernel that was asked for by
-    its name raises."""
+    If this machine lacks the tool that compiles it, the reference runs from now on; a kernel that was chosen by name
+    raises."""
     watched = [
         (argument.name, tensor, tensor._version)
         for argument, value in zip(operator.signature.arguments, args, strict=True)
@@ -158,8 +159,9 @@ def check_results(operator: Operator, kernel: Kernel, args: Sequence[Any], retur
             if aspect == "device" and theirs.type == "meta":
                 theirs = inputs[0].device
             if mine != theirs:
-                told = (tuple(mine), tuple(theirs)) if aspect == "shape" else (mine, theirs)
-                raise wrong(f"{name} has {aspect} {told[0]}, {promised}'s {told[1]}")
+                if aspect == "shape":
+                    mine, theirs = tuple(mine), tuple(theirs)
+                raise wrong(f"{name} has {aspect} {mine}, {promised}'s {theirs}")
         if result.numel() and _strides(result) != _strides(model):
             raise wrong(f"{name} has strides {result.stride()}, {promised}'s {model.stride()}")
         if result.untyped_storage()._cdata in memory:

@@ -1,4 +1,4 @@
-"""A note in the cache that the C++ runtime's build failed, so that not every process tries it again."""
+"""Remembers in the cache that the C++ runtime's build failed, so that not every process tries again."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ..toolchain import cache_directory
 _DAY = 24 * 3600.0
 
 
-def note(words: str) -> None:
+def note(message: str) -> None:
     with contextlib.suppress(OSError, OpsmithError):
-        _path().write_text(words)
+        _path().write_text(message)
 
 
 def today() -> str | None:
-    """What the failed build said, if that was less than a day ago and with this torch."""
+    """The failed build's message, if it is less than a day old and of this torch."""
     with contextlib.suppress(OSError, OpsmithError):
         path = _path()
         if time.time() - path.stat().st_mtime < _DAY:

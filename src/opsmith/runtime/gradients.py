@@ -1,9 +1,9 @@
-"""Gradient recording in Python: what an operator does on the Autograd key. The twin of native/gradients.h.
+"""Gradient recording in Python: what an operator does on the Autograd key. native/gradients.h is the C++ tier's.
 
-Five cases, in this order: an input carries a tangent (the reference runs in the open, and torch's operators carry it
-on); nothing needs a gradient (straight down); the author wrote the gradient in torch's operators (theirs is recorded);
-the operator has no backward operator of its own (the reference in the open again); else a node is recorded that keeps
-what the backward operator takes and calls it.
+Five cases, in this order: an input has a tangent (the reference runs, and torch's operators propagate it); nothing
+needs a gradient (the call goes on below autograd); the author wrote the gradient with torch operators (that one is
+recorded); the operator has no backward operator (the reference runs again, recorded by torch); else a node is recorded
+that saves what the backward operator takes and calls it.
 """
 
 from __future__ import annotations
@@ -57,8 +57,7 @@ def kernel(operator: Operator, keyset: torch._C.DispatchKeySet, args: tuple[Any,
             for name, tensor in zip(_owners(operator, args), tensors, strict=True)
         ]
     if torch._C._are_functorch_transforms_active():
-        # The dispatcher has brought the call to one level of the transform already: this function is of that level
-        # alone.
+        # The dispatcher has already reached one level of the transform: this function belongs to that level only.
         with enable_single_level_autograd_function():
             results = recorded.apply(operator, keyset, args, *tensors)
     else:
@@ -68,7 +67,8 @@ def kernel(operator: Operator, keyset: torch._C.DispatchKeySet, args: tuple[Any,
 
 def direct(operator: Operator) -> Callable[..., Any]:
     """The operator called without the dispatcher, where the dispatcher would only lead back here: plain tensors on a
-    device with a checked kernel, and no mode, transform or tangent about. Anything else takes the common road."""
+    device with a checked kernel, and no active mode, transform or tangent. Any other call goes through the
+    dispatcher."""
     call, signature = operator.call, operator.signature
     expected = [_EXACT.get(argument.type, ()) for argument in signature.arguments]
     positions = signature.tensor_positions
@@ -95,7 +95,7 @@ def direct(operator: Operator) -> Callable[..., Any]:
         needs_grad = False
         for position in positions:
             tensor = args[position]
-            if tensor.is_conj() or tensor.is_neg():  # lazily: the dispatcher does what is put off before a kernel reads
+            if tensor.is_conj() or tensor.is_neg():  # lazy: the dispatcher resolves these before a kernel reads
                 return call(*args)
             needs_grad = needs_grad or tensor.requires_grad
         if needs_grad and _grad_enabled():
@@ -110,12 +110,12 @@ def below(operator: Operator, keyset: torch._C.DispatchKeySet, args: Sequence[An
     rest = keyset & torch._C._after_ADInplaceOrView_keyset
     with torch._C._AutoDispatchBelowAutograd():
         if rest.highestPriorityTypeId() in _PLAIN_DEVICES and not operator.signature.mutated:
-            return execute(operator, args)  # Nothing but the device is left: the dispatcher would come here too.
+            return execute(operator, args)  # Only the device key is left: the dispatcher would come here too.
         return operator.redispatch(keyset & torch._C._after_autograd_keyset, args)
 
 
 def bump_versions(operator: Operator, keyset: torch._C.DispatchKeySet, args: Sequence[Any]) -> None:
-    """The ADInplaceOrView kernel of an operator that mutates: autograd must learn that those tensors have changed."""
+    """The ADInplaceOrView kernel of an operator that mutates: autograd must know that those tensors have changed."""
     operator.redispatch(keyset & torch._C._after_ADInplaceOrView_keyset, args)
     for argument, value in zip(operator.signature.arguments, args, strict=True):
         if argument.mutated and not value.is_inference():
@@ -123,7 +123,7 @@ def bump_versions(operator: Operator, keyset: torch._C.DispatchKeySet, args: Seq
 
 
 def has_tangent(tensors: Sequence[torch.Tensor | None]) -> bool:
-    # forward_ad's own count of levels is not kept by what dynamo compiles, but then a mode or a transform is about.
+    # Code that dynamo compiled does not maintain forward_ad's level, but then a mode or transform is active.
     if forward_ad._current_level < 0 and not (_dispatch_modes() or _transforms_active()):
         return False
     strided = (tensor for tensor in tensors if tensor is not None and tensor.layout is torch.strided)
@@ -133,11 +133,11 @@ def has_tangent(tensors: Sequence[torch.Tensor | None]) -> bool:
 def _kept(
     operator: Operator, args: Sequence[Any], tensors: Sequence[torch.Tensor | None], results: Sequence[torch.Tensor]
 ) -> tuple[tuple[str, ...] | None, Sequence[torch.Tensor | None], Sequence[torch.Tensor | None]]:
-    """What a call keeps for its backward: (what the device's backward kernel names, or None; inputs; results).
+    """What a call saves for its backward: (the names that the device's backward kernel needs, or None; inputs;
+    results).
 
-    That is every input and no result where the backward is derived, else what the kernel names, and of the other inputs
-    a shape. Under a transform or a tracer every input is kept, for there the derived parts of the backward may be
-    asked too."""
+    With a derived backward that is every input and no result. Else it is what the kernel names, and placeholders for
+    the other inputs. Under a transform or tracer every input is saved, since derived parts of the backward may run."""
     if operator.keeps_every_input:
         return None, tensors, ()
     device = next(tensor.device.type for tensor in tensors if tensor is not None)
@@ -177,8 +177,8 @@ def _owners(operator: Operator, args: Sequence[Any]) -> list[str]:
 
 
 class _Unsaved(_SingleLevelFunction):
-    """Keeps an input's shape and place in the graph, and not its memory. A second gradient, which would need it, comes
-    upon it and is refused; without the place in the graph it would silently miss a term."""
+    """Keeps an input's shape and its place in the graph, but not its memory. A second gradient, which would need the
+    input, reaches this node and raises; without the node it would silently miss a term."""
 
     @staticmethod
     def forward(ctx: Any, operator: str, argument: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -202,7 +202,7 @@ class _Recorded(_SingleLevelFunction):
             returned = _at_lower_levels(operator, keyset, operator.signature.unflatten(args, tensors))
         results = (returned,) if type(returned) is torch.Tensor else as_list(returned)
         names, inputs, kept_results = _kept(operator, args, tensors, results)
-        # A shape without memory is no saved tensor: a hook that packs those would read it.
+        # Placeholders are not saved as tensors: a saved-tensor hook would read their memory.
         shapes = {} if names is None else {i: t for i, t in enumerate(inputs) if is_placeholder(t)}
         saved = [None if index in shapes else tensor for index, tensor in enumerate(inputs)] if shapes else inputs
         ctx.save_for_backward(*saved, *kept_results)
@@ -239,8 +239,8 @@ class _Recorded(_SingleLevelFunction):
 def _passed_through(
     operator: Operator, shapes: dict[int, torch.Tensor], grads: Sequence[torch.Tensor | None]
 ) -> Iterator[tuple[int, torch.Tensor]]:
-    """The gradients that inputs share with a result, by the inputs' places. `shapes`: what is kept of inputs that are
-    not saved."""
+    """The gradients that inputs share with a result, by input position. `shapes`: placeholders of inputs that are not
+    saved."""
     for index, kept in shapes.items():
         places = operator.passthrough(kept.device.type)
         place = None if places is None else places[index]
@@ -250,8 +250,8 @@ def _passed_through(
 
 
 def _at_lower_levels(operator: Operator, keyset: Any, args: Sequence[Any]) -> Any:
-    """The call below autograd, from within an autograd.Function, which has switched gradients off. That is meant for
-    its own level; the levels of a transform below it must go on recording."""
+    """The call below autograd, from within an autograd.Function, which has switched gradients off. That applies to its
+    own level; lower levels of a transform must keep recording."""
     if not torch._C._are_functorch_transforms_active():
         return below(operator, keyset, args)
     with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
@@ -267,7 +267,7 @@ def _check_same_kernel(operator: Operator, tensors: Sequence[torch.Tensor | None
 def check_count(name: str, given: int, asked: int) -> None:
     if given != asked:
         raise KernelResultError(
-            f"{name}_backward", "of the backward", f"{given} gradients for {asked} that were asked for"
+            f"{name}_backward", "of the backward", f"it returned {given} gradients where {asked} were requested"
         )
 
 
@@ -279,16 +279,16 @@ def _mark_discrete(ctx: Any, results: Sequence[torch.Tensor]) -> None:
 
 
 def _asked_for(ctx: Any, present: list[bool] | None) -> list[bool]:
-    """Which of the recorded tensors this backward wants a gradient of: those that require one, less those that
-    torch.autograd.grad(inputs=...) leaves out. `present`: which tensors were there at all, for torch keeps no edge for
-    one that was not."""
+    """Which of the recorded tensors need a gradient in this backward: those that require one, except those that
+    torch.autograd.grad(inputs=...) leaves out. `present`: which tensors were given at all; torch has no edge for the
+    others."""
     needs = list(ctx.needs_input_grad[3:])
     if sum(needs) < 2:
         return needs
     there = [index for index in range(len(needs)) if present is None or present[index]]
     for index, (node, _) in zip(there, ctx.next_functions[-len(there) :], strict=True):
         if needs[index] and node is not None:
-            with contextlib.suppress(RuntimeError):  # which is torch's answer for a leaf that was asked for
+            with contextlib.suppress(RuntimeError):  # raised for a leaf that was requested
                 needs[index] = torch._C._will_engine_execute_node(node)
     return needs
 
@@ -301,8 +301,8 @@ class WrittenGradient(NamedTuple):
 
 
 class _Written(_SingleLevelFunction):
-    """A call whose gradient the author wrote in torch's operators. torch.library's own class for this does not work
-    under torch.func; this one does, and calls the author's functions in the same way."""
+    """A call whose gradient the author wrote with torch operators. torch.library's own class for this does not work
+    under torch.func; this one does, and calls the author's functions the same way."""
 
     @staticmethod
     def forward(ctx: Any, operator: Operator, keyset: Any, args: Sequence[Any], *tensors: torch.Tensor | None) -> Any:

@@ -1,8 +1,8 @@
 """Operator: one name in torch's dispatcher, with every part torch can ask for, each replaceable.
 
-An Op (op.py) is a handful of these: the operator itself, its backward, its out= form, for an in-place op its functional
-form. Parts are registered once and look up what they do when called, so that a part written later replaces a derived
-one without touching the dispatcher again.
+An Op has several: the operator itself, its backward, its out= form; an in-place op also has its functional form. Parts
+are registered once and look up what to do when called, so a part written later replaces a derived one without another
+registration.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Operator:
         refusal: Callable[[str], Exception] | None = None,
         inert: frozenset[str] = frozenset(),
     ) -> None:
-        """`refusal` makes the error for where a gradient would have to be recorded; `inert` names arguments that are
-        not variables of the derivative (results that a backward takes so as not to compute them again)."""
+        """`refusal` makes the error to raise where a gradient would be recorded. `inert` names arguments that are not
+        variables of the derivative: results that a backward takes to avoid recomputing them."""
         self.name = name
         self.reference = reference
         self.signature: Signature = reference.signature
@@ -48,13 +48,13 @@ class Operator:
         self.autocast: dict[str, str | torch.dtype] = {}
         self.written_fake: Callable[..., Any] | None = None
         self.written_vmap: Callable[..., Any] | None = None
-        # Tried before the common rule, (operator, arguments, in_dims) -> results or NotImplemented.
+        # Tried before the general rule, (operator, arguments, in_dims) -> results or NotImplemented.
         self.derived_vmap: Callable[[Operator, Sequence[Any], Sequence[Any]], Any] | None = None
         self.written_gradient: WrittenGradient | None = None
         self.closed = False
         self.keeps_every_input = True
-        # Whether every derivative, of any order, can be had from what is saved. Then an input that is not saved is no
-        # variable of the backward operator.
+        # Whether derivatives of every order can be computed from what is saved. Then an input that is not saved is not
+        # a variable of the backward operator.
         self.saves_suffice = False
 
         namespace, self.base = split_name(name)
@@ -77,7 +77,7 @@ class Operator:
 
         def fake(*args: Any, **kwargs: Any) -> Any:
             values = bind(args, kwargs)
-            if self.written_fake is not None:  # which may not look at every tensor
+            if self.written_fake is not None:  # it may not look at every tensor
                 execution.check_one_device(self.name, self.signature.arguments, values)
             return self.fake(*values)
 
@@ -85,7 +85,7 @@ class Operator:
             return batching.kernel(self, bind(args, kwargs))
 
         def batched_grads(*args: Any, **kwargs: Any) -> Any:
-            # torch.autograd.grad(is_grads_batched=True) still batches by torch's first vmap, which has its own key.
+            # torch.autograd.grad(is_grads_batched=True) still uses the legacy vmap, which has its own key.
             with autograd_restored():
                 return self.reference.composite(*bind(args, kwargs))
 
@@ -96,8 +96,8 @@ class Operator:
         self.attachment = runtime.attach(self)
 
     def close(self) -> None:
-        """Takes the operator out of the dispatcher. Whoever still holds it, a graph or a compiled function, is told so:
-        torch would follow its handle into memory that is now another operator's."""
+        """Removes the operator from the dispatcher. A graph or compiled function that still holds it raises from now
+        on: torch would follow its handle into memory that now belongs to another operator."""
         self.closed = True
         self.call = self._refuse
         self.overload._op = self._refuse
@@ -111,24 +111,24 @@ class Operator:
     # --- forward ----------------------------------------------------------------------------------------------
 
     def open(self, *args: Any) -> Any:
-        """The reference in the open, or the refusal where a gradient would have to be recorded."""
+        """The reference, recorded by torch's own operators; raises if a gradient cannot be recorded."""
         if self.refusal is not None and torch.is_grad_enabled():
             if any(t is not None and t.requires_grad for t in flatten(self.signature.arguments, args)):
                 raise self.refusal(self.name)
         return self.reference.composite(*args)
 
     def fake(self, *args: Any) -> Any:
-        """On fake tensors: tensors of the shapes, dtypes, strides and device the operator returns."""
+        """On fake tensors: results with the shapes, dtypes, strides and device of the operator's."""
         if self.written_fake is None:
             return self.reference.fake(*args)
         positional, keyword = self.arranged(args)
         return self.written_fake(*positional, **keyword)
 
     def expected(self, args: Sequence[Any]) -> Any:
-        """Tensors like those the operator must return for these real arguments; those on meta stand for the call's
+        """Tensors like those that the operator must return for these real arguments; meta stands for the call's
         device."""
         if self.written_fake is not None:
-            # A fake that asks torch.library for a context, as one of a size that depends on values does, has none here.
+            # A fake with data-dependent sizes asks torch.library for a context, which does not exist here.
             with contextlib.suppress(Exception):
                 return self.fake(*on_meta(self.signature, args))
         return self.reference.expected(*args)
@@ -150,7 +150,7 @@ class Operator:
     # --- gradient ---------------------------------------------------------------------------------------------
 
     def backward_replaced(self) -> None:
-        """Called when the backward operator has got a kernel: what it names decides what a call keeps."""
+        """Called when the backward operator has a new kernel: it decides what a call saves."""
         tensors = {argument.name for argument in self.signature.tensors}
         arguments = {argument.name for argument in self.signature.arguments}
         named = [
@@ -162,7 +162,7 @@ class Operator:
         self.attachment.update()
 
     def saved_names(self, device: str, dtype_class: str) -> tuple[str, ...] | None:
-        """What the backward kernel of a device asks to be kept of a call with tensors of such dtypes; None where the
+        """What the backward kernel of a device needs saved of a call with tensors of this dtype class; None if the
         backward needs every input."""
         kernel = self.backward.kernels.get(device) if self.backward is not None else None
         if kernel is None:
@@ -195,7 +195,7 @@ class Operator:
         self.attachment.update()
 
     def kernel_checked(self, kernel: Kernel) -> None:
-        """Called once a kernel's first results have been found right: from now on C++ may enter it directly."""
+        """Called when a kernel's first results were correct: from now on C++ may call it directly."""
         self.attachment.update()
 
     def set_backward(self, backward: Operator) -> None:
@@ -203,7 +203,7 @@ class Operator:
         self.attachment.update()
 
     def set_gradient(self, backward: Callable[..., Any], setup_context: Callable[..., Any] | None) -> None:
-        """A gradient written in torch's operators, with torch.library.register_autograd's own signature."""
+        """A gradient written with torch operators, as torch.library.register_autograd takes it."""
         self.written_gradient = WrittenGradient(backward, setup_context)
         if self.attachment.tier != "python":  # A gradient in Python is recorded in Python.
             self.attachment.close()
@@ -216,11 +216,11 @@ class Operator:
 
 
 def _register_fake(library: torch.library.Library, name: str, fake: Callable[..., Any]) -> None:
-    """torch.library.register_fake, less its search for the caller's source line, a millisecond an operator."""
+    """torch.library.register_fake without its search for the caller's source line, 1 ms per operator."""
     try:
         entry = torch._library.simple_registry.singleton.find(name)
         library._registration_handles.append(entry.fake_impl.register(fake, "opsmith", lib=library))
-    except (AttributeError, TypeError):  # another torch, with other insides
+    except (AttributeError, TypeError):  # another version of torch, with other internals
         torch.library.register_fake(name, fake, lib=library)
 
 

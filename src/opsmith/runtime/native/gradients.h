@@ -91,8 +91,8 @@ struct RecordedCall final : Node {
     std::vector<at::Tensor> returned = stack.back().toTensorVector();
     size_t asked = 0;
     for (size_t i = 0; i < inputs.size(); ++i) asked += needs[i];
-    TORCH_CHECK(returned.size() == asked, record->name, "_backward returned ", returned.size(), " gradients for ", asked,
-                " that were asked for");
+    TORCH_CHECK(returned.size() == asked, record->name, "_backward returned ", returned.size(), " gradients where ", asked,
+                " were requested");
     size_t next = 0;
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (needs[i]) found[i] = std::move(returned.at(next++));
