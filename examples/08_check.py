@@ -1,4 +1,4 @@
-"""Is this op ready? The checklist finds a kernel that forgets strides; then an operator that is not opsmith's."""
+"""Is this op correct? The checklist finds a kernel that ignores strides, and checks an operator of another library."""
 
 import torch
 
@@ -11,10 +11,10 @@ def relu_squared(x: torch.Tensor) -> torch.Tensor:
     return torch.relu(x).square()
 
 
-@relu_squared.register_kernel("cpu", layout="strided")  # "strided": the kernel says that it takes any strides
+@relu_squared.register_kernel("cpu", layout="strided")  # the kernel declares that it accepts any strides
 def _(x):
     result = torch.empty(x.shape, dtype=x.dtype)
-    memory = x.as_strided((x.numel(),), (1,))  # and then walks through memory as if x were contiguous
+    memory = x.as_strided((x.numel(),), (1,))  # wrong: reads x as if it were contiguous
     result.view(-1).copy_(torch.relu(memory).square())
     return result
 

@@ -1,20 +1,23 @@
-"""What the pages show is what the tested files say: code by marker, figures from committed rows.
+"""What the pages show is true: code is quoted from tested files, figures from committed rows, output from real runs.
 
-    .venv/bin/python tests/test_docs.py
+    make readme-table
 
-writes the quotes and tables of every page anew.
+updates every page.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
+import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+import reference_page
 
 from opsmith.benchmark.results import COLUMNS
 from opsmith.checks.items import every_item
@@ -22,10 +25,13 @@ from opsmith.checks.items import every_item
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
 README = ROOT / "README.md"
+SPEED = ROOT / "docs" / "speed.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+REFERENCE = ROOT / "docs" / "reference.md"
 OP_PAGES = sorted((ROOT / "src" / "opsmith" / "ops").glob("*/README.md"))
 
-QUOTE = re.compile(r"<!-- (\S+\.(?:py|cpp|cu)) \[(\w+)\] -->\n```(?:python|cpp)\n(.*?)\n```", re.DOTALL)
+QUOTE = re.compile(r"<!-- (\S+\.(?:py|cpp|cu)) \[(\w+)\] -->\n```(?:python|cpp)\n(.*?)\n?```", re.DOTALL)
+OUTPUT = re.compile(r"<!-- output -->\n```\n\$ opsmith ([^\n]*)\n.*?```", re.DOTALL)
 ITEMS = re.compile(r"<!-- items -->\n((?:\|.*\n)*)")
 ROWS = re.compile(r"<!-- columns -->\n((?:\|.*\n)*)")
 TABLE = re.compile(r"<!-- (benchmarks/results/(\w+?)_\w+\.json)((?: [\w:-]+)*) -->\n((?:\|.*\n)*)")
@@ -42,7 +48,7 @@ def overhead_table(rows: list[dict], names: Sequence[str]) -> list[str]:
     cases = dict.fromkeys(row["case"] for row in rows)
     found = {(row["case"], row["tier"]): f"{row['ratio']:.2f}" for row in rows}
     tiers = [tier for tier in ("native", "python", "generated") if not names or tier in names]
-    heads = {"native": "C++", "python": "Python twin", "generated": "pointwise"}
+    heads = {"native": "C++", "python": "Python fallback", "generated": "pointwise"}
     lines = [f"| | {' | '.join(heads[tier] for tier in tiers)} |", "|---" * (1 + len(tiers)) + "|"]
     return lines + [f"| {case} | {' | '.join(found.get((case, tier), '') for tier in tiers)} |" for case in cases]
 
@@ -62,7 +68,7 @@ def times(timed: dict[str, dict]) -> list[str]:
 
 
 def large_table(rows: list[dict], names: Sequence[str]) -> list[str]:
-    """Rows of `opsmith bench`: a line an op, layout and dtype, of those that the marker names ("mish", "bfloat16",
+    """Rows of `opsmith bench`: one line per op, layout and dtype, for those that the marker names ("mish", "bfloat16",
     "scale_bias_relu:64-columns"), or of all."""
     dtypes = {row["dtype"] for row in rows}
     wanted, ops = dtypes & {*names} or dtypes, {*names} - dtypes
@@ -72,7 +78,7 @@ def large_table(rows: list[dict], names: Sequence[str]) -> list[str]:
         if row["dtype"] in wanted and (not ops or ops & {op, f"{op}:{layout.replace(' ', '-')}"}):
             cell = found.setdefault((f"{op}, {layout}" if layout else op, row["dtype"]), {})
             cell.setdefault(row["direction"], {})[row["contender"].removesuffix("-max")] = row
-    shares = rows[0]["device"] != "cpu"  # whose memory others use meanwhile: its share tells little
+    shares = rows[0]["device"] != "cpu"  # others use its memory at the same time: a share of its bandwidth means little
     heads = ["op", "dtype", *(("forward", "of copy", "backward", "of copy") if shares else ("forward", "backward"))]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for (op, dtype), ways in found.items():
@@ -116,7 +122,7 @@ def convrnn_table(rows: list[dict], names: Sequence[str]) -> list[str]:
 
 
 def items_table(found: re.Match[str]) -> str:
-    """The checklist as `opsmith check` runs it: a line an item, with the first line of its file."""
+    """The checklist as `opsmith check` runs it: one line per item, with the first line of its file."""
     lines = ["| item | holds when it passes | level | on |", "|---|---|---|---|"]
     for item in every_item():
         lines.append(f"| `{item.name}` | {item.description} | {item.level} | {', '.join(item.on)} |")
@@ -153,6 +159,15 @@ def table(path: str, benchmark: str, names: Sequence[str]) -> str:
     return "".join(f"{line}\n" for line in TABLES[benchmark](rows, names))
 
 
+def output(arguments: str) -> str:
+    """What `opsmith ARGUMENTS` prints, without its times and without this machine's paths."""
+    command = [sys.executable, "-m", "opsmith.cli", *shlex.split(arguments)]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode in (0, 1), ran.stderr  # 1: the check has found something
+    text = re.sub(r" in \d+\.\d s$| \(\d+\.\d\d s\)", "", ran.stdout, flags=re.MULTILINE)
+    return re.sub(r"^```.*\n", "", text.replace(f"{ROOT}/", ""), flags=re.MULTILINE)
+
+
 def renewed(text: str) -> str:
     """The page with its quotes and tables as the files have them."""
 
@@ -166,27 +181,54 @@ def renewed(text: str) -> str:
     return ROWS.sub(columns_table, ITEMS.sub(items_table, TABLE.sub(measured, QUOTE.sub(quote, text))))
 
 
+def with_output(text: str) -> str:
+    """The page with the output of its commands."""
+    return OUTPUT.sub(lambda found: f"<!-- output -->\n```\n$ opsmith {found[1]}\n{output(found[1])}```", text)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_code_and_figures_are_quoted(page: Path) -> None:
     text = page.read_text()
-    assert text == renewed(text), "run: .venv/bin/python tests/test_docs.py"
+    assert text == renewed(text), "run: make readme-table"
     blocks = text.count("```python") + text.count("```cpp")
     assert blocks == len(QUOTE.findall(text)), "every block of code is quoted from a tested file"
 
 
-def test_the_readme_has_code_and_figures() -> None:
+def test_the_readme_has_code_output_and_figures() -> None:
     text = README.read_text()
-    assert len(QUOTE.findall(text)) >= 4
-    assert [path for path, _, _, _ in TABLE.findall(text)] == [
+    assert len(QUOTE.findall(text)) >= 4 and len(OUTPUT.findall(text)) == 1
+    assert [path for path, _, _, _ in TABLE.findall(text)] == ["benchmarks/results/large_h200.json"]
+    assert text.count("\n") < 200
+
+
+def test_the_page_of_speed_has_every_figure() -> None:
+    assert [path for path, _, _, _ in TABLE.findall(SPEED.read_text())] == [
         f"benchmarks/results/{name}.json"
         for name in ("large_h200", "large_cpu", "convrnn_h200", "overhead_cpu", "overhead_h200")
     ]
 
 
-@pytest.mark.parametrize("path", dict.fromkeys(found[0] for found in TABLE.findall(README.read_text())))
-def test_a_table_of_the_readme_is_measured(path: str) -> None:
-    shown = [rows for where, _, _, rows in TABLE.findall(README.read_text()) if where == path]
-    assert all(rows.count("\n") > 2 for rows in shown)
+def test_output_is_what_the_command_prints() -> None:
+    text = README.read_text()
+    assert text == with_output(text), "run: make readme-table"
+
+
+def test_the_reference_page_lists_the_package() -> None:
+    assert REFERENCE.read_text() == reference_page.page(), "run: make readme-table"
+
+
+def test_every_environment_variable_is_listed() -> None:
+    named = {
+        name
+        for path in (ROOT / "src").rglob("*.py")
+        for name in re.findall(r'(?:environ\S*|^[A-Z_]+ = )"(OPSMITH_[A-Z_]+)"', path.read_text(), re.MULTILINE)
+    }
+    assert named - reference_page.INTERNAL == {*reference_page.ENVIRONMENT}
+
+
+@pytest.mark.parametrize("page", [README, SPEED], ids=lambda page: page.name)
+def test_tables_are_measured(page: Path) -> None:
+    assert all(rows.count("\n") > 2 for _, _, _, rows in TABLE.findall(page.read_text()))
 
 
 def bench_row(contender: str, us: float, **others: object) -> dict:
@@ -194,7 +236,7 @@ def bench_row(contender: str, us: float, **others: object) -> dict:
     return {**row, "contender": contender, "us": us, "share": 0.988, **others}
 
 
-def test_a_table_of_large_calls_has_a_line_an_op_and_layout() -> None:
+def test_a_table_of_large_calls_has_one_line_per_op_and_layout() -> None:
     rows = [bench_row("opsmith", 128.2), bench_row("compile-max", 131.0)]
     rows += [{**row, "op": "opsmith::scale_bias_relu", "sample": "2^27, 64 columns"} for row in rows]
     assert large_table(rows, ["scale_bias_relu"])[2:] == [
@@ -245,5 +287,6 @@ def test_no_machine_is_named() -> None:
 
 
 if __name__ == "__main__":
+    REFERENCE.write_text(reference_page.page())
     for each in PAGES:
-        each.write_text(renewed(each.read_text()))
+        each.write_text(with_output(renewed(each.read_text())))
