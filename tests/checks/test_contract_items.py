@@ -20,9 +20,9 @@ from zoo import declare
 import opsmith
 from opsmith import Op, Sample
 from opsmith.checks import adopt, memory
-from opsmith.checks.allocation import allocated
-from opsmith.checks.concurrency import assert_threads_agree, in_fork
-from opsmith.checks.items import _process
+from opsmith.checks import process as _process
+from opsmith.checks.calls.allocation import allocated
+from opsmith.checks.calls.concurrency import assert_threads_agree, in_fork
 from opsmith.checks.outcome import Skipped
 from opsmith.checks.subject import Subject
 

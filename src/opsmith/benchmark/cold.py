@@ -31,10 +31,10 @@ with until_parent_call():
         spec.loader.exec_module(module)
     else:
         importlib.import_module(given["module"])
-from opsmith.bench.contenders import contender
-from opsmith.bench.run import workloads
-from opsmith.bench.shapes import parsed, resized
-from opsmith.bench.workload import call_for
+from opsmith.benchmark.contenders import contender
+from opsmith.benchmark.run import workloads
+from opsmith.benchmark.shapes import parsed, resized
+from opsmith.benchmark.workload import call_for
 if given["device"] == "cpu":
     torch.set_num_threads(given["threads"])
 op, dtype = opsmith.get(given["op"]), getattr(torch, given["dtype"])

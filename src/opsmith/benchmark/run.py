@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..checks.inductor import compiling_here
+from ..checks.calls.inductor import compiling_here
 from ..errors import RandomReferenceError, UnavailableError, WrongResultError
 from ..operator import child_process
 from ..operator.op import Op

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .cases import Case
+    from .cases.case import Case
 
 
 class Failed(Exception):

@@ -21,12 +21,12 @@ from ..operator import child_process
 from ..operator.adopted import Adopted
 from ..operator.op import Op
 from .accuracy.truth import NoTruthError
-from .importing import installed
 from .isolation import can_fork, in_fork, may_crash
 from .items import CheckItem, every_item
-from .items._process import run as in_new_process
 from .outcome import Failed, Skipped, Uncovered
+from .process import run as in_new_process
 from .report import Item, Report, Status
+from .reproduction import installed
 from .subject import Level, Subject
 
 NO_GPU = "torch finds no CUDA device here; `opsmith doctor` tells why. Emulated kernels need none"

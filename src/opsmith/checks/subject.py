@@ -15,13 +15,13 @@ from ..operator.adopted import Adopted
 from ..operator.op import Op
 from ..operator.samples import Cost
 from ..reference.signature import Signature
-from .acceptance import finite, taken
 from .accuracy.doubling import InDouble, digits_are_lost
-from .cases import Case, kind
-from .importing import setup
+from .cases.acceptance import finite, taken
+from .cases.case import Case, kind
+from .cases.shrinking import shrunk
+from .cases.work import operators
 from .outcome import Failed, Skipped, Uncovered
-from .shrinking import shrunk
-from .work import operators
+from .reproduction import setup
 
 Level = Literal["quick", "full"]
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)

@@ -12,13 +12,13 @@ from ...errors import OpsmithError
 from ...operator.op import Op
 from ...reference import purity
 from ...reference.signature import Argument
-from .. import patterns
-from ..acceptance import taken
 from ..accuracy.evaluate import evaluate
-from ..cases import Case
-from ..faking import on_fake
+from ..calls.fake import on_fake
+from ..cases import patterns
+from ..cases.acceptance import taken
+from ..cases.case import Case
+from ..cases.patterns import patterns_of
 from ..outcome import Skipped, Uncovered
-from ..patterns import patterns_of
 from ..subject import SMALL, TOO_LARGE, Subject, short
 
 FEW, MANY = 2, 8

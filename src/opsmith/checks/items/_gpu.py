@@ -17,7 +17,7 @@ from ...reference.signature import flatten
 from ..accuracy.compare import Truth
 from ..accuracy.evaluate import Named, evaluate
 from ..accuracy.rounding import rounding_of
-from ..cases import Case
+from ..cases.case import Case
 from ..memory import same_bits
 from ..subject import Subject
 from ._choice import deterministic, outputs_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ..accuracy.evaluate import in_pairs
-from ..cases import Case
+from ..cases.case import Case
 from ..subject import Subject
 
 REACH, STEP = 32.0, 1 / 32

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from ..acceptance import taken
-from ..cases import Case
-from ..patterns import Pattern, patterns_of
+from ..cases.acceptance import taken
+from ..cases.case import Case
+from ..cases.patterns import Pattern, patterns_of
 from ..subject import Subject
 from ._choice import deterministic
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from ..cases import Case
+from ..cases.case import Case
 from ..subject import SMALL, Subject
 
 QUICK, FULL = (0, 65537), (0, 65537, (1 << 20) + 1)

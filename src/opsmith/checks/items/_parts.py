@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from ...reference.signature import flatten, unflatten
-from ..acceptance import taken
-from ..cases import Case
-from ..patterns import Pattern, flat_pattern, patterns_of
+from ..cases.acceptance import taken
+from ..cases.case import Case
+from ..cases.patterns import Pattern, flat_pattern, patterns_of
 from ..subject import Subject, short
 from ._choice import deterministic
 

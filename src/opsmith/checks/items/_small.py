@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch.autograd.gradcheck import GradcheckError
 
-from ..acceptance import taken
-from ..cases import Case
+from ..cases.acceptance import taken
+from ..cases.case import Case
+from ..cases.patterns import doubled, patterns_of
 from ..outcome import Failed
-from ..patterns import doubled, patterns_of
 from ..subject import SMALL, Subject
 from ._choice import deterministic
 from ._truth import raising
@@ -88,7 +88,7 @@ def _in_double(subject: Subject, case: Case) -> Case | None:
     where the reference does not take float64."""
     if all(tensor is doubled(tensor) for tensor in case.every_tensor()):
         return case
-    wide = case.each_tensor(doubled, "opsmith.checks.patterns.doubled({})")
+    wide = case.each_tensor(doubled, "opsmith.checks.cases.patterns.doubled({})")
     return wide if taken(subject, wide) else None
 
 

@@ -9,8 +9,8 @@ import torch
 
 from ...operator.op import Op
 from ..accuracy.truth import Comparison
-from ..cases import Case
-from ..casting import compared, policies_of
+from ..calls.autocast import compared, policies_of
+from ..cases.case import Case
 from ..outcome import Failed, Skipped
 from ..subject import Subject, short
 from ._choice import arguments_of, deterministic, has_gradients, resized, small_case

@@ -10,9 +10,9 @@ from torch.utils._triton import has_triton
 
 from ...errors import ToolMissingError
 from ...toolchain import find_cxx
-from ..cases import Case
-from ..compiled import BACKEND, among_others, calling, compared, fresh_dynamo
-from ..inductor import compiling_here
+from ..calls.compile import BACKEND, among_others, calling, compared, fresh_dynamo
+from ..calls.inductor import compiling_here
+from ..cases.case import Case
 from ..outcome import Failed
 from ..subject import Subject
 from ._choice import arguments_of, deterministic, has_gradients, made_up, resized, traceable

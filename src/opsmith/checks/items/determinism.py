@@ -8,7 +8,7 @@ import torch
 
 from ...reference.purity import RandomState
 from ..accuracy.evaluate import evaluate
-from ..cases import Case
+from ..cases.case import Case
 from ..memory import same_bits
 from ..outcome import Failed, Uncovered
 from ..subject import SMALL, TOO_LARGE, Subject

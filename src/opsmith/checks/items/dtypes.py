@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import torch
 
-from ..cases import Case
+from ..cases.case import Case
 from ..outcome import Failed, ReferenceRaises
 from ..subject import Subject, short
 from ._choice import deterministic, small_case

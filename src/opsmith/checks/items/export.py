@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from ..cases import Case
-from ..exported import compared, exported, saved_and_loaded, tensors_of
+from ..calls.export import compared, exported, saved_and_loaded, tensors_of
+from ..cases.case import Case
 from ..outcome import Failed
 from ..subject import Subject
 from ._choice import deterministic, made_up, resized, traceable

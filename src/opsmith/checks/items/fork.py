@@ -6,11 +6,11 @@ import json
 
 import torch
 
-from ..cases import Case
+from ..cases.case import Case
 from ..outcome import Failed
+from ..process import run
 from ..subject import SMALL, Subject
 from ._choice import deterministic, has_gradients, outputs_of
-from ._process import run
 
 LEVEL = "full"
 
@@ -26,7 +26,7 @@ def check(subject: Subject) -> str:
             told.append(f"{what}: {'right' if mine == 'true' else 'refused, as by torch'}")
         elif theirs in ("true", "raises"):
             lines = _lines(case, what == "backward", "op")
-            lines.append("assert opsmith.checks.concurrency.in_fork(same) == 'true'")
+            lines.append("assert opsmith.checks.calls.concurrency.in_fork(same) == 'true'")
             raise Failed(f"{case.name}: {what} in a forked process {_WORDS[mine]}", case, lines)
         else:
             told.append(f"{what}: torch's own operators {theirs.removesuffix('s')} here")
@@ -46,7 +46,9 @@ def _endings(subject: Subject, case: Case, gradients: bool) -> dict[str, tuple[s
         steps = []
         for function in ("reference", "op"):
             steps += _lines(case, with_gradients, function)
-            steps.append(f"found.setdefault('{what}', {{}})['{function}'] = opsmith.checks.concurrency.in_fork(same)")
+            steps.append(
+                f"found.setdefault('{what}', {{}})['{function}'] = opsmith.checks.calls.concurrency.in_fork(same)"
+            )
             steps.append("torch.set_num_threads(threads)")
         well = "all(each['op'] == 'true' for each in found.values())"
         lines += [f"if {well}:", *(f"    {step}" for step in steps)]

@@ -7,8 +7,8 @@ import torch
 from ...errors import UnsavedInputError
 from ...operator.op import Op
 from ..accuracy.truth import Truth
-from ..cases import Case
-from ..forms import Form, tangents, tangents_of_reference
+from ..calls.derivatives import Form, tangents, tangents_of_reference
+from ..cases.case import Case
 from ..outcome import Failed, Skipped
 from ..subject import Subject
 from ._choice import arguments_of

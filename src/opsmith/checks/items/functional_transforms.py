@@ -6,10 +6,10 @@ import torch
 
 from ...operator.op import Op
 from ..accuracy.truth import Truth
-from ..cases import Case
+from ..calls.functional_transforms import TRANSFORMS, given, truth_of
+from ..cases.case import Case
 from ..outcome import Skipped
 from ..subject import Subject
-from ..transforms import TRANSFORMS, given, truth_of
 from ._choice import arguments_of, deterministic, has_gradients, resized, small_case
 from ._truth import judged, raising
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from .. import layouts
-from ..cases import Case
+from ..cases.case import Case
 from ..outcome import Skipped
 from ..subject import Subject
 from ._layouts import NO_LAYOUTS, layout_cases

@@ -8,7 +8,7 @@ import torch
 
 from ...operator.op import Op
 from ..accuracy.evaluate import Named, evaluate
-from ..cases import Case
+from ..cases.case import Case
 from ..outcome import Failed, Skipped
 from ..subject import Subject
 from . import _gpu

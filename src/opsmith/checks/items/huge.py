@@ -8,10 +8,10 @@ import torch
 
 from ..accuracy.rounding import rounding_of
 from ..accuracy.truth import Rounding, Truth
-from ..allocation import measured
-from ..cases import Case
+from ..calls.allocation import measured
+from ..cases.case import Case
+from ..cases.patterns import lengthened
 from ..outcome import Failed, Skipped
-from ..patterns import lengthened
 from ..subject import Subject, listed
 from ._choice import accelerated, arguments_of
 from ._memory import free_bytes, gibibytes, growth
@@ -164,7 +164,7 @@ def _lines(found: Plan, block: Case, parts: int, start: int, gradients: bool) ->
     window = f"{start}, {min(WINDOW, parts)}"
     call = arguments_of(block)
     lines = [
-        *(f"{name} = opsmith.checks.patterns.lengthened({name}, {axis}, {parts})" for name, axis in cut),
+        *(f"{name} = opsmith.checks.cases.patterns.lengthened({name}, {axis}, {parts})" for name, axis in cut),
         "listed = lambda results: list(results) if isinstance(results, (tuple, list)) else [results]",
         f"whole = {names},",
         f"part = [each.narrow(axis, {window}).clone() for each, axis in zip(whole, {axes})]",

@@ -9,9 +9,9 @@ import torch
 
 from ...operator.op import Op
 from .. import layouts
-from ..acceptance import taken
 from ..accuracy.truth import Truth
-from ..cases import Case
+from ..cases.acceptance import taken
+from ..cases.case import Case
 from ..outcome import Failed, Skipped
 from ..subject import Subject
 from ._layouts import NO_LAYOUTS, layout_cases

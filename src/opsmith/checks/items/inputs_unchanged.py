@@ -9,7 +9,7 @@ import torch
 from ...reference.tensors import version_of
 from .. import memory
 from ..accuracy.evaluate import weights_of
-from ..cases import Case
+from ..cases.case import Case
 from ..outcome import Failed
 from ..subject import Subject
 from ._choice import arguments_of, has_gradients, named_tensors, various_cases

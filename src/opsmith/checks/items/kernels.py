@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ...operator.op import Op
-from ..cases import Case
+from ..cases.case import Case
 from ..outcome import Failed, Skipped, Uncovered
 from ..subject import SMALL, TOO_LARGE, Subject
 from ._choice import deterministic

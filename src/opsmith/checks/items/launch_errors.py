@@ -14,10 +14,10 @@ import torch
 
 from ...operator import child_process
 from ...toolchain.process import run
-from ..cases import Case
-from ..importing import not_importable, setup
+from ..cases.case import Case
 from ..memory import filled_by_torch
 from ..outcome import Failed, Skipped
+from ..reproduction import not_importable, setup
 from ..subject import Subject
 from . import _gpu
 from ._choice import accelerated, has_gradients, outputs_of

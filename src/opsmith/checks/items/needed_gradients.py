@@ -10,7 +10,7 @@ import torch
 
 from ...reference.signature import flatten
 from ..accuracy.evaluate import evaluate, weights_of
-from ..cases import Case
+from ..cases.case import Case
 from ..memory import same_bits
 from ..outcome import Failed
 from ..subject import Subject, listed

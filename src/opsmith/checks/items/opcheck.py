@@ -8,7 +8,7 @@ import torch
 
 from ...operator.op import Op
 from ..accuracy.evaluate import weights_of
-from ..cases import Case
+from ..cases.case import Case
 from ..outcome import Failed
 from ..subject import Subject, listed
 from ._choice import draws_random_numbers, has_gradients, made_up, traceable

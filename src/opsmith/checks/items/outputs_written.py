@@ -10,7 +10,7 @@ import torch
 from ...operator.op import Op
 from .. import layouts, memory
 from ..accuracy.evaluate import evaluate
-from ..cases import Case
+from ..cases.case import Case
 from ..outcome import Failed
 from ..subject import Subject
 from ._choice import arguments_of, draws_random_numbers, has_gradients, named_tensors, outputs_of, various_cases

@@ -8,12 +8,12 @@ import torch
 
 from ...operator.op import Op
 from .. import memory
-from ..acceptance import taken
 from ..accuracy.rounding import reference_runs
-from ..allocation import Allocated, measured
-from ..cases import Case
+from ..calls.allocation import Allocated, measured
+from ..cases.acceptance import taken
+from ..cases.case import Case
+from ..cases.patterns import patterns_of
 from ..outcome import Failed, Skipped
-from ..patterns import patterns_of
 from ..subject import Subject
 from ._choice import accelerated, arguments_of, has_gradients
 
@@ -87,7 +87,7 @@ def _runs_forward_again(subject: Subject) -> bool:
 def _judge(subject: Subject, case: Case, found: Allocated, most: int, what: str, words: str) -> None:
     gradients = what != "forward"
     options = f"gradients={gradients}, device={subject.device!r}"
-    line = f"found = opsmith.checks.allocation.of_call(op, {arguments_of(case)}, {options})"
+    line = f"found = opsmith.checks.calls.allocation.of_call(op, {arguments_of(case)}, {options})"
     if found.left > SLACK:
         message = f"{case.name}: {what} leaves {found.left} bytes behind, when all that it returned is gone"
         raise Failed(message, case, [line, f"assert found.left <= {SLACK}, found"])

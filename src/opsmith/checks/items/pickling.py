@@ -11,19 +11,19 @@ import torch
 
 from ...operator.op import Op
 from .. import memory
-from ..cases import Case
-from ..holding import Holder, saved_and_loaded
+from ..calls.pickling import Holder, saved_and_loaded
+from ..cases.case import Case
 from ..outcome import Failed, Skipped
+from ..process import run
 from ..subject import Subject, listed
 from ._choice import deterministic, has_gradients, made_up
-from ._process import run
 from ._truth import raising
 
 IMPORTS = "import copy, pickle"
 ROADS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "pickle": (lambda each: pickle.loads(pickle.dumps(each)), "pickle.loads(pickle.dumps({}))"),
     "deepcopy": (copy.deepcopy, "copy.deepcopy({})"),
-    "torch.save": (saved_and_loaded, "opsmith.checks.holding.saved_and_loaded({})"),
+    "torch.save": (saved_and_loaded, "opsmith.checks.calls.pickling.saved_and_loaded({})"),
 }
 
 
@@ -55,7 +55,7 @@ def _op(subject: Subject, case: Case) -> None:
 
 def _module(subject: Subject, case: Case) -> None:
     for road, (through, code) in ROADS.items():
-        call = case.call(code.format("opsmith.checks.holding.Holder(op)"))
+        call = case.call(code.format("opsmith.checks.calls.pickling.Holder(op)"))
         lines = [IMPORTS, "listed = opsmith.checks.subject.listed"]
         lines.append(f"assert opsmith.checks.memory.same_bits(listed({call}), listed({case.call()}))")
         with raising(case, lines):

@@ -13,9 +13,9 @@ from pathlib import Path
 from ...operator import child_process
 from ...toolchain.process import run
 from ...toolchain.settings import LINE_INFO
-from ..cases import Case
-from ..importing import not_importable, setup
+from ..cases.case import Case
 from ..outcome import Failed, Skipped
+from ..reproduction import not_importable, setup
 from ..subject import Subject
 from . import _gpu, _sanitizer
 from ._choice import accelerated, has_gradients, outputs_of

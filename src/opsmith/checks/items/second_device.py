@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ..cases import Case
+from ..cases.case import Case
 from ..outcome import Failed, Skipped
 from ..subject import Subject
 from . import _gpu

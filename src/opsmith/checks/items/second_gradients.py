@@ -7,7 +7,7 @@ import functools
 import torch
 
 from ...errors import UnsavedInputError
-from ..forms import second_gradients
+from ..calls.derivatives import second_gradients
 from ..outcome import Skipped
 from ..subject import Subject
 from ._choice import arguments_of

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..accuracy.evaluate import Named, evaluate
-from ..cases import Case
+from ..cases.case import Case
 from ..memory import filled_by_torch
 from ..outcome import Failed, Skipped
 from ..subject import Subject

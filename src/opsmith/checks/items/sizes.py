@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import torch
 
-from ..acceptance import taken
-from ..cases import Case
+from ..cases.acceptance import taken
+from ..cases.case import Case
+from ..cases.patterns import Group, Pattern, patterns_of, work
 from ..outcome import ReferenceRaises, Skipped
-from ..patterns import Group, Pattern, patterns_of, work
 from ..subject import EMULATED, SMALL, Subject, short
 from ._choice import deterministic
 from ._truth import given, judged, truth_of

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 import torch
 
 from ...reference.signature import Argument
-from ..acceptance import taken
 from ..accuracy.evaluate import Named
 from ..accuracy.rounding import is_elementwise
 from ..accuracy.truth import Truth
-from ..cases import Case
+from ..cases.acceptance import taken
+from ..cases.case import Case
+from ..cases.patterns import Pattern, Slot, is_integer, patterns_of, sizes_are_told
 from ..outcome import Failed, Skipped
-from ..patterns import Pattern, Slot, is_integer, patterns_of, sizes_are_told
 from ..subject import Subject, short
 from ._choice import deterministic
 from ._kinks import kinks_of

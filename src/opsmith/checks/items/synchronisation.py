@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..accuracy.evaluate import evaluate
-from ..cases import Case
+from ..cases.case import Case
 from ..outcome import Failed, Skipped
 from ..subject import Subject
 from . import _gpu

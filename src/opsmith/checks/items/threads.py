@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from .. import memory
-from ..cases import Case
-from ..concurrency import Call, assert_threads_agree, calls_of
+from ..calls.concurrency import Call, assert_threads_agree, calls_of
+from ..cases.case import Case
 from ..outcome import Failed, Skipped, Uncovered
+from ..process import run
 from ..subject import TOO_LARGE, Subject
 from ._choice import deterministic, has_gradients, outputs_of, various_cases
-from ._process import run
 
 LIMIT = 1 << 12
 """Elements: small calls meet more often."""
@@ -49,9 +49,11 @@ def _calls(subject: Subject, case: Case, count: int) -> list[Call]:
 def _lines(subject: Subject, cases: list[Case], rounds: int) -> list[str]:
     lines = ["calls = []"]
     for case in cases:
-        call = outputs_of(case, has_gradients(subject, case)).replace("checks.outputs", "checks.concurrency.calls_of")
+        call = outputs_of(case, has_gradients(subject, case)).replace(
+            "checks.outputs", "checks.calls.concurrency.calls_of"
+        )
         lines += [*case.lines, f"calls += {call[:-1]}, count={THREADS // len(cases)})"]
-    return [*lines, f"opsmith.checks.concurrency.assert_threads_agree(calls, {rounds})"]
+    return [*lines, f"opsmith.checks.calls.concurrency.assert_threads_agree(calls, {rounds})"]
 
 
 def _first_call(subject: Subject, cases: list[Case]) -> str:

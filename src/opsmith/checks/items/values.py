@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ..accuracy.evaluate import evaluate
-from ..cases import Case
+from ..cases.case import Case
 from ..outcome import Failed, Uncovered
 from ..subject import SMALL, TOO_LARGE, Subject
 from ._choice import deterministic

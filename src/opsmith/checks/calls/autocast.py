@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..operator.adopted import Adopted
-from ..operator.op import Op
-from ..reference.signature import flatten, unflatten
-from .accuracy.evaluate import Named, evaluate
-from .accuracy.rounding import rounding_of
-from .accuracy.truth import Comparison, Truth
-from .subject import Subject
+from ...operator.adopted import Adopted
+from ...operator.op import Op
+from ...reference.signature import flatten, unflatten
+from ..accuracy.evaluate import Named, evaluate
+from ..accuracy.rounding import rounding_of
+from ..accuracy.truth import Comparison, Truth
+from ..subject import Subject
 
 if TYPE_CHECKING:
-    from ..reference.signature import Argument
+    from ...reference.signature import Argument
 
 POLICIES = ("keep", "lower", "float32")
 

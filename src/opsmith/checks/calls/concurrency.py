@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..reference.signature import flatten, unflatten
-from .accuracy.evaluate import outputs
-from .memory import same_bits
+from ...reference.signature import flatten, unflatten
+from ..accuracy.evaluate import outputs
+from ..memory import same_bits
 
 if TYPE_CHECKING:
-    from ..operator.adopted import Adopted
-    from ..operator.op import Op
+    from ...operator.adopted import Adopted
+    from ...operator.op import Op
 
 SECONDS = 30
 

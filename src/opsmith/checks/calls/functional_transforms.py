@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..operator.adopted import Adopted
-from ..reference.signature import Argument, flatten, unflatten
-from .accuracy.evaluate import evaluate, in_pairs, weights_of
-from .accuracy.truth import Comparison, Function, Rounding, Truth
-from .subject import Subject, listed
+from ...operator.adopted import Adopted
+from ...reference.signature import Argument, flatten, unflatten
+from ..accuracy.evaluate import evaluate, in_pairs, weights_of
+from ..accuracy.truth import Comparison, Function, Rounding, Truth
+from ..subject import Subject, listed
 
 if TYPE_CHECKING:
-    from ..operator.op import Op
+    from ...operator.op import Op
 
 func = torch.func
 FEW = 4

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.export import Dim
 
-from ..operator.adopted import Adopted
-from ..reference.signature import flatten, unflatten
-from .accuracy.evaluate import evaluate
-from .accuracy.rounding import rounding_of
-from .accuracy.truth import Comparison, Function, Truth
-from .memory import same_bits
-from .subject import Subject, listed
+from ...operator.adopted import Adopted
+from ...reference.signature import flatten, unflatten
+from ..accuracy.evaluate import evaluate
+from ..accuracy.rounding import rounding_of
+from ..accuracy.truth import Comparison, Function, Truth
+from ..memory import same_bits
+from ..subject import Subject, listed
 
 if TYPE_CHECKING:
-    from ..operator.op import Op
+    from ...operator.op import Op
 
 
 def assert_exported_matches(op: Op | Adopted, *args: Any, then: Sequence[Any] = (), deployed: bool = False) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from ..reference.signature import Argument
-from . import layouts
+from ...reference.signature import Argument
+from .. import layouts
+from ..subject import SMALL, Subject
 from .acceptance import largest_result
-from .cases import Case, ranks
-from .subject import SMALL, Subject
+from .case import Case, ranks
 from .work import operators
 
 Range = tuple[float, float]

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from ..reference.signature import Argument, Kind, flatten, unflatten
-from .accuracy.evaluate import evaluate, in_pairs, weights_of
-from .accuracy.truth import Comparison, Function, Rounding, Truth
-from .cases import Case
-from .subject import Subject, listed
+from ...reference.signature import Argument, Kind, flatten, unflatten
+from ..accuracy.evaluate import evaluate, in_pairs, weights_of
+from ..accuracy.truth import Comparison, Function, Rounding, Truth
+from ..cases.case import Case
+from ..subject import Subject, listed
 
 Derived = Callable[[Function, Sequence[Any]], list[torch.Tensor]]
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..reference.signature import Argument, flatten, unflatten
-from .accuracy.evaluate import Named, evaluate
-from .accuracy.truth import Function
-from .subject import Subject
+from ...reference.signature import Argument, flatten, unflatten
+from ..accuracy.evaluate import Named, evaluate
+from ..accuracy.truth import Function
+from ..subject import Subject
 
 if TYPE_CHECKING:
-    from ..operator.adopted import Adopted
-    from ..operator.op import Op
+    from ...operator.adopted import Adopted
+    from ...operator.op import Op
 
 
 def on_fake(

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..operator.adopted import Adopted
-from ..reference.signature import flatten
-from . import layouts
-from .accuracy.evaluate import evaluate
-from .accuracy.rounding import rounding_of
-from .accuracy.truth import Comparison, Truth
-from .cases import Case
-from .forms import second_gradients, tangents, tangents_of_reference
-from .subject import Subject, listed
+from ...operator.adopted import Adopted
+from ...reference.signature import flatten
+from .. import layouts
+from ..accuracy.evaluate import evaluate
+from ..accuracy.rounding import rounding_of
+from ..accuracy.truth import Comparison, Truth
+from ..cases.case import Case
+from ..subject import Subject, listed
+from .derivatives import second_gradients, tangents, tangents_of_reference
 
 if TYPE_CHECKING:
-    from ..operator.op import Op
+    from ...operator.op import Op
 
 
 def assert_matches(

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..reference.signature import flatten, unflatten
-from .subject import Subject, listed
+from ...reference.signature import flatten, unflatten
+from ..subject import Subject, listed
 
 if TYPE_CHECKING:
-    from ..operator.adopted import Adopted
-    from ..operator.op import Op
-    from .accuracy.truth import Function
+    from ...operator.adopted import Adopted
+    from ...operator.op import Op
+    from ..accuracy.truth import Function
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..operator.adopted import Adopted
-from ..reference.signature import Argument, flatten, unflatten
-from .accuracy.evaluate import Named, evaluate, in_pairs, weights_of
-from .accuracy.truth import Comparison, Function, Rounding, Truth
-from .memory import same_bits
-from .subject import Subject, listed
+from ...operator.adopted import Adopted
+from ...reference.signature import Argument, flatten, unflatten
+from ..accuracy.evaluate import Named, evaluate, in_pairs, weights_of
+from ..accuracy.truth import Comparison, Function, Rounding, Truth
+from ..memory import same_bits
+from ..subject import Subject, listed
 
 if TYPE_CHECKING:
-    from ..operator.op import Op
+    from ...operator.op import Op
 
 SIZE = 3
 """Of a batch."""

@@ -15,12 +15,12 @@ import torch
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from ..reference.signature import Argument, Kind
-from . import layouts
-from .cases import Case
-from .outcome import Uncovered
+from ...reference.signature import Argument, Kind
+from .. import layouts
+from ..outcome import Uncovered
+from ..subject import TOO_LARGE, Subject, short
+from .case import Case
 from .patterns import Pattern, TensorSpec, patterns_of
-from .subject import TOO_LARGE, Subject, short
 
 __all__ = ["TensorSpec", "beside_samples", "calls"]
 

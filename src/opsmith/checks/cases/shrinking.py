@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from .cases import Case
+from .case import Case
 
 KEPT_AT_MOST = 2
 """Sizes that may stay as they are while the others are cut."""

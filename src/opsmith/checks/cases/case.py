@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..reference.signature import Argument, Kind
+from ...reference.signature import Argument, Kind
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..reference.signature import flatten, unflatten
-from ..reference.tensors import on_meta
-from .cases import Case
+from ...reference.signature import flatten, unflatten
+from ...reference.tensors import on_meta
+from .case import Case
 
 if TYPE_CHECKING:
-    from .subject import Subject
+    from ..subject import Subject
 
 LARGE = 1 << 24
 """Elements that a result of a generated call may have: small tensors may broadcast to a large one."""

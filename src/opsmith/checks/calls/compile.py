@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..operator.adopted import Adopted
-from .accuracy.evaluate import evaluate
-from .accuracy.rounding import rounding_of
-from .accuracy.truth import Comparison, Truth
-from .memory import same_bits
-from .subject import Subject
+from ...operator.adopted import Adopted
+from ..accuracy.evaluate import evaluate
+from ..accuracy.rounding import rounding_of
+from ..accuracy.truth import Comparison, Truth
+from ..memory import same_bits
+from ..subject import Subject
 
 if TYPE_CHECKING:
-    from ..operator.op import Op
+    from ...operator.op import Op
 
 BACKEND = "aot_eager"
 """Traces forward and backward as every backend does, and leaves the operators as they are."""

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...operator import child_process
-from ..importing import not_importable, setup
-from ..outcome import Skipped
-from ..subject import Subject
+from ..operator import child_process
+from .outcome import Skipped
+from .reproduction import not_importable, setup
+from .subject import Subject
 
 SECONDS = 240.0
 READY = "the op is there"
