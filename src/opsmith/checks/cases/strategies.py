@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def calls(subject: Subject, most: int) -> st.SearchStrategy[Case]:
-    """Calls with at most `most` elements a tensor, in the floating dtypes the reference takes; where level is quick, in
+    """Calls with at most `most` elements a tensor, in the floating dtypes the reference takes; at level "quick", in
     one that is wide and one that is not, since each has kernels of its own to compile."""
     dtypes = subject.dtypes
     if not subject.full:

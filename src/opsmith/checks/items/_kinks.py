@@ -1,4 +1,4 @@
-"""Where a pointwise function's gradient jumps: found on a grid, then by halving."""
+"""Finds where a pointwise function's gradient jumps: on a grid, then by bisection."""
 
 from __future__ import annotations
 

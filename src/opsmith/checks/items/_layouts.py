@@ -1,4 +1,4 @@
-"""Which calls the items about memory layouts look at."""
+"""The calls that the items about memory layouts use."""
 
 from __future__ import annotations
 

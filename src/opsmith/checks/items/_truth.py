@@ -1,4 +1,4 @@
-"""The op beside its reference, as several items ask for it."""
+"""Comparison of the op with its reference, as several items need it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transforms of torch.func, also of each other, give for the op what they give for the reference."""
+"""The transforms of torch.func, also composed, give the same for the op as for the reference."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def check(subject: Subject) -> str:
         held.append(transform)
     if not held:
         raise Skipped(f"it refuses {', '.join(refused)}: it has no forward-mode derivative")
-    told = ", ".join(held) + (f"; it refuses {', '.join(refused)}" if refused else "")
+    summary = ", ".join(held) + (f"; it refuses {', '.join(refused)}" if refused else "")
     too_large = f"; not {', '.join(MATRICES)}: its smallest call has {elements} elements"
-    return told + (too_large if elements > MOST_FOR_MATRICES else "")
+    return summary + (too_large if elements > MOST_FOR_MATRICES else "")
 
 
 def _case(subject: Subject) -> Case:

@@ -1,13 +1,12 @@
-"""Calls that Hypothesis makes up after the samples are right too, and take what the reference takes."""
+"""Calls that Hypothesis derives from the samples match too, and the op accepts what the reference accepts."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-from ..cases.acceptance import taken
+from ..cases.acceptance import taken, work
 from ..cases.case import Case
-from ..cases.patterns import work
 from ..outcome import Failed, ReferenceRaises, Skipped
 from ..subject import Subject
 from ._choice import deterministic

@@ -1,4 +1,4 @@
-"""Gradients of results may lie in memory as they like: expanded from one number, transposed, sliced, misaligned."""
+"""Gradients of results may have any memory layout: expanded from one number, transposed, sliced, misaligned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each kernel that `using` can pick gives the reference's results and gradients."""
+"""Each kernel that `using` can select matches the reference, results and gradients."""
 
 from __future__ import annotations
 

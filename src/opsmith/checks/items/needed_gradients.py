@@ -1,4 +1,4 @@
-"""Gradients come for the tensors that ask for one, whichever they are, and for results of which only one has any."""
+"""Gradients are computed for any subset of the inputs, and when only one of several results has a gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torch.library.opcheck agrees: schema, autograd registration, fake tensors, and tracing with symbols for sizes."""
+"""torch.library.opcheck passes: schema, autograd registration, fake tensors, and tracing with symbolic sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outputs are written wholly, and nothing else is: nothing behind them, nothing around the inputs; nor is it read."""
+"""Outputs are written completely, and nothing else is written or read: nothing past them or around the inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Second gradients are those of the reference, for gradients of no special form too, and gradgradcheck agrees."""
+"""Second gradients match the reference, also for arbitrary incoming gradients, and gradgradcheck agrees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls return while the GPU is still at work: none waits for it, forward or backward."""
+"""Calls return while the GPU is still busy: none waits for it, forward or backward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torch.vmap gives what a loop does, for every combination of batched arguments, nested, and with gradients."""
+"""torch.vmap matches a loop, for every combination of batched arguments, nested, and with gradients."""
 
 from __future__ import annotations
 
