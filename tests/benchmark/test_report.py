@@ -265,7 +265,7 @@ ODD = {
     "names from elsewhere": [made_row("数学::мышь", "größe 2 ünï ✓ \u202e\u2028")],
     "no namespace": [made_row("mish"), made_row("gelu")],
     "a long name": [made_row("a::" + "very_" * 40 + "long", "sample " * 30)],
-    "notes": [{**made_row(), "notes": ["too noisy to tell it from opsmith", "<b>"]}],
+    "notes": [{**made_row(), "notes": ["too noisy to distinguish from opsmith", "<b>"]}],
     "nothing held": [{**made_row(), "held_bytes": 0, "peak_bytes": 512}],
 }
 

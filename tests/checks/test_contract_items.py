@@ -20,9 +20,9 @@ from zoo import declare
 import opsmith
 from opsmith import Op, Sample
 from opsmith.checks import adopt, memory
-from opsmith.checks.allocation import allocated
-from opsmith.checks.concurrency import assert_threads_agree, in_fork
-from opsmith.checks.items import _process
+from opsmith.checks import process as _process
+from opsmith.checks.calls.allocation import allocated
+from opsmith.checks.calls.concurrency import assert_threads_agree, in_fork
 from opsmith.checks.outcome import Skipped
 from opsmith.checks.subject import Subject
 
@@ -234,7 +234,7 @@ def test_an_op_that_becomes_another_by_copying_is_found(fresh: Fresh, monkeypatc
     op = declare("mish", fresh("copied"))
     monkeypatch.setattr(Op, "__deepcopy__", lambda self, memo: "another")
     (found,) = opsmith.check(op, device="cpu", items=["pickling"]).items
-    assert found.status == "failed" and found.message == "by deepcopy, the op becomes another: 'another'"
+    assert found.status == "failed" and found.message == "after deepcopy the op is a different object: 'another'"
 
 
 def test_numbers_that_out_does_not_get_are_found(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,12 +350,12 @@ def test_threads_that_raise_and_threads_that_disagree_are_told_apart() -> None:
     def refuse() -> list[Tensor]:
         raise ValueError("not here")
 
-    with pytest.raises(AssertionError, match="a thread was given ValueError: not here"):
+    with pytest.raises(AssertionError, match="a thread raised ValueError: not here"):
         assert_threads_agree([refuse] * 2)
     count = iter(range(100))
     with pytest.raises(
         AssertionError,
-        match=r"thread 0 of 2 was given other .* tensor 2 of 2, results and then gradients, in 4 of 4 elements",
+        match=r"thread 0 of 2 got different .* tensor 2 of 2, results and then gradients, in 4 of 4 elements",
     ):
         assert_threads_agree([lambda: [torch.ones(3), torch.full((4,), next(count))]] * 2)
     assert_threads_agree([lambda: [torch.ones(3)]] * 4, rounds=2)
@@ -387,7 +387,7 @@ def test_a_process_is_ended_with_its_children_when_its_time_is_up(contract: Any)
     ]
     began = time.monotonic()
     finished = _process.run(subject, lines, seconds=20)
-    assert finished.status is None and "has not ended" in finished.words and time.monotonic() - began < 60
+    assert finished.status is None and "has not ended" in finished.message and time.monotonic() - began < 60
     child = int(finished.output.split()[-1])
     deadline = time.monotonic() + 10
     while os.path.exists(f"/proc/{child}") and time.monotonic() < deadline:
@@ -405,6 +405,6 @@ def test_an_op_that_a_new_process_cannot_import_is_told(fresh: Fresh) -> None:
 
 def test_how_a_process_ended_is_told(contract: Any) -> None:
     subject = Subject(contract.OPS["sound_half"])
-    assert _process.run(subject, ["raise ValueError('odd')"]).words == "ValueError: odd"
+    assert _process.run(subject, ["raise ValueError('odd')"]).message == "ValueError: odd"
     killed = _process.run(subject, ["import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"])
-    assert killed.words == "it was ended by SIGSEGV"
+    assert killed.message == "it was ended by SIGSEGV"

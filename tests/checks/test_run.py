@@ -17,9 +17,9 @@ from torch import Tensor
 
 import opsmith
 from opsmith.checks import Item, Report, adopt, to_json, to_junit
-from opsmith.checks.importing import setup
 from opsmith.checks.items import CheckItem
 from opsmith.checks.outcome import Failed, Skipped
+from opsmith.checks.reproduction import setup
 from opsmith.checks.run import run_item, subject_of
 from opsmith.errors import CheckOptionError, NotAnOperatorError, NotAnOpError, SamplesMissingError
 

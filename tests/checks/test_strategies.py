@@ -11,11 +11,11 @@ from torch import Tensor
 
 import opsmith
 from opsmith import Op, Sample
-from opsmith.checks.acceptance import taken
-from opsmith.checks.cases import Case
+from opsmith.checks.cases.acceptance import taken, work
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.patterns import TensorSpec, flat_pattern, lengthened, patterns_of
+from opsmith.checks.cases.strategies import beside_samples
 from opsmith.checks.items import generated
-from opsmith.checks.patterns import TensorSpec, flat_pattern, lengthened, patterns_of, work
-from opsmith.checks.strategies import beside_samples
 from opsmith.checks.subject import Subject
 
 Fresh = Callable[[str], str]

@@ -284,8 +284,8 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
         (("--direction", ","), "give one or more of forward, backward, both"),
         (("--threads", "0"), "greater than or equal to 1"),
         (("--shape", "2^45"), "scale_add, float32: "),
-        (("--shape", "2^60"), "--shape: '2^60' is more than any memory holds"),
-        (("--shape", "9^99999999"), "'9^99999999' is more than any memory holds"),
+        (("--shape", "2^60"), "--shape: '2^60' does not fit in any memory"),
+        (("--shape", "9^99999999"), "'9^99999999' does not fit in any memory"),
     ],
 )
 def test_bad_options_are_told_in_words(invoke: Invoke, arguments: tuple[str, ...], said: str) -> None:
@@ -324,8 +324,8 @@ def test_who_is_not_measured_is_noted(invoke: Invoke) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--shape", "many"], "--shape: 'many' is no shape. Give sizes with x between them, as 4096x1024, or 2^20."),
-        (["--shape", "4x0"], "--shape: '4x0' is no shape"),
+        (["--shape", "many"], "--shape: 'many' is not a shape. Give sizes with x between them, as 4096x1024, or 2^20."),
+        (["--shape", "4x0"], "--shape: '4x0' is not a shape"),
         (["--dtype", "float31"], "--dtype float31 is none of torch's"),
         (["--direction", "sideways"], "--direction sideways is not one of forward, backward, both"),
         (["--compare", "nowhere.json"], "--compare: nowhere.json cannot be read: No such file or directory"),

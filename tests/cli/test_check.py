@@ -18,7 +18,7 @@ import pytest
 from checks.reproductions import run as reproduce
 
 import opsmith
-from opsmith.checks.importing import setup
+from opsmith.checks.reproduction import setup
 from opsmith.cli._screen import RefusedError
 from opsmith.cli.check.job import Job
 from opsmith.cli.check.subjects import chosen

@@ -1,5 +1,4 @@
-"""The limits of the machine, measured in the same run as the ops: bytes a second that kernels read, write and copy, and
-the rate of matrix products."""
+"""The limits of the machine, measured in the same run as the ops: read, write and copy bandwidth, and matmul rate."""
 
 from __future__ import annotations
 
@@ -17,10 +16,10 @@ from . import cpu, gpu
 from .sampling import measured
 
 TOLERANCE = 1.05
-"""More than this above the ceiling is no speed: something was not computed, or not timed."""
+"""A speed this far above the ceiling is an error: something was not computed, or not timed."""
 _THREADS = 256
 _PLACES = 4
-"""In memory, of which the fastest counts: they differ by up to 7 %, and a ceiling is what nothing passes."""
+"""Memory locations to measure; the fastest counts. They differ by up to 7 %, and a ceiling must be an upper bound."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +39,14 @@ class Ceilings:
         return max(self.read, self.write, self.copy)
 
     def seconds(self, cost: Cost, dtype: str) -> tuple[float, str]:
-        """The least time for a cost, and what sets it: "memory", by a copy's speed, or "compute"."""
+        """The least time for a cost, and what limits it: "memory" (copy bandwidth) or "compute"."""
         memory = cost.bytes / self.copy
         rate = self.matmul.get(dtype) or max(self.matmul.values(), default=float("inf"))
         compute = cost.flops / rate
         return (compute, "compute") if compute > memory else (memory, "memory")
 
     def share(self, row: dict[str, Any]) -> dict[str, Any]:
-        """What of a row tells how near it comes, where it has bytes and flops."""
+        """The columns "share" and "limit" of a row that has bytes and flops."""
         if not (row.get("bytes") or row.get("flops")) or not row["us"] > 0:
             return {}
         least, limit = self.seconds(Cost(row["bytes"], row["flops"]), row["dtype"])
@@ -68,15 +67,15 @@ def _of_gpu(size: int, side: int) -> Ceilings:
 
     kernels = cuda_source(Path(__file__).with_name("ceilings.cu"))
     size = min(size, torch.cuda.mem_get_info()[0] // (4 * (_PLACES + 1)) // 16 * 16)
-    words = size // 16
-    blocks = -(-words // (4 * _THREADS))
+    vectors = size // 16
+    blocks = -(-vectors // (4 * _THREADS))
     calls: dict[str, Callable[[], Any]] = {}
     tensors = [torch.zeros(size // 4, dtype=torch.uint32, device="cuda") for _ in range(_PLACES + 1)]
     for place, (first, second) in enumerate(pairwise(tensors)):
         calls |= {
-            f"copy {place}": partial(kernels.copy[blocks, _THREADS], first, second, words),
-            f"write {place}": partial(kernels.fill[blocks, _THREADS], second, words, 1),
-            f"read {place}": partial(kernels.read[blocks, _THREADS], first, second, words),
+            f"copy {place}": partial(kernels.copy[blocks, _THREADS], first, second, vectors),
+            f"write {place}": partial(kernels.fill[blocks, _THREADS], second, vectors, 1),
+            f"read {place}": partial(kernels.read[blocks, _THREADS], first, second, vectors),
         }
     matrices = {}
     for dtype in (torch.bfloat16, torch.float16, torch.float32):

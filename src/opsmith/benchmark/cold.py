@@ -1,4 +1,4 @@
-"""The first call in a new process with empty caches: what a user waits for before the first result."""
+"""The time of the first call in a new process with empty caches."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def first_call_seconds(op: Op, row: Row, device: str, threads: int, *, resized: 
         try:
             ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)
         except subprocess.TimeoutExpired:
-            raise RuntimeError(f"it took more than {SECONDS:.0f} s") from None
+            raise RuntimeError(f"it took longer than {SECONDS:.0f} s") from None
     for line in ran.stdout.splitlines():
         if line.startswith("seconds "):
             return round(float(line.split()[1]), 3)

@@ -1,4 +1,4 @@
-"""Who is measured: the op, its named kernels, and what its users have without it."""
+"""The contenders: the op, its named kernels, and the baselines."""
 
 from __future__ import annotations
 

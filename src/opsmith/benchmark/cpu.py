@@ -1,4 +1,4 @@
-"""Call time on a CPU: the same calls by the clock, on arguments in turn, with the number of threads pinned."""
+"""Call time on a CPU: wall-clock time over rotating arguments, with a fixed number of threads."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import torch
 ROUND = 0.02
 """Seconds that a sample should last at least."""
 CACHE_BYTES = 64 << 20
-"""What arguments are rotated past: no less than the caches of the machines that people have."""
+"""Rotating arguments exceed this: at least as much as the caches of common machines."""
 
 
 @contextlib.contextmanager
 def pinned(threads: int) -> Iterator[None]:
-    """Inside, torch computes with so many threads."""
+    """Inside, torch uses this many threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -48,7 +48,7 @@ class Neighbours:
 
 
 def _busy_seconds() -> float | None:
-    """Of the processors that this process may use, since the system began; None where the system does not tell."""
+    """Of the processors that this process may use, since the system began; None if the system does not report it."""
     names = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     total = 0
     try:

@@ -29,7 +29,7 @@ def environment(device: str, threads: int, found: Ceilings) -> dict[str, Any]:
 
 
 def processor() -> str:
-    """'AMD EPYC 9654 96-Core Processor'; where the system does not tell it, 'x86_64'."""
+    """'AMD EPYC 9654 96-Core Processor'; 'x86_64' if the system does not report it."""
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as lines:
         for line in lines:
             if line.startswith("model name"):

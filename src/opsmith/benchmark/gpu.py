@@ -56,7 +56,7 @@ class Places:
     def capture(self, number: int, calls: Sequence[Callable[[], Any]]) -> torch.cuda.CUDAGraph:
         if number == len(self._pools):
             self._pools.append(torch.cuda.graph_pool_handle())
-            self._between.append(_padding(3 * number))  # held: what is captured next lies behind it
+            self._between.append(_padding(3 * number))  # kept: the next capture is allocated after it
         return _captured(calls, self._pools[number], 5 * number)
 
 
@@ -64,7 +64,7 @@ def _captured(calls: Sequence[Callable[[], Any]], pool: Any = None, steps: int =
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, pool=pool, stream=stream()):
         kept = [_padding(steps), *(call() for call in calls)]
-    del kept  # only now: each call of a graph has results of its own
+    del kept  # only now: each call of a graph has its own results
     return graph
 
 

@@ -1,4 +1,4 @@
-"""Which kernels a call runs, and how long each takes: torch's profiler, read for one op."""
+"""Which kernels a call runs, and how long each takes, from torch's profiler."""
 
 from __future__ import annotations
 

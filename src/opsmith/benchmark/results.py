@@ -1,4 +1,4 @@
-"""Results: rows that are plain dictionaries, what they were measured on, and one file held against another."""
+"""Results: rows as plain dictionaries, the environment, and the comparison of two files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLUMNS = {
     "high_us": "and where it ends",
     "rounds": "samples that the median is of",
     "bytes": "the least that must be moved, by the op's cost",
-    "flops": "the least floating-point operations, by the op's cost; 0 where it tells none",
+    "flops": "the least floating-point operations, by the op's cost; 0 if it gives none",
     "share": "of the ceiling that the call reaches: the least time by the op's cost over us",
     "limit": "which ceiling: memory, the speed of a copying kernel, or compute, that of matrix products",
     "speedup": "the contender's time over the op's own: the median of the rounds' ratios; above 1, the op is faster",
@@ -36,14 +36,14 @@ COLUMNS = {
     "peak_bytes": "memory beyond the inputs while the call ran, on a GPU",
     "held_bytes": "memory of its results and gradients alone",
     "cold_s": "seconds of forward and backward for the first time, in a new process with empty caches (--cold)",
-    "verified": "whether its results were held against the reference's",
-    "notes": "what a reader must know",
+    "verified": "whether its results were compared with the reference's",
+    "notes": "what a reader should know",
 }
-"""What a row has, where it was measured."""
+"""The columns of a row, as far as they were measured."""
 KEY = ("op", "sample", "dtype", "elements", "direction", "contender", "device", "threads")
 CELL = tuple(name for name in KEY if name != "contender")
 NOISE = 0.03
-"""What two runs on one machine differ by, beside their own spread: clocks and places in memory."""
+"""How much two runs on one machine differ besides their own spread: clocks and memory locations."""
 
 
 @dataclass
@@ -66,12 +66,12 @@ class Results:
         return json.dumps(self.as_dict(), indent=1) + "\n"
 
     def keep_fastest(self, rows: Sequence[Row]) -> None:
-        """Of cells that are measured twice, the rows of the time that was disturbed less: all of them, for speed-ups
-        are of one time."""
-        anew, disturbed = _by_cell(rows), _by_cell(self.rows)
+        """For cells that were measured twice, keeps all rows of the less disturbed run: speed-ups compare rows of one
+        run."""
+        repeated, disturbed = _by_cell(rows), _by_cell(self.rows)
         for place, row in enumerate(self.rows):
             cell, name = key_of(row, CELL), row["contender"]
-            before, now = disturbed[cell], anew.get(cell, {})
+            before, now = disturbed[cell], repeated.get(cell, {})
             if before.keys() <= now.keys() and sum(now[each]["us"] - before[each]["us"] for each in before) < 0:
                 self.rows[place] = {**row, **now[name]}
 
@@ -79,7 +79,7 @@ class Results:
     def load(cls, path: str | Path) -> Results:
         try:
             held = json.loads(Path(path).read_text(encoding="utf-8"))
-            json.dumps(held, ensure_ascii=False).encode()  # half of a pair of surrogates is no text
+            json.dumps(held, ensure_ascii=False).encode()  # a lone surrogate is not valid text
         except OSError as error:
             raise ResultsFileError(path, f"cannot be read: {error.strerror}") from error
         except (ValueError, RecursionError) as error:
@@ -87,7 +87,7 @@ class Results:
         if not isinstance(held, dict) or held.get("schema") != SCHEMA:
             raise ResultsFileError(path, f"has no rows of schema {SCHEMA}")
         if not _is_whole(held):
-            raise ResultsFileError(path, f"says that it is of schema {SCHEMA}, but is not: its rows are damaged")
+            raise ResultsFileError(path, f"claims schema {SCHEMA}, but its rows are damaged")
         return cls(held["rows"], held["environment"], held.get("warnings", []))
 
     def __str__(self) -> str:
@@ -185,7 +185,7 @@ def missing(before: Results, now: Results, contenders: Collection[str]) -> list[
 
 
 def common_rows(before: Results, now: Results, contenders: Collection[str] | None = None) -> int:
-    """How many rows the two files share: a comparison of none proves nothing."""
+    """How many rows the two files share: without any, a comparison proves nothing."""
     measured = [row for row in now.rows if not contenders or row["contender"] in contenders]
     return len({key_of(row) for row in before.rows} & {key_of(row) for row in measured})
 

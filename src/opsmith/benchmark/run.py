@@ -1,4 +1,4 @@
-"""opsmith.bench: an op beside what its users have, verified first, then timed."""
+"""opsmith.bench: an op and its baselines, verified first, then timed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from ..checks.inductor import compiling_here
+from ..checks.calls.compile import compiling_here
+from ..checks.outcome import first_line
 from ..errors import RandomReferenceError, UnavailableError, WrongResultError
 from ..operator import child_process
 from ..operator.op import Op
@@ -27,11 +28,10 @@ from .verifying import Verifier, is_random
 from .workload import DIRECTIONS, MOST_COPIES, Workload, call_for
 
 SMALL = 64 << 10
-"""Bytes of inputs for which a call's time on the host is told."""
-UNSURE = "known to"
+"""Bytes of inputs up to which the host time of a call is reported."""
+UNSURE = "uncertain by"
 NOISY, CROWDED = 0.05, 0.15
-"""The half of an interval, relative to its median, and the share of the processors that others took, from which on it
-is told."""
+"""Thresholds for a warning: half of an interval relative to its median, and the share of the CPUs that others used."""
 
 
 def bench(
@@ -46,7 +46,7 @@ def bench(
     ceilings: Ceilings | None = None,
     on_row: Callable[[Row], None] | None = None,
 ) -> Results:
-    """Times an op beside its baselines and says what share of the machine's limit each reaches.
+    """Times an op and its baselines, and reports what share of the machine's limit each reaches.
 
     >>> results = opsmith.bench(opsmith.ops.mish, dtype=torch.bfloat16, against=["eager", "compile-max"])
     >>> results.rows[0]["us"], results.rows[0]["share"]
@@ -89,10 +89,10 @@ def bench(
         for chosen in dtypes:
             given = workloads(op, where, chosen, samples)
             if not given:
-                _warn(results.warnings, f"{op.name}, {_dtype_name(chosen)}: no sample has elements to be timed on")
+                _warn(results.warnings, f"{op.name}, {_dtype_name(chosen)}: no sample has elements")
             for workload in given:
                 same = workload.name, workload.dtype, workload.elements
-                if same in done:  # whose samples do not follow the dtype
+                if same in done:  # its samples ignore the dtype
                     continue
                 done.add(same)
                 for each in directions:
@@ -102,11 +102,15 @@ def bench(
                             on_row(row)
     unsure = sum(any(note.startswith(UNSURE) for note in row["notes"]) for row in results.rows)
     if unsure:
-        told = f"{unsure} of {len(results.rows)} times are known to {NOISY:.0%} or worse, for the machine is noisy"
-        _warn(results.warnings, f"{op.name}: {told}")
+        uncertain = f"{unsure} of {len(results.rows)} times are uncertain by {NOISY:.0%} or more: the machine is noisy"
+        _warn(results.warnings, f"{op.name}: {uncertain}")
     if where == "cpu" and neighbours.share > CROWDED:
-        _warn(results.warnings, f"{op.name}: a noisy machine: others took {neighbours.share:.0%} of the processors; "
-                                "its times are too long, and what is parallel suffers most")  # fmt: skip
+        share = f"{neighbours.share:.0%}"
+        _warn(
+            results.warnings,
+            f"{op.name}: a noisy machine: other processes used {share} of its CPUs; times are too long, most of all "
+            "those of parallel code",
+        )
     return results
 
 
@@ -146,12 +150,12 @@ def _rows(
     warnings: list[str],
 ) -> list[Row]:
     if direction != "forward" and not workload.has_gradient:
-        why = "complex gradients are not timed" if workload.is_complex else "nothing there has a gradient"
-        _warn(warnings, f"{workload.op.name} {workload.name}: no {direction}, for {why}")
+        why = "complex gradients are not timed" if workload.is_complex else "no input has a gradient"
+        _warn(warnings, f"{workload.op.name} {workload.name}: no {direction}: {why}")
         return []
     verifier = None if is_random(workload) else Verifier(workload, direction)
     if verifier is None:
-        _warn(warnings, f"{workload.op.name} draws random numbers: its results are held against nothing")
+        _warn(warnings, f"{workload.op.name} draws random numbers: its results are not verified")
     try:
         contenders, samplers = _contenders(workload, direction, against, verifier, warnings)
     except RandomReferenceError as reason:
@@ -173,7 +177,7 @@ def _rows(
         notes = _notes(row, timing, own, found)
         rows.append({**row, "verified": verifier is not None, "notes": notes})
         for note in notes:
-            if not note.startswith(UNSURE):  # told of all rows at once
+            if not note.startswith(UNSURE):  # reported once for all rows
                 _warn(warnings, f"{workload.op.name} {workload.name} {direction} {name}: {note}")
     return rows
 
@@ -194,17 +198,17 @@ def _left_out_where_it_fails(name: str, warnings: list[str]) -> Iterator[list[bo
     fine = [True]
     try:
         yield fine
-    except Exception as error:  # of a kernel, of somebody else's compiler, of memory
+    except Exception as error:  # from a kernel, a compiler, or out of memory
         _leave_out(name, error, warnings)
         fine.clear()
 
 
 def _leave_out(name: str, error: Exception, warnings: list[str]) -> None:
-    """What the op raises is the benchmark's end; without another contender the rest are measured all the same."""
+    """An error of the op ends the benchmark; another contender is left out."""
     if name == OPSMITH:
         raise error
-    told = isinstance(error, (UnavailableError, WrongResultError))
-    _warn(warnings, str(error if told else UnavailableError(name, _first_line(error))))
+    explained = isinstance(error, (UnavailableError, WrongResultError))
+    _warn(warnings, str(error if explained else UnavailableError(name, first_line(error))))
 
 
 def _notes(row: Row, timing: Timing, own: Timing, found: Ceilings) -> list[str]:
@@ -213,16 +217,16 @@ def _notes(row: Row, timing: Timing, own: Timing, found: Ceilings) -> list[str]:
     if row.get("share", 0.0) > limits.TOLERANCE * highest:
         notes.append(_too_fast(row))
     if (spread := interval(timing.samples).half_width) > NOISY:
-        notes.append(f"{UNSURE} {spread:.0%} only, for the machine is noisy")
+        notes.append(f"{UNSURE} {spread:.0%}: the machine is noisy")
     if timing is not own and indistinguishable(timing, own):
-        notes.append("too noisy to tell it from opsmith")
+        notes.append("too noisy to distinguish from opsmith")
     return notes
 
 
 def _contenders(
     workload: Workload, direction: str, against: Sequence[str], verifier: Verifier | None, warnings: list[str]
 ) -> tuple[dict[str, Function], dict[str, Sampler]]:
-    """Who can be measured here, verified, each with its sampler."""
+    """The contenders that run here, verified, each with its sampler."""
     contenders: dict[str, Function] = {}
     samplers: dict[str, Sampler] = {}
     stage = Stage(workload, direction)
@@ -238,16 +242,11 @@ def _contenders(
     return contenders, samplers
 
 
-def _first_line(error: Exception) -> str:
-    said = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
-
-
 def _too_fast(row: Row) -> str:
     """On a GPU the cache is overwritten before each sample; on a CPU small arguments, however many, stay in it."""
     if row["device"] == "cpu" and row["limit"] == "memory" and MOST_COPIES * row["bytes"] < cpu.CACHE_BYTES:
-        return "above the memory's ceiling, for its arguments stay in the processor's cache"
-    return "above the machine's ceiling: a fault of the benchmark, or of the declared cost"
+        return "above the memory bandwidth: its arguments stay in the CPU cache"
+    return "above the machine's limit: the benchmark or the declared cost is wrong"
 
 
 def _warn(warnings: list[str], text: str) -> None:

@@ -1,4 +1,4 @@
-"""Samples of other sizes than an op's own: `--shape 4096x1024`, or from a thousand elements to a thousand million."""
+"""Samples of other sizes: `--shape 4096x1024`, or a sweep from 2^10 to 2^30 elements."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def parsed(text: str) -> tuple[int, ...]:
     for part in text.lower().split("x"):
         found = re.fullmatch(r"\s*(\d+)(?:\^(\d+))?\s*", part)
         if found is None:
-            raise ValueError(f"{text!r} is no shape")
+            raise ValueError(f"{text!r} is not a shape")
         base, power = found[1], found[2] or "1"
         if len(base) > _DIGITS or len(power) > 2:
-            raise ValueError(f"{text!r} is more than any memory holds")
+            raise ValueError(f"{text!r} does not fit in any memory")
         sizes.append(int(base) ** int(power))
     if min(sizes) < 1:
-        raise ValueError(f"{text!r} is no shape")
+        raise ValueError(f"{text!r} is not a shape")
     if math.prod(sizes) >= 10**_DIGITS:
-        raise ValueError(f"{text!r} is more than any memory holds")
+        raise ValueError(f"{text!r} does not fit in any memory")
     return tuple(sizes)
 
 

@@ -1,18 +1,19 @@
-"""Callables timed fairly: in one process, in turns, each round in another order, with what the spread allows to say.
+"""Callables timed fairly: in one process, in turns, each round in another order, with confidence intervals.
 
-A round calls each callable often enough to last `round_seconds`; rounds go in turns so that a slow spell of the machine
-meets all alike; the order within a round is drawn anew. A ratio is taken within each round, and its median is given
+A round calls each callable often enough to last `round_seconds`; callables take turns so that a slow phase of the
+machine affects all alike, in a new random order each round. A ratio is taken within each round, and its median is given
 with the 95 % interval that the order of the rounds allows.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import math
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +21,7 @@ import torch
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds a call took, a sample a round."""
+    """Seconds per call, one sample per round."""
 
     name: str
     samples: tuple[float, ...]
@@ -66,6 +67,18 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
     return ordered[beyond], ordered[-1 - beyond]
 
 
+@contextlib.contextmanager
+def collector_off() -> Iterator[None]:
+    """Inside, Python's garbage collector does not run."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def time_together(
     callables: Mapping[str, Callable[[], object]],
     *,
@@ -79,16 +92,11 @@ def time_together(
     samples: dict[str, list[float]] = {name: [] for name in callables}
     order = list(callables)
     draw = random.Random(0)
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
+    with collector_off():
         for _ in range(rounds):
             draw.shuffle(order)
             for name in order:
                 samples[name].append(_round(callables[name], repeats[name], wait))
-    finally:
-        if enabled:
-            gc.enable()
     return {name: Timing(name, tuple(values)) for name, values in samples.items()}
 
 

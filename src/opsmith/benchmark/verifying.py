@@ -17,13 +17,13 @@ from .contenders import BASELINES, Function
 from .workload import Workload
 
 VERIFIED_WHOLE = 1 << 20
-"""Elements up to which a result is held against the reference in float64. Above, against the reference in float32, and
-of a pointwise op SAMPLED elements from everywhere against float64."""
+"""Results of up to this many elements are compared with the reference in float64. Larger ones are compared in float32,
+and for a pointwise op SAMPLED random elements in float64."""
 SAMPLED = 1 << 16
 
 
 class Verifier:
-    """Holds contenders against the reference on one workload."""
+    """Compares contenders with the reference on one workload."""
 
     def __init__(self, workload: Workload, direction: str) -> None:
         self._workload, self._gradients = workload, direction != "forward"
@@ -31,13 +31,12 @@ class Verifier:
 
     def verify(self, name: str, function: Function) -> None:
         """Raises WrongResultError unless a contender computes what the reference does: the op and its kernels within
-        what rounding explains, others more loosely, for they need only be the same function. Eager is the reference."""
+        rounding error, others more loosely, since they need only be the same function. Eager is the reference."""
         if name != "eager" and (wrong := self._wrong(name, function)) is not None:
             raise WrongResultError(self._workload.op.name, name, self._workload.name, wrong)
 
     def verify_again(self, name: str, function: Function) -> None:
-        """The same after it has been timed, on other numbers: what keeps something from call to call is right at
-        first."""
+        """The same after timing, on other numbers: a contender that caches results is right at first."""
         if (wrong := self._later._wrong(name, function)) is not None:
             numbers = "" if self._later is self else " with other numbers"
             since = f"called again{numbers}, after it was timed: {wrong}"
@@ -67,9 +66,9 @@ class Verifier:
         mine = evaluate(arguments, function, given, gradients=self._gradients, lay=hand)
         for argument, value, before in zip(arguments, given, workload.values, strict=True):
             if not argument.mutated and not _unchanged(value, before):
-                return f"it writes to {argument.name}, which it is to read"
+                return f"it writes to {argument.name}, which is an input"
         if not all(torch.equal(*pair) for pair in handed):
-            return "its backward writes to the gradient of a result, which it is to read"
+            return "its backward writes to the incoming gradient"
         if name in BASELINES:
             return _far_off(workload, mine, self._gradients)
         if workload.elements > VERIFIED_WHOLE:
@@ -119,7 +118,7 @@ def verify(workload: Workload, name: str, function: Function, direction: str) ->
 
 
 def is_random(workload: Workload) -> bool:
-    """Whether the reference draws random numbers: then there is nothing to hold a result against."""
+    """Whether the reference draws random numbers: then there is nothing to compare a result with."""
     arguments, reference = workload.op.signature.arguments, workload.op.inline_like_call
     return draws_random_numbers(
         lambda: evaluate(arguments, reference, workload.values, gradients=False), workload.tensors

@@ -1,4 +1,4 @@
-"""Workload: an op on arguments of one size, dtype and layout, copied often enough that no cache remembers them."""
+"""Workload: an op on arguments of one size, dtype and layout, with enough copies to exceed every cache."""
 
 from __future__ import annotations
 

@@ -1,16 +1,11 @@
-"""What "correct" means: the checklist behind `opsmith check`, one file an item in items/.
+"""What "correct" means: the checklist behind `opsmith check`.
 
-subject.py    the op under check, as items see it          cases.py     arguments, and the Python that makes them
-patterns.py   what the samples have in common               strategies.py calls made up after that, by Hypothesis
-forms.py      second gradients and tangents as functions    matching.py  one call, for tests and reproductions
-batches.py    a call by vmap, and one by one                transforms.py  what torch.func makes of a call
-casting.py    a call in an autocast region                  faking.py    a call on fake tensors
-compiled.py   a call through torch.compile                  exported.py  a call as a program of torch.export
-allocation.py what a call holds of memory                   concurrency.py  calls from threads and forked processes
-holding.py    a module that holds an op                     layouts.py   the same values laid out otherwise
-memory.py     what lies under and around tensors            importing.py  how another process comes by an op
-run.py        runs the items                                report.py, junit.py  what was found
-Which numbers are right is accuracy's to say.
+run.py           runs the items                        items/     the checklist, one file per item
+report.py        what a check found; junit.py as XML   cases/     how calls are made up
+subject.py       the op under check, as items see it   calls/     one call under vmap, autocast, torch.compile, ...
+isolation.py     an item in a forked process           accuracy/  how much error is allowed
+process.py       Python code in a new process          layouts.py other memory layouts of the same values
+reproduction.py  code that imports the op elsewhere    memory.py  memory around tensors, and bitwise comparison
 """
 
 from __future__ import annotations
@@ -24,15 +19,15 @@ if TYPE_CHECKING:
     from . import layouts, memory
     from .accuracy.compare import Comparison, compare, compare_samples
     from .accuracy.evaluate import outputs
-    from .batches import assert_vmap_matches
-    from .casting import assert_autocast_matches
-    from .compiled import assert_compiled_matches
-    from .exported import assert_exported_matches
+    from .calls.autocast import assert_autocast_matches
+    from .calls.compile import assert_compiled_matches
+    from .calls.export import assert_exported_matches
+    from .calls.functional_transforms import assert_transform_matches
+    from .calls.matching import assert_matches, assert_second_gradients_match, assert_tangents_match
+    from .calls.vmap import assert_vmap_matches
     from .junit import to_junit
-    from .matching import assert_matches, assert_second_gradients_match, assert_tangents_match
     from .report import Item, Report, to_json
     from .run import check
-    from .transforms import assert_transform_matches
 
 __all__ = [
     "Comparison",
@@ -65,14 +60,14 @@ __getattr__, __dir__ = lazy(
         "Item": ".report",
         "Report": ".report",
         "adopt": "..operator.adopted",
-        "assert_autocast_matches": ".casting",
-        "assert_compiled_matches": ".compiled",
-        "assert_exported_matches": ".exported",
-        "assert_matches": ".matching",
-        "assert_second_gradients_match": ".matching",
-        "assert_tangents_match": ".matching",
-        "assert_transform_matches": ".transforms",
-        "assert_vmap_matches": ".batches",
+        "assert_autocast_matches": ".calls.autocast",
+        "assert_compiled_matches": ".calls.compile",
+        "assert_exported_matches": ".calls.export",
+        "assert_matches": ".calls.matching",
+        "assert_second_gradients_match": ".calls.matching",
+        "assert_tangents_match": ".calls.matching",
+        "assert_transform_matches": ".calls.functional_transforms",
+        "assert_vmap_matches": ".calls.vmap",
         "check": ".run",
         "compare": ".accuracy.compare",
         "compare_samples": ".accuracy.compare",

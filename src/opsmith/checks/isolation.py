@@ -1,7 +1,7 @@
-"""An item in a child process: a crash is then a finding about the op, and not the end of the caller's process.
+"""An item in a child process, so that a crash is reported as a failure and does not end the caller's process.
 
-The child is forked, so that it needs to import nothing: an op of a notebook is there as it is. A forked process cannot
-use CUDA; where CUDA is in use, a new process imports the op instead.
+The child is forked and imports nothing, so ops declared in a notebook work too. A forked process cannot use CUDA; if
+CUDA is in use, a new process imports the op instead.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ SECONDS = 600.0
 
 
 def may_crash(subject: Subject, item: CheckItem) -> bool:
-    """Whether an item can end the process: torch's compilers trust what an op says of its results, and C++ kernels are
-    the author's own. Processes of ours are isolated already."""
+    """Whether an item can crash the process: torch's compilers trust an op's fake results, and C++ kernels are the
+    author's own. Our own child processes are isolated already."""
     if child_process.active():
         return False
     kernels = subject.op.kernels.get(subject.device, {}) if isinstance(subject.op, Op) else {}
@@ -45,7 +45,7 @@ def can_fork(subject: Subject) -> bool:
 
 
 def in_fork(run: Callable[[], Item], ended: Callable[[str], Item], seconds: float = SECONDS) -> Item:
-    """What `run` returns in a forked process; `ended` makes an item of the words for how that process ended early."""
+    """What `run` returns in a forked process; `ended` turns the reason for an early end into an item."""
     sys.stdout.flush()
     sys.stderr.flush()
     reading, writing = os.pipe()
@@ -79,11 +79,11 @@ def in_fork(run: Callable[[], Item], ended: Callable[[str], Item], seconds: floa
 
 
 def _run_and_exit(run: Callable[[], Item], pipe: int, stack: int) -> None:
-    """In the child. It leaves by os._exit: what the parent registered for its own end is not done twice."""
+    """In the child. Leaves by os._exit, so that the parent's exit handlers do not run twice."""
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         faulthandler.enable(stack)
-        torch.set_num_threads(1)  # the other threads of the parent's pool are not here
+        torch.set_num_threads(1)  # a fork does not copy the threads of the parent's pool
         found = json.dumps(asdict(run())).encode()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -96,7 +96,7 @@ def _run_and_exit(run: Callable[[], Item], pipe: int, stack: int) -> None:
 
 
 def _read(pipe: int, seconds: float) -> str | None:
-    """All that is written to a pipe; None where its other end is still open when the time is up."""
+    """All that is written to a pipe; None if its other end is still open after `seconds`."""
     until, found = time.monotonic() + seconds, b""
     while True:
         ready, _, _ = select.select([pipe], [], [], max(0.0, until - time.monotonic()))

@@ -1,4 +1,4 @@
-"""Reports as the XML that CI systems read: a test suite an op, a test case an item."""
+"""Reports as the XML that CI systems read: one test suite per op, one test case per item."""
 
 from __future__ import annotations
 
@@ -61,5 +61,5 @@ def _case(report: Report, item: Item) -> ElementTree.Element:
 
 
 def _clean(text: str) -> str:
-    """Without the characters that XML has no place for: a kernel's message may hold any."""
+    """Replaces characters that XML does not allow: a kernel's message may contain any."""
     return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)

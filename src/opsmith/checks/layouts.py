@@ -1,4 +1,4 @@
-"""The same values laid out otherwise in memory: what callers hand to an op, and tests forget."""
+"""The same values in other memory layouts, which callers use and tests forget."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sliced(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def offset(tensor: torch.Tensor) -> torch.Tensor:
-    """Contiguous, and beginning one element behind where memory was allocated: no vector load is aligned."""
+    """Contiguous, and starting one element after the allocation, so that no vector load is aligned."""
     memory = tensor.new_empty(tensor.numel() + 1)
     return memory[1:].view(tensor.shape).copy_(tensor)
 
@@ -44,12 +44,12 @@ def channels_last(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def expanded(tensor: torch.Tensor) -> torch.Tensor:
-    """Its first row, for all rows: a stride of zero. Values change."""
+    """Its first row repeated with stride zero. Values change."""
     return tensor[:1].expand_as(tensor) if tensor.ndim else tensor.expand(())
 
 
 def repeated(tensor: torch.Tensor) -> torch.Tensor:
-    """Its first element, for all: every stride is zero, as in what `.sum().backward()` hands down. Values change."""
+    """Its first element repeated with strides of zero, like the gradient of `.sum().backward()`. Values change."""
     return tensor.reshape(-1)[:1].reshape(()).expand_as(tensor) if tensor.numel() else tensor
 
 
@@ -64,11 +64,11 @@ LAYOUTS: dict[str, Layout] = {
 }
 """By name. `channels_last` takes tensors of four and five dimensions."""
 CHANGING = ("expanded", "repeated")
-"""Those that change values."""
+"""The layouts that change values."""
 
 
 def layouts_for(tensor: torch.Tensor) -> list[str]:
-    """Those that make a difference to a tensor."""
+    """The layouts that differ from contiguous for this tensor."""
     found = ["sliced", "offset", "repeated"] if tensor.ndim else ["offset"]
     if tensor.ndim > 1:
         found += ["expanded", "permuted", "row_padded"]
@@ -78,5 +78,5 @@ def layouts_for(tensor: torch.Tensor) -> list[str]:
 
 
 def code(layout: str) -> str:
-    """The expression that lays `{}` out so, for reproductions."""
+    """The expression that applies the layout to `{}`, for reproductions."""
     return f"opsmith.checks.layouts.{layout}({{}})"

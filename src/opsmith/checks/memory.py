@@ -1,4 +1,4 @@
-"""Memory as a kernel may find it: full of what others left, and with what others own right beside it."""
+"""Memory as a kernel may find it: filled with old data, and with other tensors right next to it."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def share_memory(first: torch.Tensor, second: torch.Tensor) -> bool:
     return one.data_ptr() < other.data_ptr() + other.nbytes() and other.data_ptr() < one.data_ptr() + one.nbytes()
 
 
-# Of operators which ask torch's allocator for bare memory, that has no room around it: a convolution's is such a one.
+# Raised by operators that ask torch's allocator for raw memory without guards, such as a convolution.
 _MISFIT = "dptr.get() == dptr.get_context()"
 
 
@@ -177,7 +177,7 @@ def _called(function: Callable[[], Any]) -> Outputs:
 
 
 def _compare(first: Outputs, second: Outputs, repeatable: bool, where: str) -> None:
-    """Where another algorithm may be at work, or two calls differ by themselves, NaN alone tells."""
+    """Where another algorithm may be at work, or two calls differ by themselves, only NaN is evidence."""
     for index, (one, other) in enumerate(zip(first, second, strict=True)):
         if one is None or other is None or _equal(one, other):
             continue
@@ -195,15 +195,15 @@ def _assert_rooms_intact(function: Callable[[], Any], older: list[Outputs], byte
     now and then unfilled, but hardly ever so many in a row, of which none is given back."""
     kept = [*older, _called(function)]
     for _ in range(CALLS):
-        words = _beside(kept[-1], kept[:-1], byte)
-        if not words:
+        fault = _beside(kept[-1], kept[:-1], byte)
+        if not fault:
             return kept[-1]
         kept.append(_called(function))
-    raise AssertionError(words)
+    raise AssertionError(fault)
 
 
 def _beside(outputs: Outputs, older: list[Outputs], byte: int) -> str:
-    """What is written beside the outputs, in words."""
+    """A message if bytes next to the outputs were written; else empty."""
     known = {tensor.untyped_storage().data_ptr() for each in older for tensor in each if tensor is not None}
     for index, tensor in enumerate(outputs):
         if tensor is None or tensor.is_cuda or tensor.layout is not torch.strided:

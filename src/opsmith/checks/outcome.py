@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .cases import Case
+    from .cases.case import Case
 
 
 class Failed(Exception):
-    """What is wrong, the arguments it is wrong for, and the lines that show it: they come after those that make the
-    arguments, may use `op`, `reference`, torch and opsmith, and must raise where the fault is there."""
+    """What is wrong, the arguments that show it, and the lines of a reproduction: they run after the lines that make
+    the arguments, may use `op`, `reference`, torch and opsmith, and must raise if the fault is present."""
 
     def __init__(self, message: str, case: Case | None = None, lines: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -25,12 +25,16 @@ class Skipped(Exception):
 
 
 class Uncovered(Skipped):
-    """Why an item that applies to an op could not be looked at. The report is then not ok."""
+    """Why an item that applies to an op could not be checked. The report is then not ok."""
 
 
 class ReferenceRaises(Skipped):
-    """The reference does not take a call, or has no gradient for it: that is not the op's fault."""
+    """The reference rejects a call, or has no gradient for it: not the op's fault."""
 
     def __init__(self, case: Case, error: Exception) -> None:
-        said = str(error).strip().splitlines()
-        super().__init__(f"{case.name}: the reference raises {type(error).__name__}{': ' + said[0] if said else ''}")
+        super().__init__(f"{case.name}: the reference raises {first_line(error)}")
+
+
+def first_line(error: BaseException) -> str:
+    """'ValueError: what it says', without further lines."""
+    return f"{type(error).__name__}: {str(error).strip()}".split("\n")[0].removesuffix(": ")

@@ -1,4 +1,4 @@
-"""What a check has found: one Item for each thing that was looked at."""
+"""What a check found: one Item per entry of the checklist."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Item:
     description: str = ""
     raised: str = ""
     uncovered: bool = False
-    """Skipped, although it applies to the op: no call was found to look at."""
+    """Skipped although it applies to the op: no suitable call was found."""
 
 
 @dataclass(frozen=True)
@@ -38,21 +38,21 @@ class Report:
     items: list[Item] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
     unfinished: list[str] = field(default_factory=list)
-    """The names of items that were to run when the check was interrupted."""
+    """The names of the items that had not run when the check was interrupted."""
     not_run: str = ""
     """Why nothing was checked: this process only imports the op, for a check that runs in another. Then `ok` is True,
     so that the import goes on."""
 
     @property
     def ok(self) -> bool:
-        """Whether something was checked, nothing failed, and no item that applies to the op was left out."""
+        """Whether something was checked, nothing failed, and no applicable item was left out."""
         if self.not_run:
             return True
         return bool(self.passed) and not self.failures and not self.unfinished and not self.uncovered
 
     @property
     def uncovered(self) -> list[Item]:
-        """Items that apply to the op, for which no call was found to look at."""
+        """Items that apply to the op, but found no suitable call."""
         return [item for item in self.items if item.uncovered]
 
     @property

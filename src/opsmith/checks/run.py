@@ -21,15 +21,15 @@ from ..operator import child_process
 from ..operator.adopted import Adopted
 from ..operator.op import Op
 from .accuracy.truth import NoTruthError
-from .importing import installed
 from .isolation import can_fork, in_fork, may_crash
 from .items import CheckItem, every_item
-from .items._process import run as in_new_process
 from .outcome import Failed, Skipped, Uncovered
+from .process import run as in_new_process
 from .report import Item, Report, Status
+from .reproduction import installed
 from .subject import Level, Subject
 
-NO_GPU = "torch finds no CUDA device here; `opsmith doctor` tells why. Emulated kernels need none"
+NO_GPU = "torch finds no CUDA device here; `opsmith doctor` says why. Emulated kernels need none"
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -43,7 +43,7 @@ def check(
     items: Sequence[str] | None = None,
     on_item: Callable[[Item], None] | None = None,
 ) -> Report:
-    """Runs the whole checklist on an op and says, item by item, what holds.
+    """Runs the whole checklist on an op and reports, item by item, what holds.
 
     >>> report = opsmith.check(opsmith.ops.mish)
     >>> report.ok, report.failures
@@ -54,13 +54,13 @@ def check(
     Args:
         op: an Op, or what `opsmith.checks.adopt` makes of any operator of torch.ops.
         device: "cpu" or "cuda"; None: the GPU where there is one.
-        level: "quick", some seconds an op, or "full".
+        level: "quick", a few seconds per op, or "full".
         seed: of every random number.
-        emulate: the op's CUDA kernels, on the CPU, inside of opsmith.emulate.
-        items: the names of those to run, instead of all.
-        on_item: called with each Item as it is done.
+        emulate: run the op's CUDA kernels on the CPU, under opsmith.emulate.
+        items: names of the items to run, instead of all.
+        on_item: called with each Item when it is done.
 
-    Raises SamplesMissingError where there is nothing to run on, instead of a report that says so for every item.
+    Raises SamplesMissingError if the op has no samples.
     """
     if child_process.returns_at_once():
         return Report(op.name, device or "", level, seed, emulate, not_run=child_process.REASON)
@@ -70,9 +70,9 @@ def check(
     report = empty_report(subject)
     lost = ""
     for each in items_of(subject, items):
-        item = told(each, "skipped", lost) if lost else run_isolated(subject, each)
-        if item.status == "failed" and (words := gpu_error(subject)):
-            lost = f"the GPU has not answered since {each.name} ({words}): start another process"
+        item = _item(each, "skipped", lost) if lost else run_isolated(subject, each)
+        if item.status == "failed" and (error := gpu_error(subject)):
+            lost = f"the GPU has not answered since {each.name} ({error}): start another process"
         report.items.append(item)
         if on_item is not None:
             on_item(item)
@@ -80,12 +80,12 @@ def check(
 
 
 def lacks_samples(op: Op | Adopted) -> bool:
-    """Whether there is nothing to run an op on. An adopted operator's samples are made from its schema."""
+    """Whether an op has no samples. An adopted operator's samples are made from its schema."""
     return isinstance(op, Op) and op.samples is None
 
 
 def place_of(device: str | None = None, emulate: bool = False) -> str:
-    """One of "cpu", "cuda" and "emulated"; raises CheckOptionError for what is none of them."""
+    """One of "cpu", "cuda" and "emulated"; raises CheckOptionError for anything else."""
     if emulate and device not in (None, "cpu"):
         raise CheckOptionError(f"emulated kernels run on the CPU: leave device out, instead of {device!r}")
     if device not in (None, "cpu", "cuda"):
@@ -101,7 +101,7 @@ def subject_of(
     seed: int = 0,
     emulate: bool = False,
 ) -> Subject:
-    """The op, in the place where it is to be looked at; raises CheckOptionError where there is no such place."""
+    """The op, and where to check it; raises CheckOptionError if that device is not available."""
     if not isinstance(op, (Op, Adopted)):
         raise NotAnOpError(op)
     place = place_of(device, emulate)
@@ -117,12 +117,12 @@ def empty_report(subject: Subject) -> Report:
 
 
 def items_of(subject: Subject, names: Sequence[str] | None = None) -> list[CheckItem]:
-    """Those that are for its place and level; or those of these names, in this order."""
+    """The items for its place and level; or those with these names, in this order."""
     return items_at(subject.place, subject.level, names)
 
 
 def items_at(place: str, level: Level, names: Sequence[str] | None = None) -> list[CheckItem]:
-    """The same before there is a subject; raises CheckOptionError for a level or an item that there is not."""
+    """The same without a subject; raises CheckOptionError for an unknown level or item."""
     if level not in ("quick", "full"):
         raise CheckOptionError(f"level is 'quick' or 'full', not {level!r}")
     every = every_item()
@@ -141,8 +141,8 @@ def run_isolated(subject: Subject, item: CheckItem) -> Item:
         return run_item(subject, item)
     began = time.perf_counter()
 
-    def ended(words: str) -> Item:
-        return told(item, "failed", words, subject.again(item.name), time.perf_counter() - began)
+    def ended(message: str) -> Item:
+        return _item(item, "failed", message, subject.again(item.name), time.perf_counter() - began)
 
     if can_fork(subject):
         if item.crashes:
@@ -157,10 +157,10 @@ def run_isolated(subject: Subject, item: CheckItem) -> Item:
     ]
     try:
         finished = in_new_process(subject, lines)
-    except Skipped:  # no new process can import it: here, then
+    except Skipped:  # no new process can import it: run it here
         return run_item(subject, item)
     if finished.status != 0:
-        return ended(f"the process: {finished.words}")
+        return ended(f"the process: {finished.message}")
     return Item(**json.loads(finished.output.splitlines()[-1]))
 
 
@@ -169,7 +169,7 @@ def run_item(subject: Subject, item: CheckItem) -> Item:
     began = time.perf_counter()
 
     def ended(status: Status, message: str, reproduction: str = "", raised: BaseException | None = None) -> Item:
-        found = told(item, status, message, reproduction, time.perf_counter() - began)
+        found = _item(item, status, message, reproduction, time.perf_counter() - began)
         return found if raised is None else replace(found, raised=f"{type(raised).__name__}: {raised}".strip())
 
     if subject.place not in item.on:
@@ -181,7 +181,7 @@ def run_item(subject: Subject, item: CheckItem) -> Item:
         with torch.random.fork_rng(devices), subject.environment(), _own_warnings():
             found = item.check(subject)
             if subject.device == "cuda":
-                torch.cuda.synchronize()  # what a kernel did wrong shows by now, or in the item after this one
+                torch.cuda.synchronize()  # a kernel's error shows now, or else in the next item
             return ended("passed", found)
     except (Uncovered, NoTruthError) as reason:
         return replace(ended("skipped", str(reason)), uncovered=True)
@@ -201,19 +201,19 @@ def run_item(subject: Subject, item: CheckItem) -> Item:
 
 @contextmanager
 def _own_warnings() -> Iterator[None]:
-    """What torch warns of in calls that an item makes up is of no use to the author; opsmith's own warnings are."""
+    """Silences torch's warnings about made-up calls, which are of no use to the author; keeps opsmith's own."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("default", OpsmithWarning)
         yield
 
 
-def told(item: CheckItem, status: Status, message: str, reproduction: str = "", seconds: float = 0.0) -> Item:
+def _item(item: CheckItem, status: Status, message: str, reproduction: str = "", seconds: float = 0.0) -> Item:
     return Item(item.name, status, message, reproduction, seconds, item.description)
 
 
 def gpu_error(subject: Subject) -> str:
-    """What CUDA says where a kernel has ended its context, in which no call can succeed any more; else nothing."""
+    """CUDA's message if a kernel destroyed its context, after which no call can succeed; else empty."""
     if subject.device != "cuda":
         return ""
     try:
@@ -224,19 +224,19 @@ def gpu_error(subject: Subject) -> str:
 
 
 def short_of_memory(error: BaseException | None) -> str:
-    """In words, that the GPU is full or small; nothing for another error, and for a request that no GPU can meet."""
+    """A message if the GPU is full or too small; empty for another error, and for a request that no GPU can meet."""
     if not isinstance(error, torch.OutOfMemoryError) or "more than 1EB" in str(error):
         return ""
     sizes = [float(size) * 1024 ** "BKMGTP".index(unit) for size, unit in _SIZES.findall(str(error))[:2]]
     fits = len(sizes) < 2 or sizes[0] <= sizes[1]
-    return f"the GPU's memory does not suffice: {str(error).splitlines()[0]}" if fits else ""
+    return f"the GPU does not have enough memory: {str(error).splitlines()[0]}" if fits else ""
 
 
 _SIZES = re.compile(r"(?:Tried to allocate|total capacity of) ([\d.]+) ([BKMGTP])")
 
 
 def _where(error: Exception) -> str:
-    """' (mish.py:12)': the author's own line that an exception came by, where there is one."""
+    """' (mish.py:12)': the innermost line of the author's own code in a traceback, if there is one."""
     places = [_PACKAGE, *installed()]
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         file = Path(frame.filename)

@@ -1,4 +1,4 @@
-"""Where Python was when a process died, from the stack that faulthandler has written."""
+"""Where Python was when a process crashed, from the stack that faulthandler wrote."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def innermost_line(stacks: str) -> str:
 
 
 def _is_library(file: str) -> bool:
-    """Whether a file is of opsmith, torch or Python itself."""
+    """Whether a file belongs to opsmith, torch or Python itself."""
     standard = file.startswith(sysconfig.get_path("stdlib") + os.sep) and "site-packages" not in file
     return standard or file.startswith((str(_PACKAGE), "<")) or f"{os.sep}site-packages{os.sep}torch{os.sep}" in file

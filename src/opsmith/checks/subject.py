@@ -1,10 +1,11 @@
-"""Subject: the op under check as the items see it, be it one of ours or any operator of torch.ops with a reference."""
+"""Subject: the op under check as items see it, an Op or any operator of torch.ops with a reference."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -14,14 +15,13 @@ from ..errors import OpsmithError
 from ..operator.adopted import Adopted
 from ..operator.op import Op
 from ..operator.samples import Cost
-from ..reference.signature import Signature
-from .acceptance import finite, taken
+from ..reference.signature import Argument, Signature, flatten
 from .accuracy.doubling import InDouble, digits_are_lost
-from .cases import Case, kind
-from .importing import setup
+from .cases.acceptance import finite, taken, work
+from .cases.case import Case, kind
+from .cases.shrinking import shrunk
 from .outcome import Failed, Skipped, Uncovered
-from .shrinking import shrunk
-from .work import operators
+from .reproduction import setup
 
 Level = Literal["quick", "full"]
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -50,6 +50,8 @@ class Subject:
         self.emulated = emulated
         self.signature: Signature = op.signature
         self.arguments = op.signature.arguments
+        self.functional_arguments = tuple(replace(argument, mutated=False) for argument in self.arguments)
+        """The arguments of `call`, which copies what the op changes in place."""
         self._cases: dict[torch.dtype, list[Case]] = {}
         self._shrunk: dict[tuple[torch.dtype, int, int], Case | None] = {}
 
@@ -92,7 +94,7 @@ class Subject:
 
     def call(self, values: Sequence[Any]) -> list[torch.Tensor]:
         """The op's results. One that works in place is given copies of what it changes, and returns those."""
-        return listed(self.raw(self._copied(values)))
+        return listed(self.raw(self.copied(values)))
 
     def raw(self, values: Sequence[Any]) -> Any:
         """The op itself on these very tensors."""
@@ -101,7 +103,7 @@ class Subject:
 
     def reference(self, values: Sequence[Any]) -> list[torch.Tensor]:
         """The same by plain PyTorch."""
-        return listed(self.inline(self._copied(values)))
+        return listed(self.inline(self.copied(values)))
 
     def inline(self, values: Sequence[Any]) -> Any:
         """Plain PyTorch on these very tensors."""
@@ -113,7 +115,8 @@ class Subject:
         positional = [value for argument, value in pairs if not argument.keyword_only]
         return positional, {argument.name: value for argument, value in pairs if argument.keyword_only}
 
-    def _copied(self, values: Sequence[Any]) -> list[Any]:
+    def copied(self, values: Sequence[Any]) -> list[Any]:
+        """The values, with copies of those that the op changes in place."""
         return [v.clone() if a.mutated else v for a, v in zip(self.arguments, values, strict=True)]
 
     @contextlib.contextmanager
@@ -139,7 +142,7 @@ class Subject:
             self._cases[dtype] = accepted if self.full else self._light(accepted)
         most = min(limit or sys.maxsize, EMULATED if self.emulated else sys.maxsize)
         found = [case for case in self._cases[dtype] if case.numel <= most]
-        kinds = {kind(case) for case in found if _has_elements(case)}
+        kinds = {kind(case) for case in found if case.has_elements}
         for place, case in enumerate(self._cases[dtype]):
             if case.numel > most and kind(case) not in kinds and (smaller := self._smaller(dtype, place, most)):
                 kinds.add(kind(case))
@@ -157,11 +160,11 @@ class Subject:
 
     def _light(self, cases: list[Case]) -> list[Case]:
         """Without those whose reference is a long loop: an item runs it dozens of times."""
-        found = [case for case in cases if operators(lambda case=case: self.reference(case.values)) <= LIGHT]  # type: ignore[misc]
+        found = [case for case in cases if work(self, case) <= LIGHT]
         return found or cases
 
     def some_cases(self, dtype: torch.dtype = torch.float32, limit: int = SMALL, count: int = 3) -> list[Case]:
-        """A few of them, unlike each other: the first, and others from along the list. All where level is full."""
+        """A few of them, unlike each other: the first, and others from along the list. All at level "full"."""
         found = self.cases(dtype, limit)
         if self.full or len(found) <= count:
             return found
@@ -170,7 +173,7 @@ class Subject:
     def first_case(self, dtype: torch.dtype = torch.float32) -> Case:
         """A small case with elements in it."""
         for case in self.cases(dtype, SMALL):
-            if _has_elements(case):
+            if case.has_elements:
                 return case
         raise Uncovered(f"{TOO_LARGE} to {SMALL} elements, in {short(dtype)}")
 
@@ -178,7 +181,7 @@ class Subject:
         """The same with a float64 tensor that takes a gradient, where the op takes float64; else float32."""
         for dtype in (torch.float64, torch.float32):
             for case in self.cases(dtype, SMALL):
-                if all(tensor.numel() for tensor in case.every_tensor()) and self.differentiates(case):
+                if case.has_elements and self.differentiates(case):
                     return case
         raise self.without_gradient()
 
@@ -196,8 +199,8 @@ class Subject:
         return any(result.requires_grad for result in self.reference(leaves.values))
 
     def loses_digits(self, case: Case) -> bool:
-        """Whether the reference computes in float32 what it is given in float64: no difference of two such results
-        tells a gradient."""
+        """Whether the reference computes in float32 what it is given in float64: finite differences
+        of such results give no gradient."""
         widely = InDouble()
         with widely:
             exact = self.reference(case.values)
@@ -225,9 +228,10 @@ class Subject:
                 raise Failed(f"its samples for {self.device} raise {type(error).__name__}: {error}") from error
             return []
         cases = [self._case(index, sample, dtype) for index, sample in enumerate(samples)]
-        return [case for case in cases if self._reference_takes(case)] if dtype is not torch.float32 else cases
+        return [case for case in cases if self.accepts(case)] if dtype is not torch.float32 else cases
 
-    def _reference_takes(self, case: Case) -> bool:
+    def accepts(self, case: Case) -> bool:
+        """Whether the reference accepts a call on its own device."""
         try:
             self.reference(case.values)
         except torch.OutOfMemoryError:
@@ -267,12 +271,13 @@ class Subject:
         return setup(self.op)
 
 
-def _has_elements(case: Case) -> bool:
-    return all(tensor.numel() for tensor in case.every_tensor())
-
-
 def listed(returned: Any) -> list[torch.Tensor]:
     return list(returned) if isinstance(returned, (tuple, list)) else [] if returned is None else [returned]
+
+
+def present(arguments: Sequence[Argument], values: Sequence[Any]) -> list[torch.Tensor]:
+    """The tensors among the values, without absent ones."""
+    return [tensor for tensor in flatten(arguments, values) if tensor is not None]
 
 
 def short(dtype: torch.dtype) -> str:

@@ -1,7 +1,7 @@
-"""The checklist in a user's tests: `check_op`, one test an item; `assert_matches`, one call against the reference.
+"""The checklist in user tests: `check_op`, one test per item; `assert_matches`, one call compared with the reference.
 
-The plug-in of pytest is plugin.py. It is loaded into every pytest run on a machine that has opsmith, so nothing here
-imports torch before it is used.
+The pytest plug-in is plugin.py. Every pytest run on a machine with opsmith loads it, so nothing here imports torch
+before it is used.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from .._lazy import lazy
 from .items import check_op
 
 if TYPE_CHECKING:
-    from ..checks.matching import assert_matches
+    from ..checks.calls.matching import assert_matches
 
 __all__ = ["assert_matches", "check_op"]
 
 
-__getattr__, __dir__ = lazy(__name__, {"assert_matches": "..checks.matching"})
+__getattr__, __dir__ = lazy(__name__, {"assert_matches": "..checks.calls.matching"})

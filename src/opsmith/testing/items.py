@@ -1,4 +1,4 @@
-"""check_op: the checklist of an op as tests, one an item."""
+"""check_op: the checklist of an op as tests, one per item."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def check_op(
     emulate: bool = False,
     items: Sequence[str] | None = None,
 ) -> Callable[..., None]:
-    """A test an item of the checklist: `test_mish[values]`, `test_mish[gradients]`, and so on.
+    """One test per item of the checklist: `test_mish[values]`, `test_mish[gradients]`, and so on.
 
     >>> test_mish = opsmith.testing.check_op(mish)
     >>> test_mish_on_gpu_code = opsmith.testing.check_op(mish, emulate=True)
 
     At the top of a test file or in the body of a test class. Marks go around it: `pytest.mark.slow(check_op(mish))`.
-    Called inside of a test that runs, it runs the items there and then, and fails with all that they find.
+    Called inside a running test, it runs the items at once and fails with all that they find.
 
     Args:
         op: an Op, or what `opsmith.checks.adopt` makes of an operator of torch.ops; or a function without parameters

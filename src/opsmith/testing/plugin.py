@@ -1,4 +1,4 @@
-"""The plug-in of pytest that opsmith installs: a fixture. Every run of pytest loads it, so it imports little."""
+"""The pytest plug-in that opsmith installs: a fixture. Every pytest run loads it, so it imports little."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def opsmith_emulate(request: pytest.FixtureRequest) -> Iterator[Settings]:
-    """The test runs its ops' CUDA kernels on the CPU, every access checked: inside of opsmith.emulate(seed=0).
+    """The test runs its ops' CUDA kernels on the CPU, every access checked: inside opsmith.emulate(seed=0).
 
     Threads and blocks run in an order drawn from the seed; to try several:
 

@@ -182,7 +182,7 @@ def reads_beyond(op: Any) -> None:
     give_kernel(op, kernel)
 
 
-@fault("inputs_unchanged", "x is not what it was before the call")
+@fault("inputs_unchanged", "x was changed by the call")
 def input_for_scratch(op: Any) -> None:
     def kernel(x: Tensor, scale: float) -> Tensor:
         return x.data.mul_(scale).clone()
@@ -221,7 +221,7 @@ class _ForgetsFactor(Recorded):
         return grad * factor
 
 
-@adopted("inputs_unchanged", "a second backward through the same call gives other gradients", sine)
+@adopted("inputs_unchanged", "a second backward through the same call gives different gradients", sine)
 def forgets_what_it_kept(x: Tensor) -> Tensor:
     return _ForgetsFactor.apply(x)  # type: ignore[no-any-return]
 
@@ -328,7 +328,7 @@ def one_gradient_for_all_calls(op: Any) -> None:
 # --- Shapes and tracing -------------------------------------------------------------------------------------------
 
 
-@fault("fake", "on fake tensors and float64")
+@fault("fake", "on fake tensors, but float64")
 def fake_of_another_dtype(op: Any) -> None:
     op.register_fake(lambda x, scale=0.5: torch.empty(x.shape, dtype=torch.float32, device=x.device))
 
@@ -420,7 +420,7 @@ def carries_a_function(x: Tensor) -> Tensor:
 _scratch: dict[tuple[int, ...], Tensor] = {}
 
 
-@fault("threads", "was given other numbers than the same call gives alone")
+@fault("threads", "got different results from the same call made alone")
 def one_buffer_for_all(op: Any) -> None:
     def kernel(x: Tensor, scale: float) -> Tensor:
         buffer = _scratch.setdefault((*x.shape, x.element_size()), torch.empty_like(x))

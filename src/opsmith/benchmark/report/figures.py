@@ -34,7 +34,7 @@ def mark(contender: str, contenders: Sequence[str]) -> int:
 
 
 def short_names(rows: Iterable[Row]) -> Callable[[str], str]:
-    """'opsmith::mish' -> 'mish', where no two namespaces are there to tell apart."""
+    """'opsmith::mish' -> 'mish', where there is only one namespace."""
     spaces = {row["op"].rpartition("::")[0] for row in rows}
     return (lambda name: name.rpartition("::")[2]) if len(spaces) <= 1 else (lambda name: name)
 

@@ -47,12 +47,12 @@ def _roofs(machine: Machine, rows: Sequence[Row], first: float, last: float) -> 
     turn = last if top is None else max(first * 2, top / copy)
     last = max(last, turn * (4 if rates else 1))
     lines = [line(f"copy {si(copy, 'B/s')}", (first, first * copy), (turn, turn * copy))]
-    for names, rate in _told_apart(rates):
+    for names, rate in _distinct_rates(rates):
         lines.append(line(f"matmul {', '.join(names)} {si(rate, 'FLOP/s')}", (rate / copy, rate), (last, rate)))
     return lines
 
 
-def _told_apart(rates: dict[str, float]) -> list[tuple[list[str], float]]:
+def _distinct_rates(rates: dict[str, float]) -> list[tuple[list[str], float]]:
     """Rates that would be one line on a chart, as one: the higher of them."""
     found: list[tuple[list[str], float]] = []
     for dtype, rate in sorted(rates.items(), key=lambda each: -each[1]):
@@ -64,7 +64,7 @@ def _told_apart(rates: dict[str, float]) -> list[tuple[list[str], float]]:
 
 
 def bandwidth(machine: Machine) -> Figure | None:
-    """Bytes a second over bytes: also for ops whose cost tells no operations."""
+    """Bytes a second over bytes: also for ops whose cost has no operations."""
     rows = [row for row in _timed(machine) if positive(row.get("bytes"))]
     if not rows:
         return None

@@ -21,14 +21,14 @@ Child = str | int | Iterable["Child"] | None
 def tag(name: str, /, *children: Child, **attributes: str | int | bool | None) -> Html:
     """tag("td", "1 < 2", class_="number") -> <td class="number">1 &lt; 2</td>. An attribute that is None or False is
     left out; a trailing underscore is dropped, others become hyphens."""
-    words = [name]
+    parts = [name]
     for key, value in attributes.items():
         attribute = key.rstrip("_").replace("_", "-")
         if value is True:
-            words.append(attribute)
+            parts.append(attribute)
         elif value is not None and value is not False:
-            words.append(f'{attribute}="{html.escape(str(value))}"')
-    opening = f"<{' '.join(words)}>"
+            parts.append(f'{attribute}="{html.escape(str(value))}"')
+    opening = f"<{' '.join(parts)}>"
     return Html(opening if name in VOID else f"{opening}{join(*children)}</{name}>")
 
 

@@ -177,8 +177,8 @@ def _summary(machine: Machine) -> Html:
     for name, rows in grouped([r for r in machine.rows if positive(r.get("speedup"))], "contender").items():
         faster = sum((number(row.get("speedup_low")) or 0) > 1 for row in rows)
         slower = sum((number(row.get("speedup_high")) or 2) < 1 for row in rows)
-        told = f"faster in {faster} of {len(rows)} samples{f', slower in {slower}' if slower else ''}"
-        cards.append((times(geometric_mean(row["speedup"] for row in rows)), f"as fast as {name[0]}", told))
+        counts = f"faster in {faster} of {len(rows)} samples{f', slower in {slower}' if slower else ''}"
+        cards.append((times(geometric_mean(row["speedup"] for row in rows)), f"as fast as {name[0]}", counts))
     largest = _largest(machine)
     if largest:
         median = statistics.median(row["share"] for row in largest)
@@ -224,8 +224,8 @@ def _slower(machine: Machine) -> Html | None:
     rows = slower_rows(machine)
     if not rows:
         return None
-    words = f"Where opsmith is slower: {_count(len(rows), 'row')}"
-    return tag("details", tag("summary", words), sortable(rows, SLOWER), class_="slower")
+    title = f"Where opsmith is slower: {_count(len(rows), 'row')}"
+    return tag("details", tag("summary", title), sortable(rows, SLOWER), class_="slower")
 
 
 def _by_op(machine: Machine, shown: Any) -> list[Html]:
@@ -234,11 +234,11 @@ def _by_op(machine: Machine, shown: Any) -> list[Html]:
     parts = []
     for op in ops:
         charts = shown(*speed.speed(machine, op), *speed.scaling(machine, op))
-        words = tag("summary", tag("strong", short(op)), " ", tag("span", _in_words(machine, op), class_="hint"))
+        summary = tag("summary", tag("strong", short(op)), " ", tag("span", _summary_of(machine, op), class_="hint"))
         nothing = tag(
             "p", "No baseline was measured, nor several sizes: the rows below are all there is.", class_="hint"
         )
-        parts.append(tag("details", words, charts or nothing, class_="op", open=len(ops) <= OPEN_OPS))
+        parts.append(tag("details", summary, charts or nothing, class_="op", open=len(ops) <= OPEN_OPS))
     caption = (
         "Speed: how many times as long as opsmith each takes, with the 95 % interval as a thin line; right of 1, "
         "opsmith is faster. Scaling: what is moved in a second, from small arguments to large; the dashed line is a "
@@ -247,7 +247,7 @@ def _by_op(machine: Machine, shown: Any) -> list[Html]:
     return [tag("p", caption, class_="hint"), *parts]
 
 
-def _in_words(machine: Machine, op: str) -> str:
+def _summary_of(machine: Machine, op: str) -> str:
     """How it does against each baseline, and what share of the limit it reaches."""
     rows = [row for row in machine.rows if row["op"] == op and positive(row.get("speedup"))]
     ratios = [

@@ -26,8 +26,8 @@ class Column:
 
     @property
     def style(self) -> str | None:
-        words = ("number" if self.is_number else "", "words" if self.title == "notes" else "")
-        return " ".join(filter(None, (*words, "" if self.on_paper else "screen-only"))) or None
+        classes = ("number" if self.is_number else "", "words" if self.title == "notes" else "")
+        return " ".join(filter(None, (*classes, "" if self.on_paper else "screen-only"))) or None
 
     def has(self, row: Row) -> bool:
         value = row.get(self.keys[0])

@@ -1,4 +1,4 @@
-"""How near to the truth an op is: what checks, bench and demo judge numbers by.
+"""How accurate an op is: how check, bench and demo judge numbers.
 
 evaluate.py  results and gradients of one call        truth.py     what the reference gives, and how surely
 rounding.py  where an op rounds                       budget.py    how far from the truth a number may lie

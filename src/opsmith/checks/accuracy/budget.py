@@ -1,9 +1,9 @@
-"""How far from the truth a number may lie: measured for each element, not chosen.
+"""How far from the truth a number may be: measured for each element, not chosen.
 
 The truth is the reference in float64. An element's unit is one unit in its last place, and what the element moves by
-when every input moves by one in its own last place: no algorithm can be held to less, and where terms cancel that is
-much. (An op that is not pointwise may sum and scale in another order: there it is a unit of the largest one besides,
-and before it is said to be wrong, what the element moves by when all that is computed on the way is rounded otherwise.)
+when every input moves by one in its own last place: no algorithm can do better, and where terms cancel that is
+a lot. (An op that is not pointwise may sum and scale in another order: there it is a unit of the largest one besides,
+and before it is reported as wrong, how far the element moves when all intermediate results are rounded differently.)
 
 In these units the reference itself, run in the op's dtype, errs by some number. An op may err by twice as much, and by
 FULL units in any case (HALF in half types, ONCE where a pointwise kernel rounds its result once); by more where many
@@ -15,7 +15,7 @@ In float64 the truth has an error of its own, which comes on top.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -31,9 +31,9 @@ where a call gives all elements one number, all have the one error of that."""
 TWICE = 1.4
 """Times the error of numbers rounded once."""
 TAIL = 8
-"""Elements that must lie beyond a quantile for it to tell anything."""
+"""Elements that must lie beyond a quantile for it to mean anything."""
 TELLING = 1e7
-"""ULP beyond which a distance tells more: beside 0 everything is far off."""
+"""ULP beyond which the message gives an absolute distance: near 0 everything is many ULP off."""
 HALF_TYPES = (torch.float16, torch.bfloat16)
 
 
@@ -55,10 +55,10 @@ class Expected:
     """What an op's tensor is judged by. `own` is the reference's in the op's dtype (of half types: computed in float32
     and rounded once), `exact` in float64, `moved` what a rounding of the inputs moves each element by.
 
-    `errors` are the reference's, in units, where `own` does not tell them. `eager` is the largest of those where each
+    `errors` are the reference's, in units, where they do not follow from `own`. `eager` is the largest of those if each
     intermediate is rounded to a half type, as torch does it, for an op that does the same; `terms` how many numbers are
     added up into one, at most; `once` whether the op rounds only its result. `nearby` are the reference's errors for
-    numbers a little beside these, the largest of several: an element may err by twice as much."""
+    nearby numbers, the largest of several: an element may err by twice as much."""
 
     own: torch.Tensor
     exact: torch.Tensor
@@ -113,25 +113,21 @@ def judge(mine: torch.Tensor, expected: Expected) -> Judgement:
     torchs = _largest((of_own / steps)[regular]) if expected.reference_ulps is None else expected.reference_ulps
     found = Judgement(True, error, allowed, ulps, "", None if dtype == torch.float64 else torchs)
     if bool(wrong.any()):
-        message = words = _words(given[worst], own[worst], exact[worst], plain[worst], wrong)
+        message = text = _difference(given[worst], own[worst], exact[worst], plain[worst], wrong)
         if plain[worst]:
             away, limit = float(off[worst] / steps[worst]), allowed * float(unit[worst] / steps[worst])
             message += f": off by {away:.3g} ULP, {limit:.3g} are allowed"
             if limit > TELLING:
-                message = f"{words}: off by {float(off[worst]):.3g}, {allowed * float(unit[worst]):.3g} is allowed"
+                message = f"{text}: off by {float(off[worst]):.3g}, {allowed * float(unit[worst]):.3g} is allowed"
             message += f"; {_count(wrong)}"
-        return _failed(found, error, message)
+        return replace(found, ok=False, message=message)
     eager = expected.eager > max(base, 2 * measured)
     if expected.nearby is not None:
         known = expected.nearby.flatten()[regular].nan_to_num(nan=0.0, posinf=0.0)
     message = "" if eager else _spread(errors[regular], known, (off / steps)[regular], base, own_error)
     if not message and dtype in HALF_TYPES and expected.once and not eager:
         message = _rounded_twice(errors[regular], known)
-    return found if not message else _failed(found, error, message)
-
-
-def _failed(found: Judgement, error: float, message: str) -> Judgement:
-    return Judgement(False, error, found.allowed, found.ulps, message, found.reference_ulps)
+    return found if not message else replace(found, ok=False, message=message)
 
 
 def _least(dtype: torch.dtype, expected: Expected) -> float:
@@ -200,7 +196,7 @@ def _distance(given: torch.Tensor, wanted: torch.Tensor, dtype: torch.dtype) -> 
     return torch.where(same, 0.0, apart)
 
 
-def _words(
+def _difference(
     given: torch.Tensor, own: torch.Tensor, exact: torch.Tensor, plain: torch.Tensor, wrong: torch.Tensor
 ) -> str:
     if plain and given.isfinite():

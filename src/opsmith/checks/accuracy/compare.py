@@ -1,4 +1,4 @@
-"""An op against its reference on one call: results and gradients, within what rounding explains (see budget.py)."""
+"""An op compared with its reference on one call: results and gradients, within rounding error (see budget.py)."""
 
 from __future__ import annotations
 

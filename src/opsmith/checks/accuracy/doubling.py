@@ -1,4 +1,4 @@
-"""References that ask for float32 whatever they are given, as those of norms do, computed in float64 all the same."""
+"""References that cast to float32, as those of norms do, computed in float64 nevertheless."""
 
 from __future__ import annotations
 

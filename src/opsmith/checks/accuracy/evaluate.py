@@ -1,4 +1,4 @@
-"""One call, looked at closely: its results, and the gradients of its floating inputs, each under a name."""
+"""One call in detail: its results, and the gradients of its floating inputs, each with a name."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
         fresh = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
         return fresh.copy_(tensor)
     laid = copied_as_laid_out(tensor)
-    # No view, as autograd sees it: a view that is changed in place takes a road of its own.
+    # No view, as autograd sees it: autograd handles a view changed in place differently.
     copy = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     copy.set_(laid.untyped_storage(), laid.storage_offset(), laid.shape, laid.stride())
     return copy.copy_(tensor) if tensor.requires_grad else copy

@@ -1,4 +1,4 @@
-"""Where an op rounds: in its kernels, or wherever torch does, since the reference is what runs.
+"""Where an op rounds: in its kernels, or wherever torch does if the reference runs.
 
 A kernel computes half types in float32 and rounds once. An op without one for these arguments runs its reference in the
 half type itself, and rounds each intermediate: it is as good as torch, and nobody has to be better.
@@ -39,7 +39,7 @@ def rounding_of(op: Op | Adopted, values: Sequence[Any], gradients: bool = True)
         return returned
 
     with _watched(op) as runs:
-        for _ in range(2):  # a kernel's first results are held against the reference, which does not count
+        for _ in range(2):  # a kernel's first results are verified with the reference, which does not count
             runs.clear()
             evaluate(op.signature.arguments, called, values, gradients=gradients)
     backward = len(runs) - counts[-1]
@@ -52,7 +52,7 @@ def reference_runs(op: Op | Adopted, values: Sequence[Any]) -> bool:
     if not isinstance(op, Op):
         return False
     with torch.no_grad():
-        for _ in range(2):  # a kernel's first results are held against the reference, which does not count
+        for _ in range(2):  # a kernel's first results are verified with the reference, which does not count
             with _watched(op) as runs:
                 copies = [v.clone() if a.mutated else v for a, v in zip(op.signature.arguments, values, strict=True)]
                 positional, keyword = op.default.forward.arranged(copies)
@@ -75,7 +75,7 @@ def is_elementwise(op: Op | Adopted, values: Sequence[Any]) -> bool:
     try:
         shape = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))
         if shape.numel() < FEWEST:
-            return False  # of one element alone nothing can be told
+            return False  # one element alone shows nothing
         rows = [_wide(tensor).expand(shape).reshape(-1)[:SHOWN] for tensor in tensors]
         results = _reference(op, values, [_wide(tensor) for tensor in tensors])
         if not results or any(result.shape != shape for result in results):

@@ -1,12 +1,15 @@
-"""How much a computation moves when what it rounds is rounded otherwise."""
+"""How much a computation changes when its inputs or its roundings change."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
+
+from .evaluate import Change
 
 STEP = torch.finfo(torch.float32).eps
 
@@ -33,3 +36,47 @@ class Roundings(TorchDispatchMode):
         coins = torch.sin(12.9898 * number + 78.233 * self._tosses).sign()
         rounded = value != value.to(torch.float32).to(torch.float64)
         return torch.where(rounded, value * (1 + coins * STEP), value)
+
+
+def shaken(seed: int, row: int, step: float) -> Change:
+    """For one evaluation: each element of each tensor moves a step up or down at random, and each tensor as a whole has
+    the sign of its entry in a row of a Hadamard matrix. Over all rows, the squared changes of an element then add up to
+    the sum of those for each tensor alone: no two can cancel."""
+    generator = torch.Generator().manual_seed(seed)
+    number = itertools.count()
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        coins = torch.randint(0, 2, (tensor.numel(),), generator=generator).reshape(tensor.shape)
+        sign = -1.0 if (row & next(number)).bit_count() % 2 else 1.0
+        return tensor * (1 + sign * (2.0 * coins.to(tensor) - 1.0) * step)
+
+    return change
+
+
+def strewn(seed: int, step: float) -> Change:
+    """For one evaluation: each element moves by its own random part of a step, so that no two stay equal."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        parts = torch.rand(tensor.numel(), generator=generator, dtype=torch.float64).reshape(tensor.shape)
+        return tensor * (1 + (2.0 * parts.to(tensor) - 1.0) * step)
+
+    return change
+
+
+def nearby(factor: float, dtype: torch.dtype | None = None) -> Change:
+    """Scales by a factor, in that dtype."""
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        narrow = tensor.dtype if dtype is None else dtype.to_complex() if tensor.is_complex() else dtype
+        return (tensor.to(narrow) * factor).to(tensor.dtype)
+
+    return change
+
+
+def each_tensor(value: Any, change: Change) -> Any:
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, (list, tuple)) and any(isinstance(each, torch.Tensor) for each in value):
+        return [None if each is None else each_tensor(each, change) for each in value]
+    return value

@@ -1,10 +1,9 @@
-"""What a reference gives for some arguments, exactly and in the op's own dtype, and how sure that is."""
+"""What a reference gives for some arguments, exactly and in the op's own dtype, and how certain that is."""
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,13 +11,14 @@ from typing import Any
 import torch
 
 from ...reference.signature import Argument, flatten
+from ..outcome import first_line
 from . import budget
 from .doubling import InDouble, digits_are_lost
 from .evaluate import Change, Named, evaluate, floating_dtypes
-from .shaking import STEP, Roundings
+from .shaking import STEP, Roundings, each_tensor, nearby, shaken, strewn
 
 FEW = 16
-"""Numbers of which one error tells little, for it may be small by luck: there it is measured several times."""
+"""With fewer numbers one error says little, since it may be small by luck: it is measured several times."""
 DRAWS, MORE_DRAWS = 4, 16
 """At how many places: at first, and before an op is said to be wrong."""
 NEARBY = 0.05
@@ -51,6 +51,12 @@ class Comparison:
 
     def __bool__(self) -> bool:
         return self.ok
+
+
+def assert_all(found: Iterable[Comparison], message: str) -> None:
+    """Raises AssertionError with the message and every comparison that does not hold."""
+    wrong = [f"{each.what}: {each.message}" for each in found if not each]
+    assert not wrong, f"{message}: " + "; ".join(wrong)
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,7 @@ class Truth:
         transforms: bool = False,
     ) -> None:
         """`figures`: torch's own error in half types is asked for too, though it decides nothing. `transforms`: whether
-        the reference runs inside of torch.func's, where a dispatch mode that makes tensors ends the process."""
+        the reference runs inside torch.func's, where a dispatch mode that makes tensors ends the process."""
         self._arguments, self._reference, self._args, self._gradients = arguments, reference, args, gradients
         self._rounding, self._only, self._lay, self._figures = rounding or Rounding(), only, lay, figures
         self._transforms = transforms
@@ -98,8 +104,7 @@ class Truth:
         try:
             self.exact = self._evaluated(args, torch.float64)
         except Exception as error:
-            said = str(error).strip().split("\n")[0]
-            raise NoTruthError(f"{type(error).__name__}: {said}") from error
+            raise NoTruthError(first_line(error)) from error
         self._loses_digits = (
             self._asks_for_single and self.dtype is torch.float64
             and digits_are_lost((tensor for _, tensor in self.own), (tensor for _, tensor in self.exact))
@@ -169,7 +174,7 @@ class Truth:
         results as they are stored, and moves by the half type's."""
         order = 1 << (self._tensors_moved() - 1).bit_length()
         for move in range(len(self._others), max(MOVES, coins * order)):
-            change = _shaken(move // order, move % order, STEP)
+            change = shaken(move // order, move % order, STEP)
             self._others.append(self._evaluated(self._args, torch.float64, change=change))
         moved = self._away(self._others)
         if self._loses_digits:
@@ -242,7 +247,7 @@ class Truth:
         return torch.where(moved == 0, self._last_places(moved), moved)
 
     def _where_single_is_lost(self, place: int, moved: torch.Tensor) -> torch.Tensor:
-        """For float64, of which no wider type tells the truth: 1 + tanh(-5) has lost five digits in it. Where float32
+        """For float64, for which there is no wider type: 1 + tanh(-5) has lost five digits in it. Where float32
         has lost them all, it too is known to a few last places of the largest input."""
         (_, single), (_, exact) = self._in_single[place], self.exact[place]
         if single is None or exact is None or single.shape != moved.shape:
@@ -299,8 +304,8 @@ class Truth:
         return fine if not off.numel() or float(off.max()) < FINE * fine else coarse
 
     def _measured(self) -> list[torch.Tensor | None]:
-        """The reference's error for each element in units, where the one beside the truth does not tell it: in float64,
-        where no wider type does, it is float32's."""
+        """The reference's error for each element in units, where a comparison with the truth does not give it: for
+        float64, which has no wider type, it is that of float32."""
         unknown: list[torch.Tensor | None] = [None] * len(self.exact)
         if self._half or len(self._dtypes) > 1:  # rounding to the half type hides what comes before
             return unknown
@@ -325,8 +330,8 @@ class Truth:
         largest: list[torch.Tensor | None] = [None] * len(self.exact)
         for draw in range(draws):
             factor = 1 + NEARBY * draw / draws
-            inexact = self._evaluated(self._rounded(), narrow, draw, _nearby(factor))
-            exact = self._evaluated(self._rounded(), torch.float64, draw, _nearby(factor, narrow))
+            inexact = self._evaluated(self._rounded(), narrow, draw, nearby(factor))
+            exact = self._evaluated(self._rounded(), torch.float64, draw, nearby(factor, narrow))
             for index, ((_, mine), (_, theirs)) in enumerate(zip(inexact, exact, strict=True)):
                 moved = self.moved[index]
                 if mine is None or theirs is None or moved is None or not mine.shape == theirs.shape == moved.shape:
@@ -351,7 +356,7 @@ class Truth:
     def _rounded(self) -> list[Any]:
         """The arguments with floating tensors that float32 holds."""
         return [
-            _each(value, lambda t: t.to(torch.float32).to(t.dtype) if t.is_floating_point() else t)
+            each_tensor(value, lambda t: t.to(torch.float32).to(t.dtype) if t.is_floating_point() else t)
             for value in self._args
         ]
 
@@ -420,10 +425,10 @@ class Truth:
         if found.ok or self._half:
             return found
         self._nearby = self._nearby or self._drawn(MORE_DRAWS)
-        nearby = self._nearby[place]
-        if nearby is not None and nearby.numel() < FEW:
-            nearby = torch.full_like(nearby, budget.largest_regular(nearby))
-        return budget.judge(mine, replace(expected, nearby=nearby))
+        near = self._nearby[place]
+        if near is not None and near.numel() < FEW:
+            near = torch.full_like(near, budget.largest_regular(near))
+        return budget.judge(mine, replace(expected, nearby=near))
 
     def _expected(
         self, name: str, own: torch.Tensor, exact: torch.Tensor, moved: torch.Tensor, place: int
@@ -442,7 +447,7 @@ class Truth:
         for seed in range(1, TIES):  # of many numbers beside ties, some are left on one side by luck
             if bool(right.all()):
                 break
-            moved = self._evaluated(self._args, torch.float64, change=_strewn(seed, STEP), gradients=False)
+            moved = self._evaluated(self._args, torch.float64, change=strewn(seed, STEP), gradients=False)
             right |= _is_one_of(mine, [moved[place][1]])
         if bool(right.all()):
             return Comparison(what, True, 0.0, 0.0)
@@ -472,47 +477,3 @@ def _eps(tensor: torch.Tensor, otherwise: float) -> float:
 
 def _lifted(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(torch.float32) if tensor.dtype in budget.HALF_TYPES else tensor
-
-
-def _shaken(seed: int, row: int, step: float) -> Change:
-    """For one evaluation: each element of each tensor goes a step up or down, by coins of its own, and each tensor as a
-    whole by the sign that a row of Hadamard's matrix has for it. So over all rows the squares of what an element moves
-    by add up to those of what it does for each tensor alone: no two can cancel."""
-    generator = torch.Generator().manual_seed(seed)
-    number = itertools.count()
-
-    def change(tensor: torch.Tensor) -> torch.Tensor:
-        coins = torch.randint(0, 2, (tensor.numel(),), generator=generator).reshape(tensor.shape)
-        sign = -1.0 if (row & next(number)).bit_count() % 2 else 1.0
-        return tensor * (1 + sign * (2.0 * coins.to(tensor) - 1.0) * step)
-
-    return change
-
-
-def _strewn(seed: int, step: float) -> Change:
-    """For one evaluation: each element goes up or down by a part of a step of its own. No two stay equal."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def change(tensor: torch.Tensor) -> torch.Tensor:
-        parts = torch.rand(tensor.numel(), generator=generator, dtype=torch.float64).reshape(tensor.shape)
-        return tensor * (1 + (2.0 * parts.to(tensor) - 1.0) * step)
-
-    return change
-
-
-def _nearby(factor: float, dtype: torch.dtype | None = None) -> Change:
-    """A little up, in that dtype."""
-
-    def change(tensor: torch.Tensor) -> torch.Tensor:
-        narrow = tensor.dtype if dtype is None else dtype.to_complex() if tensor.is_complex() else dtype
-        return (tensor.to(narrow) * factor).to(tensor.dtype)
-
-    return change
-
-
-def _each(value: Any, change: Change) -> Any:
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, (list, tuple)) and any(isinstance(each, torch.Tensor) for each in value):
-        return [None if each is None else _each(each, change) for each in value]
-    return value

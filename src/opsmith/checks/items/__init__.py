@@ -1,14 +1,14 @@
-"""The checklist: each item a module here.
+"""The checklist: one module per item.
 
 An item is a module with a function `check(subject) -> str`; the module's name is the item's, the first line of its
-docstring says what holds when it passes. `check` returns what it found in a few words, raises Failed with arguments and
+docstring says what holds when it passes. `check` returns a short summary, raises Failed with arguments and
 lines that show the fault, or Skipped with the reason. Any other exception of the op is a failure too. Adding an item is
 adding that file. It may also have
 
-    LEVEL = "full"         only looked at where level is "full"
+    LEVEL = "full"         only checked at level "full"
     ON = ("cuda",)         the devices it is for; "emulated" is one
     ORDER = 10             items are run in this order, then by name
-    CRASHES = True         it may end the process: opsmith.check runs it in a child, after the items that explain why
+    CRASHES = True         it may crash the process: opsmith.check runs it in a child process
 
 Modules that begin with an underscore hold what items share.
 """

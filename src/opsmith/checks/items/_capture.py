@@ -1,6 +1,6 @@
-"""A capture into a CUDA graph that torch does not know of, to see whether a call can be captured at all.
+"""A capture into a CUDA graph outside torch, to see whether a call can be captured at all.
 
-A capture that fails inside of torch.cuda.graph leaves torch's allocator and its random numbers as if it went on, and
+A capture that fails inside torch.cuda.graph leaves torch's allocator and its random numbers as if it went on, and
 what is run later in the process fails with it. The driver's own capture leaves nothing behind.
 """
 
@@ -14,13 +14,14 @@ from typing import Any
 import torch
 
 from ...launch.driver import driver
+from ..outcome import first_line
 
 GLOBAL = 0  # CU_STREAM_CAPTURE_MODE_GLOBAL, which torch.cuda.graph asks for too
 
 
 def capture(stream: torch.cuda.Stream, function: Callable[[], Any]) -> tuple[int, str]:
-    """What `function` does, captured on a stream and thrown away: the number of nodes, and what broke the capture in
-    words, or nothing."""
+    """Captures `function` on a stream and discards the graph: the number of nodes, and why the capture failed, or
+    nothing."""
     begin, end, nodes_of, destroy = _functions()
     handle, graph, count = ctypes.c_void_p(stream.cuda_stream), ctypes.c_void_p(), ctypes.c_size_t()
     torch.cuda.synchronize()
@@ -31,7 +32,7 @@ def capture(stream: torch.cuda.Stream, function: Callable[[], Any]) -> tuple[int
         try:
             kept.append(function())
         except Exception as error:
-            raised = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+            raised = first_line(error)
         finally:
             code = end(handle, ctypes.byref(graph))
     if graph.value:

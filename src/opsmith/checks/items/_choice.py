@@ -1,4 +1,4 @@
-"""Which cases the items of the contract look at, and how a call is written down."""
+"""Which cases the items use, and how a call is written in a reproduction."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ...errors import OpsmithError
 from ...operator.op import Op
 from ...reference import purity
 from ...reference.signature import Argument
-from .. import patterns
-from ..acceptance import taken
 from ..accuracy.evaluate import evaluate
-from ..cases import Case
-from ..faking import on_fake
+from ..calls.fake import on_fake
+from ..cases import patterns
+from ..cases.acceptance import taken
+from ..cases.case import Case
+from ..cases.patterns import patterns_of
 from ..outcome import Skipped, Uncovered
-from ..patterns import patterns_of
 from ..subject import SMALL, TOO_LARGE, Subject, short
 
 FEW, MANY = 2, 8
@@ -86,8 +86,8 @@ def small_case(subject: Subject, dtypes: Sequence[torch.dtype] = (torch.float32,
         plain = [case for case in subject.cases(dtype, limit) if _is_plain(case)]
         if found := [case for case in plain if case.numel >= least] or plain:
             return min(found, key=lambda case: sum(tensor.numel() for tensor in case.every_tensor()))
-    words = " or ".join(short(dtype) for dtype in dtypes)
-    raise Uncovered(f"no sample in {words} with finite numbers and no empty tensor can be cut down to {SMALL} elements")
+    text = " or ".join(short(dtype) for dtype in dtypes)
+    raise Uncovered(f"no sample in {text} with finite numbers and no empty tensor can be cut down to {SMALL} elements")
 
 
 def resized(subject: Subject, count: int, dtype: torch.dtype = torch.float32) -> list[Case]:
@@ -184,4 +184,12 @@ def outputs_of(case: Case, gradients: bool) -> str:
 
 
 def _is_plain(case: Case) -> bool:
-    return all(tensor.numel() and bool(tensor.isfinite().all()) for tensor in case.every_tensor())
+    return case.has_elements and case.is_finite
+
+
+def backward_lines(case: Case) -> list[str]:
+    """Lines that bind the results which require a gradient, and the gradients to pass to them."""
+    return [
+        f"results = [each for each in opsmith.checks.subject.listed({case.call()}) if each.requires_grad]",
+        "weights = [opsmith.checks.accuracy.evaluate.weights_of(each) for each in results]",
+    ]

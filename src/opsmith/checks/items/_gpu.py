@@ -1,4 +1,4 @@
-"""What the items for a GPU share: work that holds a stream back, inputs that change, and results that must not."""
+"""What the GPU items share: work that delays a stream, changing inputs, and comparison of results."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ import ctypes
 import os
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 import torch
 
 from ...errors import LanguageMissingError, ToolMissingError
 from ...operator.op import Op
-from ...reference.signature import flatten
 from ..accuracy.compare import Truth
 from ..accuracy.evaluate import Named, evaluate
 from ..accuracy.rounding import rounding_of
-from ..cases import Case
+from ..cases.case import Case
 from ..memory import same_bits
 from ..subject import Subject
 from ._choice import deterministic, outputs_of
@@ -32,19 +30,19 @@ CYCLES = 2_000_000_000
 # --- What is looked at ------------------------------------------------------------------------------------------------
 
 
-def telling_cases(subject: Subject) -> list[Case]:
+def writable_cases(subject: Subject) -> list[Case]:
     """Small cases with elements in tensors of their own, so that they can be written into: one, or several where level
     is full. Skipped where no two calls are alike."""
     cases = [subject.first_case()]
     if subject.full:
-        others = [case for case in subject.some_cases() if all(tensor.numel() for tensor in case.every_tensor())]
+        others = [case for case in subject.some_cases() if case.has_elements]
         cases += [case for case in others if case.lines != cases[0].lines][:3]
     deterministic(subject, cases[0])
     return [case.each_tensor(torch.clone, "{}.clone()") for case in cases]
 
 
 def choices(subject: Subject) -> list[str]:
-    """ "" for the kernel that the op takes by itself, and where level is full the names of the others. One that cannot
+    """ "" for the kernel that the op takes by itself, and at level "full" the names of the others. One that cannot
     be built here, for want of its language or compiler, is left out."""
     found = [""]
     if not subject.full or not isinstance(subject.op, Op):
@@ -100,10 +98,6 @@ def write(into: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
     """On the current stream, and unseen by autograd."""
     for tensor, value in zip(into, values, strict=True):
         tensor.data.copy_(value)
-
-
-def tensors_of(subject: Subject, values: Sequence[Any]) -> list[torch.Tensor]:
-    return [tensor for tensor in flatten(subject.arguments, values) if tensor is not None]
 
 
 def written_otherwise(case: Case) -> list[str]:

@@ -1,11 +1,11 @@
-"""Where a pointwise function's gradient jumps: found on a grid, then by halving."""
+"""Finds where a pointwise function's gradient jumps: on a grid, then by bisection."""
 
 from __future__ import annotations
 
 import torch
 
 from ..accuracy.evaluate import in_pairs
-from ..cases import Case
+from ..cases.case import Case
 from ..subject import Subject
 
 REACH, STEP = 32.0, 1 / 32

@@ -1,12 +1,12 @@
-"""Which calls the items about memory layouts look at."""
+"""The calls that the items about memory layouts use."""
 
 from __future__ import annotations
 
 import torch
 
-from ..acceptance import taken
-from ..cases import Case
-from ..patterns import Pattern, patterns_of
+from ..cases.acceptance import taken
+from ..cases.case import Case
+from ..cases.patterns import Pattern, patterns_of
 from ..subject import Subject
 from ._choice import deterministic
 

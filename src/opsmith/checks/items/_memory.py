@@ -1,4 +1,4 @@
-"""How much memory there is to be had."""
+"""How much memory is available."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def free_bytes(device: str) -> int:
 
 def growth(function: Callable[[], Any]) -> int:
     """Bytes by which this process grows at most during a call, whoever asks for them: a kernel in C++ may have memory
-    of its own. Zero where the system does not tell."""
+    of its own. Zero where the system does not report it."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)  # what is free already would be taken first
-        (_SELF / "clear_refs").write_text("5")  # the peak begins anew
+        (_SELF / "clear_refs").write_text("5")  # resets the peak
         before = _status("VmRSS")
         function()
         return max(0, _status("VmHWM") - before)

@@ -1,4 +1,4 @@
-"""Cases of sizes at which launches fail: an empty grid, more than a grid holds, rows too long for shared memory."""
+"""Cases with sizes at which launches fail: an empty grid, a grid that is too large, rows too long for shared memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from ..cases import Case
+from ..cases.case import Case
 from ..subject import SMALL, Subject
 
 QUICK, FULL = (0, 65537), (0, 65537, (1 << 20) + 1)
@@ -18,7 +18,7 @@ MOST = 1 << 25
 def odd_cases(subject: Subject) -> Iterator[Case]:
     """The case whose dimensions are most unlike each other, with each of its sizes in turn made one of these, in all
     tensors that have it: what is of one size is so for a reason. An op may refuse them."""
-    whole = [case for case in subject.cases(limit=SMALL) if all(tensor.numel() for tensor in case.every_tensor())]
+    whole = [case for case in subject.cases(limit=SMALL) if case.has_elements]
     if not whole:
         return
     case = max(whole, key=lambda case: len(_sizes(case)))

@@ -1,4 +1,4 @@
-"""Calls that fall apart into calls of their own along a dimension: all of a pointwise op's, a batch's elsewhere.
+"""Calls that split into independent calls along a dimension: any pointwise call, a batch elsewhere.
 
 What a call of billions of elements gives can then be compared a window at a time.
 """
@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from ...reference.signature import flatten, unflatten
-from ..acceptance import taken
-from ..cases import Case
-from ..patterns import Pattern, flat_pattern, patterns_of
-from ..subject import Subject, short
+from ..cases.acceptance import taken
+from ..cases.case import Case
+from ..cases.patterns import Pattern, flat_pattern, patterns_of
+from ..subject import Subject, present, short
 from ._choice import deterministic
 
 TRIED = 5
@@ -25,7 +25,7 @@ TRIED = 5
 
 @dataclass(frozen=True)
 class Plan:
-    """`axes` tells the dimension along which each tensor is cut, None for one that all parts share; `result_axes` that
+    """`axes` is the dimension along which each tensor is cut, None for one that all parts share; `result_axes` that
     of each result. `sizes` are those of the pattern's other groups. `elements`: of the inputs and of the results in one
     part; `largest`: of the largest tensor among them."""
 
@@ -42,9 +42,9 @@ class Plan:
     def case(self, parts: int) -> Case:
         """The call of so many parts."""
         sizes = [parts if index == self.group else size for index, size in enumerate(self.sizes)]
-        return self.pattern.case(sizes, seed=self.subject.seed, name=self.words(parts))
+        return self.pattern.case(sizes, seed=self.subject.seed, name=self.describe(parts))
 
-    def words(self, parts: int) -> str:
+    def describe(self, parts: int) -> str:
         """'x.shape[0] = 7, bfloat16'"""
         slot, axis = self.pattern.groups[self.group].places[0]
         name = self.pattern.base.arguments[self.pattern.slots[slot].argument].name
@@ -55,7 +55,7 @@ class Plan:
         return math.ceil(elements / self.largest) + 1
 
     def tensors(self, values: Sequence[Any]) -> list[torch.Tensor]:
-        return [tensor for tensor in flatten(self.subject.arguments, values) if tensor is not None]
+        return present(self.subject.arguments, values)
 
     def filled(self, values: Sequence[Any], tensors: Sequence[torch.Tensor]) -> list[Any]:
         fresh = iter(tensors)

@@ -1,4 +1,4 @@
-"""compute-sanitizer: where it is, and what it says, in words that an op's author can act on."""
+"""compute-sanitizer: finds it, and turns its output into messages that an op's author can act on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...toolchain import find_nvcc
 
 NAME = "compute-sanitizer"
 MARK = "opsmith-sample"
-"""Begins the lines that tell which sample is run next."""
+"""Starts the lines that announce the next sample."""
 END = "end"
 
 _BAR = re.compile(r"^={8,} ?(.*)$")
@@ -41,7 +41,7 @@ _LIBRARIES = re.compile(
 @dataclass(frozen=True)
 class Finding:
     """One thing that a tool found. `line` is '' unless the kernel was compiled with -lineinfo, `sample` -1 where it was
-    told after all samples."""
+    reported after all samples."""
 
     tool: str
     what: str
@@ -74,10 +74,10 @@ def find() -> Path | None:
     return Path(found) if found else None
 
 
-def findings(tool: str, words: str) -> list[Finding]:
-    """What a tool found, in the order in which it first did, each once."""
+def findings(tool: str, output: str) -> list[Finding]:
+    """What a tool found, without duplicates, in the order of first occurrence."""
     counted: dict[Finding, int] = {}
-    for each in _read(tool, words.splitlines()):
+    for each in _read(tool, output.splitlines()):
         counted[each] = counted.get(each, 0) + 1
     return [replace(each, count=count) for each, count in counted.items()]
 
@@ -100,20 +100,20 @@ def _read(tool: str, lines: Iterable[str]) -> Iterator[Finding]:
         place = _PLACE.search(text)
         if what and place:
             kernel = (place["kernel"] or place["old"]).strip()
-            yield Finding(tool, _told(what), kernel, place["line"] or place["old_line"] or "", sample)
+            yield Finding(tool, _without_place(what), kernel, place["line"] or place["old_line"] or "", sample)
             what = ""
 
 
-def _told(what: str) -> str:
-    """Without where it was, which the finding says itself."""
+def _without_place(what: str) -> str:
+    """Without the location, which the finding has as fields."""
     what = _PLACE.sub("", what).strip()
     what = re.sub(r"^(?:Error|ERROR): Race reported between (\w+) access$", r"race with a \1 access", what)
     return what.rstrip(".")
 
 
-def unusable(words: str) -> str:
+def unusable(output: str) -> str:
     """Why a tool that found nothing may have looked at nothing: what it could not do, or what ended the samples."""
-    lines = words.strip().splitlines() or ["nothing"]
+    lines = output.strip().splitlines() or ["nothing"]
     bars = [bar[1].strip() for line in lines if (bar := _BAR.match(line))]
     for text in bars:
         if _UNUSABLE.match(text):

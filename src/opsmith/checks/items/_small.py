@@ -1,4 +1,4 @@
-"""Small calls in float64, for checks that go through elements one by one, or through many calls."""
+"""Small calls in float64, for checks that go through single elements or make many calls."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch.autograd.gradcheck import GradcheckError
 
-from ..acceptance import taken
-from ..cases import Case
+from ..cases.acceptance import taken
+from ..cases.case import Case
+from ..cases.patterns import doubled, patterns_of
 from ..outcome import Failed
-from ..patterns import doubled, patterns_of
 from ..subject import SMALL, Subject
 from ._choice import deterministic
 from ._truth import raising
@@ -25,7 +25,7 @@ def probe(subject: Subject, most: int, least: int = 2, fit: Fit = Subject.differ
     """A call with finite numbers whose gradients can be asked for, of at most `most` elements in all: the largest of
     the samples, else the first one cut down. None where no such call is taken."""
     cases = [wide for case in subject.cases(torch.float64, most) if (wide := _in_double(subject, case)) is not None]
-    least = min([least, *(_count(case) for case in cases if all(t.numel() for t in case.every_tensor()))])
+    least = min([least, *(_count(case) for case in cases if case.has_elements)])
     found = [case for case in cases if _is_fit(subject, case, most, least, fit)]
     if found:
         return max(found, key=_count)
@@ -84,11 +84,11 @@ def differentiable_cases(subject: Subject, dtypes: Sequence[torch.dtype], most: 
 
 
 def _in_double(subject: Subject, case: Case) -> Case | None:
-    """Samples may not follow the dtype that they are asked for, and no difference of float32 tells a gradient. None
-    where the reference does not take float64."""
+    """The case in float64, since samples may ignore the dtype, and finite differences in float32 give no gradient. None
+    if the reference does not accept float64."""
     if all(tensor is doubled(tensor) for tensor in case.every_tensor()):
         return case
-    wide = case.each_tensor(doubled, "opsmith.checks.patterns.doubled({})")
+    wide = case.each_tensor(doubled, "opsmith.checks.cases.patterns.doubled({})")
     return wide if taken(subject, wide) else None
 
 

@@ -1,4 +1,4 @@
-"""The op beside its reference, as several items ask for it."""
+"""Comparison of the op with its reference, as several items need it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from ..accuracy.evaluate import Named, evaluate
 from ..accuracy.rounding import rounding_of
 from ..accuracy.truth import Comparison, NoTruthError, Truth
-from ..cases import Case
+from ..cases.case import Case
 from ..outcome import Failed, ReferenceRaises, Skipped, Uncovered
 from ..subject import Subject, listed
 from ._choice import arguments_of

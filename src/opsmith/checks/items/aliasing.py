@@ -1,4 +1,4 @@
-"""Results and gradients have memory of their own: shared neither with an input nor with each other, unless declared."""
+"""Results and gradients own their memory: they share none with an input or with each other, unless declared."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import torch
 
 from .. import memory
 from ..accuracy.evaluate import weights_of
-from ..cases import Case
+from ..cases.case import Case
 from ..outcome import Failed
 from ..subject import Subject, listed
-from ._choice import arguments_of, has_gradients, named_tensors, various_cases
+from ._choice import arguments_of, backward_lines, has_gradients, named_tensors, various_cases
 
 ON = ("cpu", "cuda", "emulated")
 NEUTRAL = (0.0, 1.0)
@@ -37,16 +37,8 @@ def _with_nothing_to_do(subject: Subject) -> Iterator[Case]:
             continue
         for number in NEUTRAL:
             changed = case.changed(argument.name, number, str(number), f"{case.name}, {argument.name}={number}")
-            if _is_taken(subject.reference, changed.values):
+            if subject.accepts(changed):
                 yield changed
-
-
-def _is_taken(function: Callable[[Sequence[Any]], Any], values: Sequence[Any]) -> bool:
-    try:
-        function(values)
-    except Exception:
-        return False
-    return True
 
 
 def _results(subject: Subject, case: Case) -> None:
@@ -70,11 +62,7 @@ def _gradients(subject: Subject, case: Case) -> None:
     named = [(name, tensor.detach()) for name, _, tensor in named_tensors(case)]
     named += [(f"results[{index}]", result.detach()) for index, result in enumerate(results)]
     owned = [(f"{name}.grad", leaf.grad) for name, leaf in case.leaves() if leaf.grad is not None]
-    lines = [
-        f"results = [each for each in opsmith.checks.subject.listed({case.call()}) if each.requires_grad]",
-        "weights = [opsmith.checks.accuracy.evaluate.weights_of(each) for each in results]",
-        "torch.autograd.backward(results, weights, retain_graph=True)",
-    ]
+    lines = [*backward_lines(case), "torch.autograd.backward(results, weights, retain_graph=True)"]
     _apart(case, [*named, *owned], len(named), lines)
     first, second = (_gradients_of_a_call(subject, case) for _ in range(2))
     held = [(f"first[{index}]", grad) for index, grad in enumerate(first) if grad is not None]

@@ -1,4 +1,4 @@
-"""In an autocast region the op does what its policy says, in dtypes and values; gradients have the inputs' dtypes."""
+"""In an autocast region the op follows its policy, in dtypes and values; gradients have the inputs' dtypes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 
 from ...operator.op import Op
 from ..accuracy.truth import Comparison
-from ..cases import Case
-from ..casting import compared, policies_of
+from ..calls.autocast import compared, policies_of
+from ..cases.case import Case
 from ..outcome import Failed, Skipped
 from ..subject import Subject, short
 from ._choice import arguments_of, deterministic, has_gradients, resized, small_case
@@ -33,8 +33,8 @@ def check(subject: Subject) -> str:
             tried.append(f"{short(dtype)} in {short(region)}")
     if not tried:
         raise Skipped("its reference takes none of the dtypes that autocast casts between")
-    words = ", ".join(short(each) if isinstance(each, torch.dtype) else f"'{each}'" for each in followed)
-    return f"policy {words}: {', '.join(tried)}"
+    text = ", ".join(short(each) if isinstance(each, torch.dtype) else f"'{each}'" for each in followed)
+    return f"policy {text}: {', '.join(tried)}"
 
 
 def _declared_once(subject: Subject) -> None:

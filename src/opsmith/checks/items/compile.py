@@ -1,4 +1,4 @@
-"""torch.compile(fullgraph=True) gives the same numbers, forward and backward, and compiles again only where it must."""
+"""torch.compile(fullgraph=True) gives the same results, forward and backward, without needless recompilation."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from torch.utils._triton import has_triton
 
 from ...errors import ToolMissingError
 from ...toolchain import find_cxx
-from ..cases import Case
-from ..compiled import BACKEND, among_others, calling, compared, fresh_dynamo
-from ..inductor import compiling_here
+from ..calls.compile import BACKEND, among_others, calling, compared, compiling_here, fresh_dynamo
+from ..cases.case import Case
 from ..outcome import Failed
 from ..subject import Subject
 from ._choice import arguments_of, deterministic, has_gradients, made_up, resized, traceable
@@ -35,11 +34,11 @@ def check(subject: Subject) -> str:
     # Of an operator's float torch makes a constant, whosever it is. A pointwise op has no such float when compiled.
     floats = _floats_varied(subject, cases[0]) if subject.keeps_layout else []
     numbers = {name: _compilations(subject, varied, name) for name, varied in floats}
-    told = [f"{len(cases)} sizes: {sizes} graphs" if len(cases) > 1 else "1 graph"]
-    told += [f"{NUMBERS + 1} values of {name}: {count}" for name, count in numbers.items()]
+    summary = [f"{len(cases)} sizes: {sizes} graphs" if len(cases) > 1 else "1 graph"]
+    summary += [f"{NUMBERS + 1} values of {name}: {count}" for name, count in numbers.items()]
     if subject.full:
-        told.append(_inductor(subject, cases[0]))
-    return "; ".join(told)
+        summary.append(_inductor(subject, cases[0]))
+    return "; ".join(summary)
 
 
 def _compilations(subject: Subject, cases: Sequence[Case], what: str) -> int:
@@ -62,8 +61,8 @@ def _compilations(subject: Subject, cases: Sequence[Case], what: str) -> int:
         for case in cases:
             lines += [*case.lines, f"compiled({arguments_of(case)})"]
         lines.append(f"assert counter.frame_count <= {ONCE_FOR_SYMBOLS}, counter.frame_count")
-        words = "sizes" if what == "sizes" else f"values of {what}"
-        raise Failed(f"{len(cases)} {words} take {count} graphs: one has a symbol for all of them", None, lines)
+        text = "sizes" if what == "sizes" else f"values of {what}"
+        raise Failed(f"{len(cases)} {text} take {count} graphs: one has a symbol for all of them", None, lines)
     return count
 
 
@@ -88,17 +87,9 @@ def _floats_varied(subject: Subject, case: Case) -> list[tuple[str, list[Case]]]
         own = case[argument.name]
         numbers = [own * (1 + step / 8) + step / 16 for step in range(1, NUMBERS + 1)]
         cases = [case.changed(argument.name, number, repr(number), f"{argument.name}={number}") for number in numbers]
-        if all(_is_taken(subject.reference, each.values) for each in cases):
+        if all(subject.accepts(each) for each in cases):
             found.append((argument.name, [case, *cases]))
     return found
-
-
-def _is_taken(function: Callable[[Sequence[Any]], Any], values: Sequence[Any]) -> bool:
-    try:
-        function(values)
-    except Exception:
-        return False
-    return True
 
 
 def _inductor(subject: Subject, case: Case) -> str:

@@ -1,4 +1,4 @@
-"""The same call gives the same bits: again, after other work, and whatever order a grid's blocks run in."""
+"""The same call gives the same bits: again, after other work, and for any order of thread blocks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 from ...reference.purity import RandomState
 from ..accuracy.evaluate import evaluate
-from ..cases import Case
+from ..cases.case import Case
 from ..memory import same_bits
 from ..outcome import Failed, Uncovered
 from ..subject import SMALL, TOO_LARGE, Subject
@@ -70,8 +70,8 @@ def _without_gradients(subject: Subject, case: Case) -> int:
                 f"with torch.{mode}():",
                 f"    assert opsmith.checks.memory.same_bits(recorded, {listed}({case.call()}))",
             ]
-            words = f"{_difference(recorded, plain)} inside torch.{mode}()"
-            raise Failed(f"{case.name}: {words}", leaves, lines)
+            text = f"{_difference(recorded, plain)} inside torch.{mode}()"
+            raise Failed(f"{case.name}: {text}", leaves, lines)
     return 2
 
 
@@ -85,12 +85,12 @@ def _leaves_generators_alone(subject: Subject, case: Case) -> None:
     if state.has_changed():
         lines = [
             f"torch.manual_seed({SEED})",
-            f"state = opsmith.purity.RandomState([{', '.join(name for name, _, _ in named_tensors(case))}])",
+            f"state = opsmith.reference.purity.RandomState([{', '.join(name for name, _, _ in named_tensors(case))}])",
             case.call(),
             "assert not state.has_changed()",
         ]
-        words = "it draws random numbers, or seeds them, which its reference does not"
-        raise Failed(f"{case.name}: {words}", case, lines)
+        text = "it draws random numbers, or seeds them, which its reference does not"
+        raise Failed(f"{case.name}: {text}", case, lines)
 
 
 def _cases(subject: Subject, dtype: torch.dtype) -> list[Case]:

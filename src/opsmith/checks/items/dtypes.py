@@ -1,4 +1,4 @@
-"""Every dtype the reference takes gives its dtypes and numbers, mixed ones too, whatever torch's default dtype is.
+"""Every dtype that the reference accepts gives its dtypes and values, also mixed and under any default dtype.
 
 What the reference refuses is refused.
 """
@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import torch
 
-from ..cases import Case
-from ..outcome import Failed, ReferenceRaises
+from ..cases.case import Case
+from ..outcome import Failed, ReferenceRaises, first_line
 from ..subject import Subject, short
 from ._choice import deterministic, small_case
 from ._truth import given, judged, raising, truth_of
@@ -40,8 +40,8 @@ def check(subject: Subject) -> str:
         taken += outcome == "taken"
         refused += [name] if outcome == "refused" else []
     _look_with_another_default(subject, base)
-    told = f"{taken} dtypes and mixtures as the reference has them"
-    return told + (f"; refused, though the reference takes them: {', '.join(refused)}" if refused else "")
+    summary = f"{taken} dtypes and mixtures as the reference has them"
+    return summary + (f"; refused, though the reference takes them: {', '.join(refused)}" if refused else "")
 
 
 def _cases(subject: Subject, base: Case) -> Iterator[tuple[str, Case]]:
@@ -157,8 +157,7 @@ def _refused_too(subject: Subject, case: Case, refusal: Exception) -> str:
         return "neither"
     if "not implemented for" in str(refusal):
         return "neither"  # torch lacks a kernel where the op has one
-    words = f"{type(refusal).__name__}: {str(refusal).strip().splitlines()[0]}"
     lines = ["try:", f"    {case.call('reference')}", "except Exception:", "    refused = True", "else:"]
     lines += ["    refused = False", "try:", f"    {case.call()}", "except Exception:", "    pass", "else:"]
     lines += ["    assert not refused, 'the op takes what the reference refuses'"]
-    raise Failed(f"{case.name}: it returns, where the reference raises {words}", case, lines)
+    raise Failed(f"{case.name}: it returns, where the reference raises {first_line(refusal)}", case, lines)

@@ -1,14 +1,14 @@
-"""torch.export takes a module that calls the op; the program gives the same numbers, for a size left free as well."""
+"""torch.export accepts a module that calls the op; the program gives the same results, also with a dynamic size."""
 
 from __future__ import annotations
 
 import warnings
 from typing import Any
 
-from ..cases import Case
-from ..exported import compared, exported, saved_and_loaded, tensors_of
-from ..outcome import Failed
-from ..subject import Subject
+from ..calls.export import compared, exported, saved_and_loaded
+from ..cases.case import Case
+from ..outcome import Failed, first_line
+from ..subject import Subject, present
 from ._choice import deterministic, made_up, resized, traceable
 from ._truth import raising
 
@@ -29,32 +29,33 @@ def check(subject: Subject) -> str:
         if len(cases) == 1:
             return "the program gives the same numbers; its sizes are fixed, for the op takes no others"
         free = _takes_other_sizes(subject, case, other, program, lines)
-        told = "the program gives the same numbers" + (
+        summary = "the program gives the same numbers" + (
             " for two sizes" if free else "; its size is fixed by the reference"
         )
         if subject.full:
             _decomposed_and_loaded(subject, case, other if free else case, program, lines)
-            told += ", decomposed, saved and loaded too"
-    return told
+            summary += ", decomposed, saved and loaded too"
+    return summary
 
 
 def _takes_other_sizes(subject: Subject, case: Case, other: Case, program: Any, lines: list[str]) -> bool:
     """Whether it does. Failed where the reference's program would."""
     try:
-        program.module()(*tensors_of(subject, other.values))
+        program.module()(*present(subject.arguments, other.values))
     except Exception as error:
         if _reference_is_fixed(subject, case, other):
             return False
-        words = f"{type(error).__name__}: {str(error).splitlines()[0]}"
         message = "a size that was left free is a constant of the program, and of the reference's it is not"
-        raise Failed(f"{case.name}, then {other.name}: {message}: {words}", case, lines) from None
+        raise Failed(f"{case.name}, then {other.name}: {message}: {first_line(error)}", case, lines) from None
     _same(subject, other, program, lines, first=case)
     return True
 
 
 def _reference_is_fixed(subject: Subject, case: Case, other: Case) -> bool:
     try:
-        exported(subject, case.values, other.values, subject.reference).module()(*tensors_of(subject, other.values))
+        exported(subject, case.values, other.values, subject.reference).module()(
+            *present(subject.arguments, other.values)
+        )
     except Exception:
         return True
     return False

@@ -1,14 +1,14 @@
-"""On fake tensors the op gives shapes, dtypes, strides and devices as on real ones; symbolic sizes stay symbolic."""
+"""On fake tensors the op gives the shapes, dtypes, strides and devices of real ones; symbolic sizes stay symbolic."""
 
 from __future__ import annotations
 
 from ...operator.op import Op
 from .. import layouts
-from ..acceptance import taken
 from ..accuracy.evaluate import evaluate
 from ..accuracy.truth import Function
-from ..cases import Case
-from ..faking import constants, described, on_fake
+from ..calls.fake import constants, described, on_fake
+from ..cases.acceptance import taken
+from ..cases.case import Case
 from ..outcome import Failed, Skipped
 from ..subject import Subject
 from ._choice import LOOKS_AT_NUMBERS, arguments_of, has_gradients, looks_at_numbers, made_up
@@ -40,18 +40,18 @@ def _static(subject: Subject, case: Case) -> None:
     for what, mine, theirs in wrong:
         if what in torchs or _is_torchs_gradient(subject, what, mine, theirs):
             continue
-        name = "opsmith.checks.faking"
+        name = "opsmith.checks.calls.fake"
         rest = f"{arguments_of(case)}{'' if gradients else ', gradients=False'}"
         lines = [
             f"fake, real = {name}.fake_outputs(op, {rest}), opsmith.checks.outputs(op, {rest})",
             f"assert list(map({name}.described, fake)) == list(map({name}.described, real))",
         ]
-        raise Failed(f"{case.name}: {what} is {mine} on fake tensors and {theirs} on real ones", case, lines)
+        raise Failed(f"{case.name}: {what} is {mine} on fake tensors, but {theirs} on real ones", case, lines)
 
 
 def _is_torchs_gradient(subject: Subject, what: str, fake: str, real: str) -> bool:
-    """The gradient of an operator of somebody else may be computed by torch's operators, some of which tell strides
-    that are not theirs; nobody relies on those of a gradient."""
+    """The gradient of an operator of somebody else may be computed by torch's operators, some of which report wrong
+    strides; nothing relies on the strides of a gradient."""
     own = isinstance(subject.op, Op)
     return not own and what.startswith("gradient") and fake.partition(", strides")[0] == real.partition(", strides")[0]
 
@@ -95,7 +95,7 @@ def _dynamic(subject: Subject) -> str:
     mine = constants(subject.arguments, subject.raw, case.values, gradients)
     if mine - theirs:
         rest = f"{arguments_of(case)}{'' if gradients else ', gradients=False'}"
-        line = f"assert not opsmith.checks.faking.needless_constants(op, {rest})"
-        words = f"{', '.join(sorted(mine - theirs))} become constants, which they are not for the reference"
-        raise Failed(f"{case.name}, with symbols for sizes: {words}", case, [line])
+        line = f"assert not opsmith.checks.calls.fake.needless_constants(op, {rest})"
+        text = f"{', '.join(sorted(mine - theirs))} become constants, but not for the reference"
+        raise Failed(f"{case.name}, with symbols for sizes: {text}", case, [line])
     return "every size that the reference keeps symbolic stays so"

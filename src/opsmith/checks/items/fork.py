@@ -1,4 +1,4 @@
-"""A process that is forked after the op was used can call it: forward, and backward where torch's own operators can."""
+"""A process forked after the op was used can call it: forward, and backward where torch's own operators can."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import json
 
 import torch
 
-from ..cases import Case
+from ..cases.case import Case
 from ..outcome import Failed
+from ..process import run
 from ..subject import SMALL, Subject
 from ._choice import deterministic, has_gradients, outputs_of
-from ._process import run
 
 LEVEL = "full"
 
@@ -20,17 +20,17 @@ def check(subject: Subject) -> str:
     deterministic(subject, case)
     gradients = has_gradients(subject, case)
     found = _endings(subject, case, gradients)
-    told = []
+    summary = []
     for what, (mine, theirs) in found.items():
         if mine == "true" or (mine == "raises" and theirs == "raises"):
-            told.append(f"{what}: {'right' if mine == 'true' else 'refused, as by torch'}")
+            summary.append(f"{what}: {'right' if mine == 'true' else 'refused, as by torch'}")
         elif theirs in ("true", "raises"):
             lines = _lines(case, what == "backward", "op")
-            lines.append("assert opsmith.checks.concurrency.in_fork(same) == 'true'")
+            lines.append("assert opsmith.checks.calls.concurrency.in_fork(same) == 'true'")
             raise Failed(f"{case.name}: {what} in a forked process {_WORDS[mine]}", case, lines)
         else:
-            told.append(f"{what}: torch's own operators {theirs.removesuffix('s')} here")
-    return "; ".join(told)
+            summary.append(f"{what}: torch's own operators {theirs.removesuffix('s')} here")
+    return "; ".join(summary)
 
 
 _WORDS = {"false": "gives other numbers", "raises": "raises", "hangs": "does not come back", "dies": "crashes"}
@@ -46,13 +46,15 @@ def _endings(subject: Subject, case: Case, gradients: bool) -> dict[str, tuple[s
         steps = []
         for function in ("reference", "op"):
             steps += _lines(case, with_gradients, function)
-            steps.append(f"found.setdefault('{what}', {{}})['{function}'] = opsmith.checks.concurrency.in_fork(same)")
+            steps.append(
+                f"found.setdefault('{what}', {{}})['{function}'] = opsmith.checks.calls.concurrency.in_fork(same)"
+            )
             steps.append("torch.set_num_threads(threads)")
         well = "all(each['op'] == 'true' for each in found.values())"
         lines += [f"if {well}:", *(f"    {step}" for step in steps)]
     finished = run(subject, [*lines, "print(json.dumps(found))"])
     if finished.status != 0:
-        raise Failed(f"{case.name}: the process that was to fork: {finished.words}", None, lines)
+        raise Failed(f"{case.name}: the process that was to fork: {finished.message}", None, lines)
     found = json.loads(finished.output.splitlines()[-1])
     return {what: (each["op"], each["reference"]) for what, each in found.items()}
 
@@ -71,5 +73,5 @@ def _lines(case: Case, gradients: bool, function: str) -> list[str]:
 
 def _case(subject: Subject) -> Case:
     """The largest that is small: one over which threads are shared out."""
-    cases = [case for case in subject.cases(torch.float32, SMALL) if all(t.numel() for t in case.every_tensor())]
+    cases = [case for case in subject.cases(torch.float32, SMALL) if case.has_elements]
     return max(cases, key=lambda case: case.numel) if cases else subject.first_case()

@@ -1,4 +1,4 @@
-"""Forward-mode derivatives are the reference's, by jvp and dual numbers, and reverse mode's; none is silently zero."""
+"""Forward-mode derivatives match the reference, by jvp, dual numbers and double backward; none is silently zero."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import torch
 from ...errors import UnsavedInputError
 from ...operator.op import Op
 from ..accuracy.truth import Truth
-from ..cases import Case
-from ..forms import Form, tangents, tangents_of_reference
+from ..calls.derivatives import Form, tangents, tangents_of_reference
+from ..cases.case import Case
 from ..outcome import Failed, Skipped
 from ..subject import Subject
 from ._choice import arguments_of
@@ -59,8 +59,8 @@ def _refuse_zeros(
 ) -> None:
     for (_, mine), (_, theirs), name in zip(given, truth.own, form.names, strict=True):
         if mine is not None and theirs is not None and bool(theirs.any()) and not bool(mine.any()):
-            words = "zero everywhere, and the reference's is not: what records its gradient knows no tangents"
-            raise Failed(f"{case.name}: {name} is {words}", case, [line])
+            text = "zero everywhere, and the reference's is not: what records its gradient knows no tangents"
+            raise Failed(f"{case.name}: {name} is {text}", case, [line])
 
 
 def _reference_knows(form: Form) -> bool:

@@ -1,4 +1,4 @@
-"""The transforms of torch.func, also of each other, give for the op what they give for the reference."""
+"""The transforms of torch.func, also composed, give the same for the op as for the reference."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import torch
 
 from ...operator.op import Op
 from ..accuracy.truth import Truth
-from ..cases import Case
+from ..calls.functional_transforms import TRANSFORMS, given, truth_of
+from ..cases.case import Case
 from ..outcome import Skipped
 from ..subject import Subject
-from ..transforms import TRANSFORMS, given, truth_of
 from ._choice import arguments_of, deterministic, has_gradients, resized, small_case
 from ._truth import judged, raising
 
@@ -44,9 +44,9 @@ def check(subject: Subject) -> str:
         held.append(transform)
     if not held:
         raise Skipped(f"it refuses {', '.join(refused)}: it has no forward-mode derivative")
-    told = ", ".join(held) + (f"; it refuses {', '.join(refused)}" if refused else "")
+    summary = ", ".join(held) + (f"; it refuses {', '.join(refused)}" if refused else "")
     too_large = f"; not {', '.join(MATRICES)}: its smallest call has {elements} elements"
-    return told + (too_large if elements > MOST_FOR_MATRICES else "")
+    return summary + (too_large if elements > MOST_FOR_MATRICES else "")
 
 
 def _case(subject: Subject) -> Case:

@@ -1,14 +1,13 @@
-"""Calls that Hypothesis makes up after the samples are right too, and take what the reference takes."""
+"""Calls that Hypothesis derives from the samples match too, and the op accepts what the reference accepts."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-from ..acceptance import taken
-from ..cases import Case
+from ..cases.acceptance import taken, work
+from ..cases.case import Case
 from ..outcome import Failed, ReferenceRaises, Skipped
-from ..patterns import work
 from ..subject import Subject
 from ._choice import deterministic
 from ._truth import given, judged, truth_of
@@ -41,7 +40,7 @@ def run(subject: Subject, look: Callable[[Case], None], examples: int, most: int
     """Calls `look` with one case after another; what it raises, it raises for the smallest that could be found."""
     import hypothesis
 
-    from ..strategies import calls
+    from ..cases.strategies import calls
 
     found = calls(subject, most)
     settings = hypothesis.settings(
@@ -64,7 +63,7 @@ def run(subject: Subject, look: Callable[[Case], None], examples: int, most: int
 
 
 def _beside(subject: Subject) -> list[Case]:
-    from ..strategies import beside_samples
+    from ..cases.strategies import beside_samples
 
     return beside_samples(subject, MOST_EMULATED if subject.emulated else MOST)
 

@@ -1,11 +1,11 @@
-"""Gradients of results may lie in memory as they like: expanded from one number, transposed, sliced, misaligned."""
+"""Gradients of results may have any memory layout: expanded from one number, transposed, sliced, misaligned."""
 
 from __future__ import annotations
 
 import torch
 
 from .. import layouts
-from ..cases import Case
+from ..cases.case import Case
 from ..outcome import Skipped
 from ..subject import Subject
 from ._layouts import NO_LAYOUTS, layout_cases

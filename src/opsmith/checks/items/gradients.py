@@ -1,4 +1,4 @@
-"""First gradients are those of the reference's autograd, within what rounding explains, and gradcheck agrees."""
+"""First gradients match the reference's autograd within rounding error, and gradcheck agrees."""
 
 from __future__ import annotations
 
@@ -26,28 +26,19 @@ def check(subject: Subject) -> str:
             for each in judged(case, compared(subject, case, figures=True)):
                 if each.what.startswith("gradient"):
                     worst.add(dtype, each)
-    of_complex = _gradcheck_of_complex(subject)
+    has_complex = any(subject.differentiates_complex(case) for case in subject.cases(torch.float64, SMALL))
+    of_complex = _gradcheck(subject, of_complex=True) or "gradcheck of complex numbers" if has_complex else ""
     if not worst and not of_complex:
         raise Skipped("no sample has a result with a gradient")
     of_real = [f"largest error in ULP: {worst}", _gradcheck(subject)] if worst else []
     return "; ".join(filter(None, [*of_real, of_complex]))
 
 
-def _gradcheck_of_complex(subject: Subject) -> str:
-    if not any(subject.differentiates_complex(case) for case in subject.cases(torch.float64, SMALL)):
-        return ""
-    case = probe(subject, MOST, fit=Subject.differentiates_complex)
+def _gradcheck(subject: Subject, of_complex: bool = False) -> str:
+    """Why gradcheck could not run; empty if it passed."""
+    case = probe(subject, MOST, fit=Subject.differentiates_complex if of_complex else Subject.differentiates)
     if case is None:
-        return "no sample of complex numbers is small enough for gradcheck"
-    leaves = case.requiring(complex_too=True)
-    line = f"torch.autograd.gradcheck({leaves.function_of_leaves()}, {leaves.leaf_tuple()})"
-    return checked(subject, leaves, torch.autograd.gradcheck, line) or "gradcheck of complex numbers"
-
-
-def _gradcheck(subject: Subject) -> str:
-    case = probe(subject, MOST)
-    if case is None:
-        return "no sample in float64 is small enough for gradcheck"
-    leaves = case.requiring()
+        return f"no sample {'of complex numbers' if of_complex else 'in float64'} is small enough for gradcheck"
+    leaves = case.requiring(complex_too=of_complex)
     line = f"torch.autograd.gradcheck({leaves.function_of_leaves()}, {leaves.leaf_tuple()})"
     return checked(subject, leaves, torch.autograd.gradcheck, line)

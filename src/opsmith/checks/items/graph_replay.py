@@ -1,4 +1,4 @@
-"""Captured in a CUDA graph, a replay computes with what the inputs hold by then, forward and backward."""
+"""A CUDA graph of the op, when replayed, computes with the current contents of its inputs, forward and backward."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 from ...operator.op import Op
 from ..accuracy.evaluate import Named, evaluate
-from ..cases import Case
+from ..cases.case import Case
 from ..outcome import Failed, Skipped
 from ..subject import Subject
 from . import _gpu
@@ -21,7 +21,7 @@ ORDER = 61
 
 def check(subject: Subject) -> str:
     replayed = 0
-    cases = _gpu.telling_cases(subject)
+    cases = _gpu.writable_cases(subject)
     for choice in _gpu.choices(subject):
         for case in cases:
             for gradients in (False, True) if subject.differentiates(case) else (False,):
@@ -71,7 +71,7 @@ def _replayed(subject: Subject, case: Case, choice: str, gradients: bool) -> boo
 
 
 def _prepare(subject: Subject, case: Case, gradients: bool, side: torch.cuda.Stream) -> None:
-    """As who captures is told to: by opsmith to call `prepare`, by torch to run a few times on another stream."""
+    """What the documentation asks for: `prepare` (opsmith), and a few runs on another stream (torch)."""
     if isinstance(subject.op, Op):
         positional, keyword = subject.arranged((case.requiring() if gradients else case).values)
         subject.op.prepare(*positional, **keyword)

@@ -1,4 +1,4 @@
-"""More than 2^31 elements are right, wherever one looks: no index and no size is counted in 32 bits."""
+"""Calls with more than 2^31 elements are right everywhere: no index and no size overflows 32 bits."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import torch
 
 from ..accuracy.rounding import rounding_of
 from ..accuracy.truth import Rounding, Truth
-from ..allocation import measured
-from ..cases import Case
+from ..calls.allocation import measured
+from ..cases.case import Case
+from ..cases.patterns import lengthened
 from ..outcome import Failed, Skipped
-from ..patterns import lengthened
 from ..subject import Subject, listed
 from ._choice import accelerated, arguments_of
 from ._memory import free_bytes, gibibytes, growth
@@ -45,16 +45,16 @@ def look(subject: Subject, found: Plan, elements: int) -> str:
     gradients = subject.differentiates(found.case(2)) and not subject.inplace
     needed, more = _needed(subject, found, parts, gradients)
     free = free_bytes(subject.device)
-    words = f"{parts} parts of {found.largest} elements" if found.largest > 1 else f"{parts} elements"
+    text = f"{parts} parts of {found.largest} elements" if found.largest > 1 else f"{parts} elements"
     if needed * ROOM > free:
-        raise Skipped(f"{words} take {gibibytes(needed * ROOM)} GiB, {gibibytes(free)} are free")
+        raise Skipped(f"{text} take {gibibytes(needed * ROOM)} GiB, {gibibytes(free)} are free")
     if gradients and more * ROOM > free:
-        gradients, words = False, f"{words}; gradients would take {gibibytes(more * ROOM)} GiB, no more free"
+        gradients, text = False, f"{text}; gradients would take {gibibytes(more * ROOM)} GiB, no more free"
     try:
         _run(subject, found, block, parts, gradients)
     except torch.OutOfMemoryError as error:
-        raise Skipped(f"{words} do not fit: {str(error).splitlines()[0]}") from None
-    return words
+        raise Skipped(f"{text} do not fit: {str(error).splitlines()[0]}") from None
+    return text
 
 
 def _needed(subject: Subject, found: Plan, parts: int, gradients: bool) -> tuple[float, float]:
@@ -130,7 +130,7 @@ def _compare(
     given = [(what, None if t is None else t.detach().narrow(axis, start, length)) for what, t, axis in outputs]
     for each in truth.beside(given):
         if not each:
-            message = f"{found.words(parts)}, from {start} on: {each.what}: {each.message}"
+            message = f"{found.describe(parts)}, from {start} on: {each.what}: {each.message}"
             raise Failed(message, block, _lines(found, block, parts, start, gradients))
 
 
@@ -164,7 +164,7 @@ def _lines(found: Plan, block: Case, parts: int, start: int, gradients: bool) ->
     window = f"{start}, {min(WINDOW, parts)}"
     call = arguments_of(block)
     lines = [
-        *(f"{name} = opsmith.checks.patterns.lengthened({name}, {axis}, {parts})" for name, axis in cut),
+        *(f"{name} = opsmith.checks.cases.patterns.lengthened({name}, {axis}, {parts})" for name, axis in cut),
         "listed = lambda results: list(results) if isinstance(results, (tuple, list)) else [results]",
         f"whole = {names},",
         f"part = [each.narrow(axis, {window}).clone() for each, axis in zip(whole, {axes})]",

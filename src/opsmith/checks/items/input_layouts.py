@@ -1,4 +1,4 @@
-"""Inputs may lie in memory as they like, one at a time and all at once; results are laid out as declared."""
+"""Inputs may have any memory layout, one at a time and all at once; results have the declared layout."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 
 from ...operator.op import Op
 from .. import layouts
-from ..acceptance import taken
 from ..accuracy.truth import Truth
-from ..cases import Case
+from ..cases.acceptance import taken
+from ..cases.case import Case
 from ..outcome import Failed, Skipped
 from ..subject import Subject
 from ._layouts import NO_LAYOUTS, layout_cases
@@ -100,8 +100,8 @@ def _look_at_strides(subject: Subject, case: Case) -> None:
             f"result = results[{index}] if isinstance(results, (tuple, list)) else results",
             f"assert result.stride() == {expected}, result.stride()",
         ]
-        words = "TensorIterator's rule gives" if subject.keeps_layout else "contiguous ones are declared,"
-        raise Failed(f"{case.name}: {what} has strides {result.stride()}, {words} {expected}", case, lines)
+        text = "TensorIterator's rule gives" if subject.keeps_layout else "contiguous ones are declared,"
+        raise Failed(f"{case.name}: {what} has strides {result.stride()}, {text} {expected}", case, lines)
 
 
 def _declared(subject: Subject, case: Case, result: torch.Tensor) -> tuple[int, ...] | None:

@@ -1,4 +1,4 @@
-"""Nothing changes but what the schema declares: inputs, results and given gradients, forward and backward."""
+"""Nothing changes but what the schema declares: not inputs, results or incoming gradients, forward and backward."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import torch
 from ...reference.tensors import version_of
 from .. import memory
 from ..accuracy.evaluate import weights_of
-from ..cases import Case
+from ..cases.case import Case
 from ..outcome import Failed
 from ..subject import Subject
-from ._choice import arguments_of, has_gradients, named_tensors, various_cases
+from ._choice import arguments_of, backward_lines, has_gradients, named_tensors, various_cases
 
 ON = ("cpu", "cuda", "emulated")
 
@@ -35,18 +35,18 @@ def _forward(subject: Subject, case: Case) -> None:
     before = _Snapshot([tensor for _, _, tensor in named_tensors(case)])
     with torch.no_grad():
         subject.raw(case.values)
-    for (name, argument, tensor), changed, told in zip(named_tensors(case), *before.changes(), strict=True):
+    for (name, argument, tensor), changed, version_changed in zip(named_tensors(case), *before.changes(), strict=True):
         lines = [f"before, version = {name}.clone(), {name}._version", f"op({arguments_of(case)})"]
         if argument.mutated:
-            if changed and not told:
+            if changed and not version_changed:
                 lines.append(f"assert torch.equal(before, {name}) or {name}._version > version")
-                raise Failed(f"{case.name}: {name} changes, and its version stays {tensor._version}", case, lines)
+                raise Failed(f"{case.name}: {name} changes, but its version stays {tensor._version}", case, lines)
         elif changed:
             lines.append(f"assert opsmith.checks.memory.same_bits([before], [{name}])")
-            raise Failed(f"{case.name}: {name} is not what it was before the call", case, lines)
-        elif told:
+            raise Failed(f"{case.name}: {name} was changed by the call", case, lines)
+        elif version_changed:
             lines.append(f"assert {name}._version == version")
-            raise Failed(f"{case.name}: {name} is written to, with the numbers it had", case, lines)
+            raise Failed(f"{case.name}: {name} is written to, with its own values", case, lines)
 
 
 def _backward(subject: Subject, case: Case) -> None:
@@ -57,22 +57,19 @@ def _backward(subject: Subject, case: Case) -> None:
     before = _Snapshot([tensor for _, _, tensor in held])
     first, second = (_gradients(case, results, weights) for _ in range(2))
     call = f"torch.autograd.grad(results, {case.leaf_tuple()}, weights, retain_graph=True, allow_unused=True)"
-    lines = [
-        f"results = [each for each in opsmith.checks.subject.listed({case.call()}) if each.requires_grad]",
-        "weights = [opsmith.checks.accuracy.evaluate.weights_of(each) for each in results]",
-    ]
-    for (name, words, _), changed, told in zip(held, *before.changes(), strict=True):
-        if changed or told:
+    lines = backward_lines(case)
+    for (name, what, _), changed, version_changed in zip(held, *before.changes(), strict=True):
+        if changed or version_changed:
             lines += [f"before, version = {name}.detach().clone(), {name}._version", call]
             lines.append(f"assert opsmith.checks.memory.same_bits([before], [{name}]) and {name}._version == version")
-            raise Failed(f"{case.name}: backward changes {words}", case, lines)
+            raise Failed(f"{case.name}: backward changes {what}", case, lines)
     if not memory.same_bits(first, second) and memory.same_bits(first, _gradients(case, *_called(subject, case))):
         lines += [f"first, second = {call}, {call}", "assert opsmith.checks.memory.same_bits(first, second)"]
-        raise Failed(f"{case.name}: a second backward through the same call gives other gradients", case, lines)
+        raise Failed(f"{case.name}: a second backward through the same call gives different gradients", case, lines)
 
 
 def _changed_between(subject: Subject, case: Case) -> None:
-    """Where an input is changed after the forward, the backward raises, as torch's own do, or does not need it."""
+    """If an input changes after the forward, the backward must raise, as torch's own operators do, or not need it."""
     for name, leaf in case.leaves():
         results, weights = _called(subject, case)
         expected, before = _gradients(case, results, weights), leaf.detach().clone()
@@ -89,8 +86,7 @@ def _changed_between(subject: Subject, case: Case) -> None:
             continue
         call = f"torch.autograd.grad(results, {case.leaf_tuple()}, weights, retain_graph=True, allow_unused=True)"
         lines = [
-            f"results = [each for each in opsmith.checks.subject.listed({case.call()}) if each.requires_grad]",
-            "weights = [opsmith.checks.accuracy.evaluate.weights_of(each) for each in results]",
+            *backward_lines(case),
             f"expected = {call}",
             "with torch.no_grad():",
             f"    {name}.add_(1)",
@@ -100,8 +96,8 @@ def _changed_between(subject: Subject, case: Case) -> None:
             "    found = expected",
             "assert opsmith.checks.memory.same_bits(expected, found)",
         ]
-        words = f"where {name} is changed in place after the forward, the backward computes with what it is then"
-        raise Failed(f"{case.name}: {words}, in silence: save it with save_for_backward", case, lines)
+        text = f"when {name} is changed in place after the forward, the backward uses the changed values"
+        raise Failed(f"{case.name}: {text} without an error: save it with save_for_backward", case, lines)
 
 
 Tensors = list[torch.Tensor]
@@ -127,6 +123,6 @@ class _Snapshot:
         self._versions = [version_of(tensor) for tensor in tensors]
 
     def changes(self) -> tuple[list[bool], list[bool]]:
-        """Whether each one's bits have changed, and whether autograd has been told of a change."""
+        """Whether each one's bits have changed, and whether its version counter did."""
         bits = [not memory.same_bits([c], [t]) for c, t in zip(self._copies, self._tensors, strict=True)]
         return bits, [version_of(t) != v for t, v in zip(self._tensors, self._versions, strict=True)]

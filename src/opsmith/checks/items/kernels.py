@@ -1,11 +1,11 @@
-"""Each kernel that `using` can pick gives the reference's results and gradients."""
+"""Each kernel that `using` can select matches the reference, results and gradients."""
 
 from __future__ import annotations
 
 import torch
 
 from ...operator.op import Op
-from ..cases import Case
+from ..cases.case import Case
 from ..outcome import Failed, Skipped, Uncovered
 from ..subject import SMALL, TOO_LARGE, Subject
 from ._choice import deterministic

@@ -1,4 +1,4 @@
-"""Errors of launches are raised: none is left behind or swallowed, and no size is passed over in silence."""
+"""Launch errors are raised: none is left behind or swallowed, and no size is skipped silently."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import torch
 
 from ...operator import child_process
 from ...toolchain.process import run
-from ..cases import Case
-from ..importing import not_importable, setup
+from ..cases.case import Case
 from ..memory import filled_by_torch
 from ..outcome import Failed, Skipped
+from ..reproduction import not_importable, setup
 from ..subject import Subject
 from . import _gpu
 from ._choice import accelerated, has_gradients, outputs_of
@@ -154,8 +154,9 @@ class _Launches:
 
     def _left(self, case: Case, where: str, code: int) -> Failed:
         message = (
-            f"{where} leaves CUDA error {code} behind ({_words(self.runtime, code)}), which the next kernel of torch "
-            "raises in its place. After a launch, look at cudaGetLastError(): in C++, C10_CUDA_KERNEL_LAUNCH_CHECK()"
+            f"{where} leaves CUDA error {code} behind ({_error_string(self.runtime, code)}), which torch's next "
+            "kernel raises in its place. After a launch, check cudaGetLastError(): in C++, "
+            "C10_CUDA_KERNEL_LAUNCH_CHECK()"
         )
         others = "x = torch.ones(1, device='cuda', requires_grad=True)\nx.mul(2).sum().backward()  # which is sound"
         return self._failed(case, message, [outputs_of(case, where == "backward"), *others.split("\n")])
@@ -184,7 +185,7 @@ _RUNTIME = (
 )
 
 
-def _words(runtime: Any, code: int) -> str:
+def _error_string(runtime: Any, code: int) -> str:
     import ctypes
 
     runtime.cudaGetErrorString.restype = ctypes.c_char_p
@@ -192,7 +193,7 @@ def _words(runtime: Any, code: int) -> str:
 
 
 def _unwritten(tensor: torch.Tensor) -> int:
-    """Elements that hold what torch fills memory with. Of bool and complex tensors none can be told."""
+    """Elements that hold what torch fills memory with. Not known for bool and complex tensors."""
     if tensor.is_floating_point():
         return int(tensor.isnan().sum())
     if tensor.dtype is torch.bool or tensor.is_complex():

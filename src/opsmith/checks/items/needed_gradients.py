@@ -1,4 +1,4 @@
-"""Gradients come for the tensors that ask for one, whichever they are, and for results of which only one has any."""
+"""Gradients are computed for any subset of the inputs, and when only one of several results has a gradient."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from ...reference.signature import flatten
 from ..accuracy.evaluate import evaluate, weights_of
-from ..cases import Case
+from ..cases.case import Case
 from ..memory import same_bits
 from ..outcome import Failed
 from ..subject import Subject, listed

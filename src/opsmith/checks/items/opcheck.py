@@ -1,4 +1,4 @@
-"""torch.library.opcheck agrees: schema, autograd registration, fake tensors, and tracing with symbols for sizes."""
+"""torch.library.opcheck passes: schema, autograd registration, fake tensors, and tracing with symbolic sizes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 from ...operator.op import Op
 from ..accuracy.evaluate import weights_of
-from ..cases import Case
+from ..cases.case import Case
 from ..outcome import Failed
 from ..subject import Subject, listed
 from ._choice import draws_random_numbers, has_gradients, made_up, traceable

@@ -1,4 +1,4 @@
-"""Outputs are written wholly, and nothing else is: nothing behind them, nothing around the inputs; nor is it read."""
+"""Outputs are written completely, and nothing else is written or read: nothing past them or around the inputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from ...operator.op import Op
 from .. import layouts, memory
 from ..accuracy.evaluate import evaluate
-from ..cases import Case
+from ..cases.case import Case
 from ..outcome import Failed
 from ..subject import Subject
 from ._choice import arguments_of, draws_random_numbers, has_gradients, named_tensors, outputs_of, various_cases

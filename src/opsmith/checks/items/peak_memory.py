@@ -1,4 +1,4 @@
-"""It holds no more memory than its declared cost allows, or its reference needs, and leaves none behind."""
+"""Peak memory stays within the declared cost, or what the reference needs, and no memory leaks."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import torch
 
 from ...operator.op import Op
 from .. import memory
-from ..acceptance import taken
 from ..accuracy.rounding import reference_runs
-from ..allocation import Allocated, measured
-from ..cases import Case
+from ..calls.allocation import Allocated, measured
+from ..cases.acceptance import taken
+from ..cases.case import Case
+from ..cases.patterns import patterns_of
 from ..outcome import Failed, Skipped
-from ..patterns import patterns_of
 from ..subject import Subject
 from ._choice import accelerated, arguments_of, has_gradients
 
@@ -29,14 +29,14 @@ def check(subject: Subject) -> str:
     case = _large(subject)
     largest = max(tensor.nbytes for tensor in [*case.every_tensor(), *subject.reference(case.values)])
     forward = _measured(subject, case, gradients=False)
-    told = [f"forward {_share(forward[0].peak, largest)} (the reference {_share(forward[1].peak, largest)})"]
+    summary = [f"forward {_share(forward[0].peak, largest)} (the reference {_share(forward[1].peak, largest)})"]
     _judge_forward(subject, case, largest, *forward)
     if has_gradients(subject, case):
         both = _measured(subject, case, gradients=True)
-        told.append(f"with backward {_share(both[0].peak, largest)} ({_share(both[1].peak, largest)})")
+        summary.append(f"with backward {_share(both[0].peak, largest)} ({_share(both[1].peak, largest)})")
         _judge_both(subject, case, largest, *both)
     _lets_inputs_go(subject, case)
-    return f"in units of its largest tensor, of {largest} bytes: {', '.join(told)}"
+    return f"in units of its largest tensor, of {largest} bytes: {', '.join(summary)}"
 
 
 def _lets_inputs_go(subject: Subject, case: Case) -> None:
@@ -66,13 +66,13 @@ def _judge_both(subject: Subject, case: Case, largest: int, mine: Allocated, the
     spare = largest * max(1, 3 * len(subject.signature.mutated))
     if _runs_forward_again(subject):
         spare += sum(result.nbytes for result in subject.reference(case.values))
-    most, words = theirs.peak + spare, "its reference and what it may copy"
+    most, budget = theirs.peak + spare, "its reference and what it may copy"
     if subject.keeps_layout and not subject.inplace and not reference_runs(subject.op, case.values):
         results = sum(result.nbytes for result in subject.call(case.values))
         gradients = sum(tensor.nbytes for _, tensor in case.requiring().leaves())
         fused = results + gradients + largest
-        most, words = min((most, words), (fused, "its results, gradients and a tensor more"))
-    _judge(subject, case, mine, most, "forward and backward", words)
+        most, budget = min((most, budget), (fused, "its results, gradients and a tensor more"))
+    _judge(subject, case, mine, most, "forward and backward", budget)
 
 
 def _runs_forward_again(subject: Subject) -> bool:
@@ -84,15 +84,15 @@ def _runs_forward_again(subject: Subject) -> bool:
     return not has_kernel and forward.written_gradient is None
 
 
-def _judge(subject: Subject, case: Case, found: Allocated, most: int, what: str, words: str) -> None:
+def _judge(subject: Subject, case: Case, found: Allocated, most: int, what: str, budget: str) -> None:
     gradients = what != "forward"
     options = f"gradients={gradients}, device={subject.device!r}"
-    line = f"found = opsmith.checks.allocation.of_call(op, {arguments_of(case)}, {options})"
+    line = f"found = opsmith.checks.calls.allocation.of_call(op, {arguments_of(case)}, {options})"
     if found.left > SLACK:
         message = f"{case.name}: {what} leaves {found.left} bytes behind, when all that it returned is gone"
         raise Failed(message, case, [line, f"assert found.left <= {SLACK}, found"])
     if found.peak > most + SLACK:
-        message = f"{case.name}: {what} holds {found.peak} bytes at once, where {words} make {most}"
+        message = f"{case.name}: {what} holds {found.peak} bytes at once, where {budget} make {most}"
         raise Failed(message, case, [line, f"assert found.peak <= {most + SLACK}, found"])
 
 

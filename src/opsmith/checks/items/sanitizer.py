@@ -1,4 +1,4 @@
-"""compute-sanitizer finds nothing: memcheck, racecheck, initcheck and synccheck, with torch's memory cache off."""
+"""compute-sanitizer reports nothing: memcheck, racecheck, initcheck and synccheck, with torch's memory cache off."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 from ...operator import child_process
 from ...toolchain.process import run
 from ...toolchain.settings import LINE_INFO
-from ..cases import Case
-from ..importing import not_importable, setup
+from ..cases.case import Case
 from ..outcome import Failed, Skipped
+from ..reproduction import not_importable, setup
 from ..subject import Subject
 from . import _gpu, _sanitizer
 from ._choice import accelerated, has_gradients, outputs_of
@@ -60,11 +60,11 @@ def check(subject: Subject) -> str:
         script = Path(folder) / "samples.py"
         script.write_text(_script(subject, runs))
         with ThreadPoolExecutor(len(TOOLS)) as pool:
-            words = dict(zip(TOOLS, pool.map(lambda name: _watched(tool, name, script), TOOLS), strict=True))
-    found = [each for name in TOOLS for each in _of_the_op(name, words[name])]
+            outputs = dict(zip(TOOLS, pool.map(lambda name: _watched(tool, name, script), TOOLS), strict=True))
+    found = [each for name in TOOLS for each in _of_the_op(name, outputs[name])]
     if found:
         raise _failed(subject, runs, found)
-    useless = {name: why for name, said in words.items() if (why := _sanitizer.unusable(said))}
+    useless = {name: why for name, said in outputs.items() if (why := _sanitizer.unusable(said))}
     if len(useless) == len(TOOLS):
         raise Skipped(f"{_sanitizer.NAME} does not work here: {next(iter(useless.values()))}")
     done = f"{', '.join(name for name in TOOLS if name not in useless)} over {len(runs)} calls"
@@ -73,7 +73,7 @@ def check(subject: Subject) -> str:
 
 def _runs(subject: Subject) -> list[_Run]:
     """Few and small: a kernel runs up to a hundred times slower."""
-    cases = [each for each in subject.cases(limit=MOST_ELEMENTS) if all(t.numel() for t in each.every_tensor())]
+    cases = [each for each in subject.cases(limit=MOST_ELEMENTS) if each.has_elements]
     if not cases:
         cases = [subject.first_case()]
     steps = max(1, len(cases) // MOST_SAMPLES)
@@ -116,20 +116,20 @@ def _watched(tool: Path, name: str, script: Path) -> str:
         return f"nothing within {SECONDS:.0f} s"
 
 
-def _of_the_op(tool: str, words: str) -> list[Finding]:
+def _of_the_op(tool: str, output: str) -> list[Finding]:
     """A bad access in torch's own kernel is made by what the op has handed it; all else in one is none of the op's."""
-    return [each for each in _sanitizer.findings(tool, words) if tool == "memcheck" or not each.is_of_a_library]
+    return [each for each in _sanitizer.findings(tool, output) if tool == "memcheck" or not each.is_of_a_library]
 
 
 def _failed(subject: Subject, runs: list[_Run], found: list[Finding]) -> Failed:
-    told = []
+    messages = []
     for each in found[:3]:
         where = runs[each.sample].name if each.sample >= 0 else "one of the samples"
-        told.append(f"{where}: {each}")
+        messages.append(f"{where}: {each}")
     more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
-    hint = "" if any(each.line for each in found) else ". Compiled with -lineinfo, a kernel tells the line"
+    hint = "" if any(each.line for each in found) else ". Compiled with -lineinfo, a kernel reports the line"
     lines = [
         f"report = opsmith.check(op, device='cuda', level='full', seed={subject.seed}, items=['sanitizer'])",
         "assert report.ok, report",
     ]
-    return Failed("; ".join(told) + more + hint, None, lines)
+    return Failed("; ".join(messages) + more + hint, None, lines)

@@ -1,4 +1,4 @@
-"""Tensors on a GPU that is not the current one are computed there, and the current one stays."""
+"""Tensors on a GPU other than the current one are computed there, and the current device does not change."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ..cases import Case
+from ..cases.case import Case
 from ..outcome import Failed, Skipped
 from ..subject import Subject
 from . import _gpu
@@ -21,7 +21,7 @@ def check(subject: Subject) -> str:
         raise Skipped("this machine has one GPU")
     current = torch.cuda.current_device()
     other = torch.device("cuda", (current + 1) % torch.cuda.device_count())
-    cases = _gpu.telling_cases(subject)
+    cases = _gpu.writable_cases(subject)
     for choice in _gpu.choices(subject):
         for case in cases:
             with _gpu.chosen(subject, choice):

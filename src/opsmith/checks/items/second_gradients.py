@@ -1,4 +1,4 @@
-"""Second gradients are those of the reference, for gradients of no special form too, and gradgradcheck agrees."""
+"""Second gradients match the reference, also for arbitrary incoming gradients, and gradgradcheck agrees."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import torch
 
 from ...errors import UnsavedInputError
-from ..forms import second_gradients
+from ..calls.derivatives import second_gradients
 from ..outcome import Skipped
 from ..subject import Subject
 from ._choice import arguments_of

@@ -1,4 +1,4 @@
-"""Forward and backward run on torch's current stream: after what it waits for, before what waits for it."""
+"""Forward and backward run on torch's current stream: after earlier work on it, before later work."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from ..accuracy.evaluate import Named, evaluate
-from ..cases import Case
+from ..cases.case import Case
 from ..memory import filled_by_torch
 from ..outcome import Failed, Skipped
-from ..subject import Subject
+from ..subject import Subject, present
 from . import _gpu
 
 ON = ("cuda",)
@@ -20,12 +20,12 @@ ORDER = 60
 
 def check(subject: Subject) -> str:
     looked_at, waited = 0, False
-    cases = _gpu.telling_cases(subject)
+    cases = _gpu.writable_cases(subject)
     for choice in _gpu.choices(subject):
         for case in cases:
             with _gpu.chosen(subject, choice):
                 seen = _Seen(subject, case, choice)
-                if not seen.tells:
+                if not seen.differs:
                     continue
                 looked_at += 1
                 waited |= not (seen.inputs_written_late(False) & seen.inputs_written_late(True))
@@ -43,7 +43,7 @@ class _Seen:
         self.early = _gpu.other_values(case)
         self.gradients = subject.differentiates(case)
         self.expected = _gpu.evaluated(subject, case, self.gradients)
-        self.tells = not _gpu.same(self.expected, _gpu.evaluated(subject, self.early, self.gradients))
+        self.differs = not _gpu.same(self.expected, _gpu.evaluated(subject, self.early, self.gradients))
         self.side, self.other = _gpu.side_streams()
 
     def _soil(self) -> None:
@@ -65,8 +65,8 @@ class _Seen:
                 self.side.wait_stream(torch.cuda.current_stream())
                 with torch.cuda.stream(self.side):
                     _gpu.hold(seconds)
-                    into = _gpu.tensors_of(self.subject, arguments)
-                    _gpu.write(into, _gpu.tensors_of(self.subject, self.case.values))
+                    into = present(self.subject.arguments, arguments)
+                    _gpu.write(into, present(self.subject.arguments, self.case.values))
                     written.record()
                     return self.subject.raw(arguments)
 

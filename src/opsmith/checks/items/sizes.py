@@ -1,4 +1,4 @@
-"""Every size is right: none at all, one element, no dimension, and around each power of two and vector width."""
+"""Every size is right: empty, one element, no dimensions, and around each power of two and vector width."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import torch
 
-from ..acceptance import taken
-from ..cases import Case
+from ..cases.acceptance import taken, work
+from ..cases.case import Case
+from ..cases.patterns import Group, Pattern, patterns_of
 from ..outcome import ReferenceRaises, Skipped
-from ..patterns import Group, Pattern, patterns_of, work
 from ..subject import EMULATED, SMALL, Subject, short
 from ._choice import deterministic
 from ._truth import given, judged, truth_of

@@ -1,4 +1,4 @@
-"""inf, NaN, denormals, zeros, the ends of a dtype's range, kinks and large integers give what the reference gives.
+"""inf, NaN, denormals, zeros, the ends of a dtype's range, kinks and large integers match the reference.
 
 The sign of a result that is zero is not looked at.
 """
@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 import torch
 
 from ...reference.signature import Argument
-from ..acceptance import taken
 from ..accuracy.evaluate import Named
 from ..accuracy.rounding import is_elementwise
 from ..accuracy.truth import Truth
-from ..cases import Case
+from ..cases.acceptance import taken
+from ..cases.case import Case
+from ..cases.patterns import Pattern, Slot, is_integer, patterns_of, shapes_are_static
 from ..outcome import Failed, Skipped
-from ..patterns import Pattern, Slot, is_integer, patterns_of, sizes_are_told
 from ..subject import Subject, short
 from ._choice import deterministic
 from ._kinks import kinks_of
@@ -65,7 +65,7 @@ def numbers(dtype: torch.dtype) -> list[float]:
     denormal = info.smallest_normal * info.eps
     ends = [info.max, info.max / 2, info.smallest_normal, denormal, 3 * denormal, info.eps]
     usual = [0.5, 2.0, 3.0, 6.0, 10.0, 20.0, 40.0, 80.0, 88.0, 89.0, 100.0, 700.0, 710.0, 1e4]
-    if dtype is torch.float64:  # where exp ends, the truth itself is lost: no wider type tells
+    if dtype is torch.float64:  # where exp ends, the truth itself is lost: there is no wider type
         usual = [number for number in usual if not 300 < number < 1000]
     signed = [sign * number for number in (*ends, *usual) for sign in (1, -1) if abs(number) <= info.max]
     return [*CORE, *signed]
@@ -107,7 +107,7 @@ def _floating(pattern: Pattern) -> list[Slot]:
 
 
 def _by_elements(subject: Subject, dtype: torch.dtype) -> list[Rows]:
-    """Nothing where the op does not go by elements."""
+    """Empty if the op does not go by elements."""
     patterns = patterns_of(subject, dtype)
     if not patterns:
         return []
@@ -191,7 +191,7 @@ def _whole(subject: Subject) -> list[Case]:
     for pattern in patterns[: None if subject.full else 1]:
         base = pattern.base
         deterministic(subject, base)
-        large = sizes_are_told(subject, base)
+        large = shapes_are_static(subject, base)
         for slot in pattern.slots:
             argument, tensor = base.arguments[slot.argument], base.values[slot.argument]
             if not is_integer(slot.dtype) or slot.structured or slot.element is not None or not tensor.numel():
@@ -222,12 +222,14 @@ def _look(subject: Subject, case: Case, planted: bool = False, floating: bool = 
     truth = truth_of(subject, case, gradients)
     found = given(subject, case, gradients)
     if planted:
-        finite = all(bool(tensor.isfinite().all()) for tensor in case.every_tensor())
+        finite = case.is_finite
         if finite and not truth.is_finite:
             return  # what is inf or NaN in one order of adding up may be none in another
         found = [(what, _infinite_alike(mine, own)) for (what, mine), (_, own) in zip(found, truth.own, strict=True)]
         floats = [(what, mine) for what, mine in found if mine is None or mine.is_floating_point()]
-        if floating and floats:  # of several that have become NaN, or 0, any may be picked: what was picked tells
+        if (
+            floating and floats
+        ):  # of several that have become NaN, or 0, any may be picked; the picked values are compared
             found = floats
     judged(case, truth.beside(found))
     if case.name.startswith("kinks"):

@@ -1,4 +1,4 @@
-"""Calls return while the GPU is still at work: none waits for it, forward or backward."""
+"""Calls return while the GPU is still busy: none waits for it, forward or backward."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..accuracy.evaluate import evaluate
-from ..cases import Case
+from ..cases.case import Case
 from ..outcome import Failed, Skipped
 from ..subject import Subject
 from . import _gpu

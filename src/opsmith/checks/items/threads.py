@@ -1,14 +1,14 @@
-"""Eight threads that call at once, forward and backward, get what one does: also when it is a process's first call."""
+"""Eight threads calling at once, forward and backward, get the same results as one, also on a process's first call."""
 
 from __future__ import annotations
 
 from .. import memory
-from ..cases import Case
-from ..concurrency import Call, assert_threads_agree, calls_of
+from ..calls.concurrency import Call, assert_threads_agree, calls_of
+from ..cases.case import Case
 from ..outcome import Failed, Skipped, Uncovered
+from ..process import run
 from ..subject import TOO_LARGE, Subject
 from ._choice import deterministic, has_gradients, outputs_of, various_cases
-from ._process import run
 
 LIMIT = 1 << 12
 """Elements: small calls meet more often."""
@@ -28,13 +28,13 @@ def check(subject: Subject) -> str:
         assert_threads_agree(calls, rounds)
     except AssertionError as error:
         raise Failed(str(error), None, _lines(subject, cases, ROUNDS_IN_FULL)) from None
-    told = f"{len(calls)} threads, {rounds} calls each"
-    return f"{told}, and {_first_call(subject, cases)}" if subject.full else told
+    summary = f"{len(calls)} threads, {rounds} calls each"
+    return f"{summary}, and {_first_call(subject, cases)}" if subject.full else summary
 
 
 def _cases(subject: Subject) -> list[Case]:
     """Two of different sizes, where there are two."""
-    whole = [case for case in various_cases(subject, LIMIT) if all(tensor.numel() for tensor in case.every_tensor())]
+    whole = [case for case in various_cases(subject, LIMIT) if case.has_elements]
     if not whole:
         raise Uncovered(f"{TOO_LARGE} to {LIMIT} elements")
     others = [case for case in whole if case.numel != whole[0].numel and case.dtype == whole[0].dtype]
@@ -49,9 +49,11 @@ def _calls(subject: Subject, case: Case, count: int) -> list[Call]:
 def _lines(subject: Subject, cases: list[Case], rounds: int) -> list[str]:
     lines = ["calls = []"]
     for case in cases:
-        call = outputs_of(case, has_gradients(subject, case)).replace("checks.outputs", "checks.concurrency.calls_of")
+        call = outputs_of(case, has_gradients(subject, case)).replace(
+            "checks.outputs", "checks.calls.concurrency.calls_of"
+        )
         lines += [*case.lines, f"calls += {call[:-1]}, count={THREADS // len(cases)})"]
-    return [*lines, f"opsmith.checks.concurrency.assert_threads_agree(calls, {rounds})"]
+    return [*lines, f"opsmith.checks.calls.concurrency.assert_threads_agree(calls, {rounds})"]
 
 
 def _first_call(subject: Subject, cases: list[Case]) -> str:
@@ -61,5 +63,5 @@ def _first_call(subject: Subject, cases: list[Case]) -> str:
     except Skipped as reason:
         return f"no first calls: {reason}"
     if finished.status != 0:
-        raise Failed(f"{cases[0].name}: the first calls of a new process, at once: {finished.words}", None, lines)
+        raise Failed(f"{cases[0].name}: the first calls of a new process, at once: {finished.message}", None, lines)
     return "the first calls of a new process"

@@ -1,11 +1,11 @@
-"""Results are the reference's in float64, within what rounding explains."""
+"""Results match the reference in float64, within rounding error."""
 
 from __future__ import annotations
 
 import torch
 
 from ..accuracy.evaluate import evaluate
-from ..cases import Case
+from ..cases.case import Case
 from ..outcome import Failed, Uncovered
 from ..subject import SMALL, TOO_LARGE, Subject
 from ._choice import deterministic
@@ -34,10 +34,10 @@ def check(subject: Subject) -> str:
         if not subject.dtypes:
             raise Failed("there is no sample to look at: register_samples yields none")
         raise Uncovered(f"{TOO_LARGE} to {SMALL} elements")
-    told = f"largest error in ULP: {worst}" if worst else "nothing that is rounded"
-    told += f"; {large.name}, of {large.numel} elements, by its largest number" if large else ""
+    summary = f"largest error in ULP: {worst}" if worst else "nothing that is rounded"
+    summary += f"; {large.name}, of {large.numel} elements, by its largest number" if large else ""
     larger = [case for case in subject.cases(torch.float32) if case.numel > LARGE]
-    return told + (f"; {len(larger)} samples of more than {LARGE} elements only cut down" if larger else "")
+    return summary + (f"; {len(larger)} samples of more than {LARGE} elements only cut down" if larger else "")
 
 
 def _large(subject: Subject) -> Case | None:

@@ -1,4 +1,4 @@
-"""torch.vmap gives what a loop does, for every combination of batched arguments, nested, and with gradients."""
+"""torch.vmap matches a loop, for every combination of batched arguments, nested, and with gradients."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Sequence
 
 from ...operator.op import Op
-from ..batches import Dims, by_vmap, compared, stacked
-from ..cases import Case
-from ..forms import has_second_gradients
+from ..calls.derivatives import has_second_gradients
+from ..calls.vmap import Dims, by_vmap, compared, stacked
+from ..cases.case import Case
 from ..subject import Subject
 from ._choice import deterministic, has_gradients, made_up
 from ._truth import judged, raising
@@ -67,7 +67,7 @@ def _batched(case: Case, dims: Dims) -> Case:
         dim = next(chosen) if argument.is_tensor else None
         if dim is None:
             continue
-        code = f"opsmith.checks.batches.stacked({{}}, {dim})"
+        code = f"opsmith.checks.calls.vmap.stacked({{}}, {dim})"
         if isinstance(value, (list, tuple)):
             several = [None if each is None else stacked(each, dim) for each in value]
             inner = f"[None if each is None else {code.format('each')} for each in {argument.name}]"

@@ -1,25 +1,24 @@
-"""A call over a batch: by torch.vmap, and beside it the same calls one by one."""
+"""A call over a batch: torch.vmap compared with a loop over the same calls."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..operator.adopted import Adopted
-from ..reference.signature import Argument, flatten, unflatten
-from .accuracy.evaluate import Named, evaluate, in_pairs, weights_of
-from .accuracy.truth import Comparison, Function, Rounding, Truth
-from .memory import same_bits
-from .subject import Subject, listed
+from ...operator.adopted import Adopted
+from ...reference.signature import Argument, flatten, unflatten
+from ..accuracy.evaluate import Named, evaluate, in_pairs, weights_of
+from ..accuracy.truth import Comparison, Function, Rounding, Truth, assert_all
+from ..memory import same_bits
+from ..subject import Subject, listed
 
 if TYPE_CHECKING:
-    from ..operator.op import Op
+    from ...operator.op import Op
 
 SIZE = 3
-"""Of a batch."""
+"""The size of a batch."""
 
 Dims = Sequence["int | None"]
 
@@ -27,18 +26,17 @@ Dims = Sequence["int | None"]
 def assert_vmap_matches(
     op: Op | Adopted, *args: Any, in_dims: Dims, times: int = 1, of_gradient: bool = False, gradients: bool = True
 ) -> None:
-    """Raises AssertionError unless torch.vmap of the op gives what a loop over its reference does, within what rounding
-    explains. `args` are all of them in the order of the schema, and hold the batches: see `stacked`.
+    """Raises AssertionError unless torch.vmap of the op gives what a loop over its reference does, within rounding
+    error. `args` are all of them in the order of the schema, and hold the batches: see `stacked`.
 
     Args:
         in_dims: as torch.vmap takes it: one a tensor argument, None where it is not batched.
-        times: 2 for vmap inside of vmap, over two dimensions that were stacked one after the other.
+        times: 2 for vmap inside vmap, over two dimensions that were stacked one after the other.
         of_gradient: for torch.vmap(torch.func.grad(op)), the gradient of each single call.
         gradients: whether gradients through the batch are compared too.
     """
     found = compared(Subject(op), args, in_dims, times, of_gradient, gradients)
-    wrong = [f"{each.what}: {each.message}" for each in found if not each]
-    assert not wrong, f"{op.name} is not its reference under vmap: " + "; ".join(wrong)
+    assert_all(found, f"{op.name} is not its reference under vmap")
 
 
 def stacked(tensor: torch.Tensor, dim: int) -> torch.Tensor:
@@ -53,18 +51,10 @@ def compared(
     subject: Subject, values: Sequence[Any], in_dims: Dims, times: int, of_gradient: bool, gradients: bool
 ) -> list[Comparison]:
     """vmap of the op beside a loop: over the op itself, and where that gives other bits, over the reference."""
-    arguments = tuple(replace(argument, mutated=False) for argument in subject.arguments)
-    dims = _flat_dims(arguments, values, in_dims)
-    wrap = _gradient_of if of_gradient else _results_of
+    arguments = subject.functional_arguments
 
     def looped(function: Function) -> Function:
-        def called(given: Sequence[Any]) -> list[torch.Tensor]:
-            one = wrap(arguments, function, given)
-            for _ in range(times):
-                one = _loop(one, dims)
-            return list(one(*flatten(arguments, given)))
-
-        return called
+        return _batched(subject, function, values, in_dims, times, of_gradient, _loop)
 
     mine = by_vmap(subject, subject.call, values, in_dims, times, of_gradient, gradients)
     alike = evaluate(arguments, looped(subject.call), values, gradients=gradients)
@@ -84,17 +74,31 @@ def by_vmap(
     gradients: bool,
 ) -> list[Named]:
     """torch.vmap of the op or of its reference."""
-    arguments = tuple(replace(argument, mutated=False) for argument in subject.arguments)
+    batched = _batched(subject, function, values, in_dims, times, of_gradient, torch.vmap)
+    return evaluate(subject.functional_arguments, batched, values, gradients=gradients)
+
+
+def _batched(
+    subject: Subject,
+    function: Function,
+    values: Sequence[Any],
+    in_dims: Dims,
+    times: int,
+    of_gradient: bool,
+    batch: Callable[[Any, Any], Any],
+) -> Function:
+    """A call, or its gradient, over a batch: `batch` is torch.vmap or a loop."""
+    arguments = subject.functional_arguments
     dims = _flat_dims(arguments, values, in_dims)
     wrap = _gradient_of if of_gradient else _results_of
 
-    def batched(given: Sequence[Any]) -> list[torch.Tensor]:
-        called = wrap(arguments, function, given)
+    def called(given: Sequence[Any]) -> list[torch.Tensor]:
+        one = wrap(arguments, function, given)
         for _ in range(times):
-            called = torch.vmap(called, dims)
-        return list(called(*flatten(arguments, given)))
+            one = batch(one, dims)
+        return list(one(*flatten(arguments, given)))
 
-    return evaluate(arguments, batched, values, gradients=gradients)
+    return called
 
 
 Tensors = Callable[..., tuple[torch.Tensor, ...]]

@@ -15,12 +15,12 @@ import torch
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from ..reference.signature import Argument, Kind
-from . import layouts
-from .cases import Case
-from .outcome import Uncovered
+from ...reference.signature import Argument, Kind
+from .. import layouts
+from ..outcome import Uncovered
+from ..subject import TOO_LARGE, Subject, short
+from .case import Case
 from .patterns import Pattern, TensorSpec, patterns_of
-from .subject import TOO_LARGE, Subject, short
 
 __all__ = ["TensorSpec", "beside_samples", "calls"]
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def calls(subject: Subject, most: int) -> st.SearchStrategy[Case]:
-    """Calls with at most `most` elements a tensor, in the floating dtypes the reference takes; where level is quick, in
+    """Calls with at most `most` elements a tensor, in the floating dtypes the reference takes; at level "quick", in
     one that is wide and one that is not, since each has kernels of its own to compile."""
     dtypes = subject.dtypes
     if not subject.full:

@@ -1,4 +1,4 @@
-"""A call inside of an autocast region, beside the reference on inputs cast as the op declares."""
+"""A call inside an autocast region, compared with the reference on inputs cast as the op declares."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..operator.adopted import Adopted
-from ..operator.op import Op
-from ..reference.signature import flatten, unflatten
-from .accuracy.evaluate import Named, evaluate
-from .accuracy.rounding import rounding_of
-from .accuracy.truth import Comparison, Truth
-from .subject import Subject
+from ...operator.adopted import Adopted
+from ...operator.op import Op
+from ...reference.signature import flatten, unflatten
+from ..accuracy.evaluate import Named, evaluate
+from ..accuracy.rounding import rounding_of
+from ..accuracy.truth import Comparison, Truth
+from ..subject import Subject
 
 if TYPE_CHECKING:
-    from ..reference.signature import Argument
+    from ...reference.signature import Argument
 
 POLICIES = ("keep", "lower", "float32")
 
 
 def assert_autocast_matches(op: Op | Adopted, *args: Any, device: str, dtype: torch.dtype, **kwargs: Any) -> None:
-    """Raises AssertionError unless the op does inside of torch.autocast(device, dtype) what its reference does outside
+    """Raises AssertionError unless the op does inside torch.autocast(device, dtype) what its reference does outside
     of it, on inputs cast as the op's policy says; an operator that declares none may follow any of 'keep', 'lower' and
     'float32'. Gradients have the dtypes of the inputs."""
     subject = Subject(op, device)
@@ -30,12 +30,12 @@ def assert_autocast_matches(op: Op | Adopted, *args: Any, device: str, dtype: to
     gradients = any(tensor is not None and tensor.requires_grad for tensor in flatten(subject.arguments, values))
     tried = {policy: compared(subject, values, policy, dtype, gradients) for policy in policies_of(subject)}
     wrong = {policy: [each for each in found if not each] for policy, found in tried.items()}
-    told = [f"{policy}: {each[0].what}: {each[0].message}" for policy, each in wrong.items() if each]
-    assert len(told) < len(tried), f"{op.name} in an autocast region to {dtype}: " + "; ".join(told)
+    wrong_policies = [f"{policy}: {each[0].what}: {each[0].message}" for policy, each in wrong.items() if each]
+    assert len(wrong_policies) < len(tried), f"{op.name} in an autocast region to {dtype}: " + "; ".join(wrong_policies)
 
 
 def policies_of(subject: Subject) -> Sequence[Any]:
-    """What the op says it does; all that it might do where it does not say."""
+    """The declared policy; all possible ones if none is declared."""
     if not isinstance(subject.op, Op):
         return POLICIES
     return (subject.op.default.forward.autocast.get(subject.device, "keep"),)

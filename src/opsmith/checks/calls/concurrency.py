@@ -1,4 +1,4 @@
-"""Calls from many threads at once, and from a process that was forked."""
+"""Calls from many threads at once, and from a forked process."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..reference.signature import flatten, unflatten
-from .accuracy.evaluate import outputs
-from .memory import same_bits
+from ...reference.signature import flatten, unflatten
+from ..accuracy.evaluate import outputs
+from ..memory import same_bits
 
 if TYPE_CHECKING:
-    from ..operator.adopted import Adopted
-    from ..operator.op import Op
+    from ...operator.adopted import Adopted
+    from ...operator.op import Op
 
 SECONDS = 30
 
@@ -44,7 +44,7 @@ def calls_of(op: Op | Adopted, *args: Any, gradients: bool = True, count: int = 
 
 def assert_threads_agree(calls: Sequence[Call], rounds: int = 1) -> None:
     """Raises AssertionError unless each call gives in a thread of its own, all of them at once, what it gives alone
-    afterwards, in every bit. Where these are the first calls of a process, it is the first call that is raced for."""
+    afterwards, in every bit. As the first calls of a process, they race for its first call."""
     together: list[Any] = [None] * len(calls)
     barrier = threading.Barrier(len(calls))
 
@@ -60,15 +60,15 @@ def assert_threads_agree(calls: Sequence[Call], rounds: int = 1) -> None:
         thread.start()
     for thread in threads:
         thread.join(SECONDS)
-    assert not any(thread.is_alive() for thread in threads), f"a thread has not come back after {SECONDS} s"
+    assert not any(thread.is_alive() for thread in threads), f"a thread has not returned after {SECONDS} s"
     for found in together:
         if isinstance(found, BaseException):
-            raise AssertionError(f"a thread was given {type(found).__name__}: {found}") from found
+            raise AssertionError(f"a thread raised {type(found).__name__}: {found}") from found
     for place, call in enumerate(calls):
         alone = call()
         wrong = [found for found in together[place] if not same_bits(found, alone)]
-        told = f"thread {place} of {len(calls)} was given other numbers than the same call gives alone"
-        assert not wrong, f"{told}: {_difference(wrong[0], alone)}"
+        message = f"thread {place} of {len(calls)} got different results from the same call made alone"
+        assert not wrong, f"{message}: {_difference(wrong[0], alone)}"
 
 
 def _difference(found: Sequence[torch.Tensor | None], alone: Sequence[torch.Tensor | None]) -> str:

@@ -1,17 +1,19 @@
-"""Which calls the reference accepts: only those are calls of the op."""
+"""Which calls the reference accepts: only those are valid calls of the op. And how much work they are."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..reference.signature import flatten, unflatten
-from ..reference.tensors import on_meta
-from .cases import Case
+from ...reference.signature import flatten, unflatten
+from ...reference.tensors import on_meta
+from .case import Case
 
 if TYPE_CHECKING:
-    from .subject import Subject
+    from ..subject import Subject
 
 LARGE = 1 << 24
 """Elements that a result of a generated call may have: small tensors may broadcast to a large one."""
@@ -55,3 +57,30 @@ def _moved(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.device.type == "cpu":
         return tensor
     return tensor.to("cpu", torch.float32 if tensor.dtype in (torch.float16, torch.bfloat16) else tensor.dtype)
+
+
+def work(subject: Subject, case: Case) -> int:
+    """How many operators the reference calls."""
+    return operators(lambda: subject.reference(case.values))
+
+
+def operators(function: Callable[[], object]) -> int:
+    """How many operators a call of the function runs."""
+    counting = _Counting()
+    with counting:
+        function()
+    return counting.count
+
+
+class _Counting(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # asking dynamo to skip this would import it
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))

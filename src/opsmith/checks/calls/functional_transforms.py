@@ -1,21 +1,20 @@
-"""What torch.func makes of a call: of the op, and beside it of the reference."""
+"""torch.func transforms of a call: of the op, compared with those of the reference."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..operator.adopted import Adopted
-from ..reference.signature import Argument, flatten, unflatten
-from .accuracy.evaluate import evaluate, in_pairs, weights_of
-from .accuracy.truth import Comparison, Function, Rounding, Truth
-from .subject import Subject, listed
+from ...operator.adopted import Adopted
+from ...reference.signature import Argument, flatten, unflatten
+from ..accuracy.evaluate import evaluate, in_pairs, weights_of
+from ..accuracy.truth import Function, Rounding, Truth, assert_all
+from ..subject import Subject, listed
 
 if TYPE_CHECKING:
-    from ..operator.op import Op
+    from ...operator.op import Op
 
 func = torch.func
 FEW = 4
@@ -27,39 +26,29 @@ Transform = Callable[[Vector, torch.Tensor], torch.Tensor]
 
 def assert_transform_matches(op: Op | Adopted, transform: str, *args: Any, **kwargs: Any) -> None:
     """Raises AssertionError unless a transform of torch.func gives for the op what it gives for the reference, within
-    what rounding explains. The call is taken as a function of the first elements of each floating tensor, in one
+    rounding error. The call is taken as a function of the first elements of each floating tensor, in one
     vector. `transform` is one of TRANSFORMS."""
     values = op.signature.bind_call(args, kwargs)
     subject = Subject(op)
-    wrong = [
-        each.message
-        for each in truth_of(subject, values, transform).beside(given(subject, values, transform))
-        if not each
-    ]
-    assert not wrong, f"{transform} of {op.name} is not that of its reference: " + "; ".join(wrong)
+    found = truth_of(subject, values, transform).beside(given(subject, values, transform))
+    assert_all(found, f"{transform} of {op.name} is not that of its reference")
 
 
 def truth_of(subject: Subject, values: Sequence[Any], transform: str) -> Truth:
-    arguments = _functional(subject)
-    return Truth(
-        arguments, _transformed(arguments, subject.reference, transform), values, False, Rounding(), transforms=True
-    )
+    reference = _transformed(subject.functional_arguments, subject.reference, transform)
+    return Truth(subject.functional_arguments, reference, values, False, Rounding(), transforms=True)
 
 
 def given(subject: Subject, values: Sequence[Any], transform: str) -> list[tuple[str, torch.Tensor | None]]:
-    arguments = _functional(subject)
+    arguments = subject.functional_arguments
     return evaluate(arguments, _transformed(arguments, subject.call, transform), values, gradients=False)
-
-
-def compared(subject: Subject, values: Sequence[Any], transform: str) -> list[Comparison]:
-    return truth_of(subject, values, transform).beside(given(subject, values, transform))
 
 
 # --- The transforms -----------------------------------------------------------------------------------------------
 
 
 def _total(function: Vector) -> Vector:
-    """A number from a vector, with no symmetry to hide in."""
+    """A number from a vector, by weights with no symmetry that could hide a fault."""
 
     def total(variables: torch.Tensor) -> torch.Tensor:
         found = function(variables)
@@ -116,11 +105,6 @@ TRANSFORMS: dict[str, Transform] = {
 
 
 # --- A call as a function of one vector ---------------------------------------------------------------------------
-
-
-def _functional(subject: Subject) -> tuple[Argument, ...]:
-    """The op's arguments; it is given copies of what it changes."""
-    return tuple(replace(argument, mutated=False) for argument in subject.arguments)
 
 
 def _transformed(arguments: Sequence[Argument], function: Function, transform: str) -> Function:

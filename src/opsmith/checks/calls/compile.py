@@ -1,23 +1,22 @@
-"""A call through torch.compile, beside the call itself."""
+"""A call through torch.compile, compared with the call itself."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..operator.adopted import Adopted
-from .accuracy.evaluate import evaluate
-from .accuracy.rounding import rounding_of
-from .accuracy.truth import Comparison, Truth
-from .memory import same_bits
-from .subject import Subject
+from ...operator.adopted import Adopted
+from ..accuracy.evaluate import evaluate
+from ..accuracy.rounding import rounding_of
+from ..accuracy.truth import Comparison, Truth, assert_all
+from ..memory import same_bits
+from ..subject import Subject
 
 if TYPE_CHECKING:
-    from ..operator.op import Op
+    from ...operator.op import Op
 
 BACKEND = "aot_eager"
 """Traces forward and backward as every backend does, and leaves the operators as they are."""
@@ -27,15 +26,14 @@ def assert_compiled_matches(
     op: Op | Adopted, *args: Any, backend: str = BACKEND, gradients: bool = True, **kwargs: Any
 ) -> None:
     """Raises AssertionError unless the op compiles into one graph that gives what the op does, in every bit or within
-    what rounding explains, with the gradients of its floating inputs."""
+    rounding error, with the gradients of its floating inputs."""
     subject = Subject(op)
     values = op.signature.bind_call(args, kwargs)
     form = among_others if backend != BACKEND else lambda called: called
     with fresh_dynamo():
         compiled = torch.compile(form(calling(subject)), backend=backend, fullgraph=True)
         found = compared(subject, values, compiled, gradients, form)
-    wrong = [f"{each.what}: {each.message}" for each in found if not each]
-    assert not wrong, f"{op.name}, compiled, is not what it is: " + "; ".join(wrong)
+    assert_all(found, f"{op.name} gives different results when compiled")
 
 
 def calling(subject: Subject, function: Any = None) -> Callable[..., Any]:
@@ -67,9 +65,9 @@ def compared(
     gradients: bool,
     form: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda called: called,
 ) -> list[Comparison]:
-    """Nothing where every bit is the same. An operator that is no more than its parts may be taken apart by a backend,
+    """Empty if every bit is the same. An operator that is no more than its parts may be taken apart by a backend,
     and round otherwise: it is compared with the reference then. `form` is what was made of the call beforehand."""
-    arguments = tuple(replace(argument, mutated=False) for argument in subject.arguments)
+    arguments = subject.functional_arguments
     own, reference = form(calling(subject)), form(calling(subject, subject.op.inline))
     mine = evaluate(arguments, lambda given: compiled(*given), values, gradients=gradients)
     alike = evaluate(arguments, lambda given: own(*given), values, gradients=gradients)
@@ -87,3 +85,12 @@ def fresh_dynamo() -> Iterator[None]:
         yield
     finally:
         torch._dynamo.reset()
+
+
+@contextlib.contextmanager
+def compiling_here() -> Iterator[None]:
+    """Inside, inductor compiles in this process. By default it starts a pool of processes, one per core."""
+    import torch._inductor.config as config
+
+    with config.patch(compile_threads=1):
+        yield

@@ -1,25 +1,24 @@
-"""A call as a program of torch.export, beside the call itself."""
+"""A call as a program of torch.export, compared with the call itself."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.export import Dim
 
-from ..operator.adopted import Adopted
-from ..reference.signature import flatten, unflatten
-from .accuracy.evaluate import evaluate
-from .accuracy.rounding import rounding_of
-from .accuracy.truth import Comparison, Function, Truth
-from .memory import same_bits
-from .subject import Subject, listed
+from ...operator.adopted import Adopted
+from ...reference.signature import flatten, unflatten
+from ..accuracy.evaluate import evaluate
+from ..accuracy.rounding import rounding_of
+from ..accuracy.truth import Comparison, Function, Truth, assert_all
+from ..memory import same_bits
+from ..subject import Subject, listed, present
 
 if TYPE_CHECKING:
-    from ..operator.op import Op
+    from ...operator.op import Op
 
 
 def assert_exported_matches(op: Op | Adopted, *args: Any, then: Sequence[Any] = (), deployed: bool = False) -> None:
@@ -34,8 +33,7 @@ def assert_exported_matches(op: Op | Adopted, *args: Any, then: Sequence[Any] = 
     program = exported(subject, args, then or args)
     program = saved_and_loaded(program.run_decompositions()) if deployed else program
     found = [each for given in (args, then or args) for each in compared(subject, given, program.module())]
-    wrong = [f"{each.what}: {each.message}" for each in found if not each]
-    assert not wrong, f"{op.name}, exported, is not what it is: " + "; ".join(wrong)
+    assert_all(found, f"{op.name} gives different results when exported")
 
 
 def saved_and_loaded(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
@@ -62,7 +60,7 @@ def exported(
     subject: Subject, values: Sequence[Any], other: Sequence[Any], function: Function | None = None
 ) -> torch.export.ExportedProgram:
     """The program of a call, of the op or of another function, with every size free in which `other` differs."""
-    tensors, others = tensors_of(subject, values), tensors_of(subject, other)
+    tensors, others = present(subject.arguments, values), present(subject.arguments, other)
     free = tuple(
         tuple(Dim.AUTO if one != two else Dim.STATIC for one, two in zip(mine.shape, theirs.shape, strict=True))
         for mine, theirs in zip(tensors, others, strict=True)
@@ -73,14 +71,10 @@ def exported(
 
 def compared(subject: Subject, values: Sequence[Any], module: torch.nn.Module) -> list[Comparison]:
     """What a program's module gives beside the op; beside the reference where a bit is different."""
-    arguments = tuple(replace(argument, mutated=False) for argument in subject.arguments)
-    mine = evaluate(arguments, lambda given: module(*tensors_of(subject, given)), values, gradients=False)
+    arguments = subject.functional_arguments
+    mine = evaluate(arguments, lambda given: module(*present(arguments, given)), values, gradients=False)
     alike = subject.call(values)
     if len(mine) == len(alike) and same_bits([tensor for _, tensor in mine], alike):
         return []
     rounding = rounding_of(subject.op, values, False)
     return Truth(arguments, subject.reference, values, False, rounding).beside(mine)
-
-
-def tensors_of(subject: Subject, values: Sequence[Any]) -> list[torch.Tensor]:
-    return [tensor for tensor in flatten(subject.arguments, values) if tensor is not None]

@@ -1,4 +1,4 @@
-"""A call's second gradients and its tangents, as functions of their own: what is compared of them is their results.
+"""A call's second gradients and tangents as functions, so that their results can be compared.
 
 Each takes the op's arguments and, besides, what it is asked with: gradients of the op's results, or tangents.
 """
@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from ..reference.signature import Argument, Kind, flatten, unflatten
-from .accuracy.evaluate import evaluate, in_pairs, weights_of
-from .accuracy.truth import Comparison, Function, Rounding, Truth
-from .cases import Case
-from .subject import Subject, listed
+from ...reference.signature import Argument, Kind, flatten, unflatten
+from ..accuracy.evaluate import evaluate, in_pairs, weights_of
+from ..accuracy.truth import Comparison, Function, Rounding, Truth
+from ..cases.case import Case
+from ..subject import Subject, listed
 
 Derived = Callable[[Function, Sequence[Any]], list[torch.Tensor]]
 
@@ -84,13 +84,13 @@ def has_second_gradients(subject: Subject, case: Case) -> bool:
 
 
 OfFloating = Callable[..., tuple[torch.Tensor, ...]]
-Road = Callable[[OfFloating, list[torch.Tensor], list[torch.Tensor]], list[torch.Tensor]]
+Method = Callable[[OfFloating, list[torch.Tensor], list[torch.Tensor]], list[torch.Tensor]]
 
 
 def tangents(subject: Subject, case: Case, by: str = "jvp") -> Form:
     """The tangents of a call's floating results, for inputs that each have one: by torch.func.jvp, by the 'dual'
     numbers of torch.autograd.forward_ad, or by 'reverse' mode alone."""
-    road = ROADS[by]
+    method = METHODS[by]
     own = _tensors(subject.arguments, case.values)
     given = tuple(weights_of(tensor, draw=1 + index) for index, tensor in enumerate(own))
     arguments = _with(subject, [f"tangent_{index}" for index in range(len(given))])
@@ -103,7 +103,7 @@ def tangents(subject: Subject, case: Case, by: str = "jvp") -> Form:
             returned = listed(function(_filled(arguments[:count], values[:count], tensors)))
             return tuple(result for result in map(in_pairs, returned) if result.is_floating_point())
 
-        return road(of_floating, primals, directions)
+        return method(of_floating, primals, directions)
 
     results = [result for result in map(in_pairs, subject.reference(case.values)) if result.is_floating_point()]
     names = tuple("tangent" if len(results) == 1 else f"tangent of result {index}" for index in range(len(results)))
@@ -161,12 +161,12 @@ def _by_reverse(
     return [torch.zeros_like(r) if each is None else each for r, each in zip(results, found, strict=True)]
 
 
-ROADS: dict[str, Road] = {"jvp": _by_jvp, "dual": _by_dual_numbers, "reverse": _by_reverse}
+METHODS: dict[str, Method] = {"jvp": _by_jvp, "dual": _by_dual_numbers, "reverse": _by_reverse}
 
 
 def _with(subject: Subject, names: Sequence[str]) -> tuple[Argument, ...]:
     """The op's arguments and more. None is changed in place: the op is given copies of what it changes."""
-    own = tuple(replace(argument, mutated=False) for argument in subject.arguments)
+    own = subject.functional_arguments
     return (*own, *(Argument(name, "Tensor", Kind.TENSOR) for name in names))
 
 

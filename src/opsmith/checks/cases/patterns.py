@@ -1,4 +1,4 @@
-"""The kinds of calls an op takes, learned from its samples: which dimensions go together, what numbers fill them."""
+"""The kinds of calls an op accepts, learned from its samples: which dimensions are linked, which values fill them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import Any
 
 import torch
 
-from ..reference.signature import Argument
-from . import layouts
+from ...reference.signature import Argument
+from .. import layouts
+from ..subject import SMALL, Subject
 from .acceptance import largest_result
-from .cases import Case, ranks
-from .subject import SMALL, Subject
-from .work import operators
+from .case import Case, ranks
 
 Range = tuple[float, float]
 MOST_AMONG = 64
@@ -104,7 +103,7 @@ class Pattern:
     @property
     def base(self) -> Case:
         """The smallest case with elements in it; the first where all are empty."""
-        filled = [case for case in self.cases if all(tensor.numel() for tensor in case.every_tensor())]
+        filled = [case for case in self.cases if case.has_elements]
         return min(filled, key=lambda case: case.numel) if filled else self.cases[0]
 
     def sizes_of(self, case: Case) -> list[int]:
@@ -181,8 +180,8 @@ def _spec(index: int, slot: Slot, shape: tuple[int, ...], seed: int, scale: int,
     return TensorSpec(shape, slot.dtype, low, high, seed * 16 + index, layout, slot.among)
 
 
-def sizes_are_told(subject: Subject, case: Case) -> bool:
-    """Whether the shapes of a call tell those of its results, be the numbers what they are."""
+def shapes_are_static(subject: Subject, case: Case) -> bool:
+    """Whether the shapes of the results depend only on the shapes of the inputs."""
     return largest_result(subject, case) is not None
 
 
@@ -201,11 +200,6 @@ def lengthened(tensor: torch.Tensor, axis: int, length: int) -> torch.Tensor:
         count = min(tensor.shape[axis], length - start)
         long.narrow(axis, start, count).copy_(tensor.narrow(axis, 0, count))
     return long
-
-
-def work(subject: Subject, case: Case) -> int:
-    """How many operators the reference calls."""
-    return operators(lambda: subject.reference(case.values))
 
 
 def _pattern(cases: Sequence[Case], device: str) -> Pattern:
@@ -243,7 +237,7 @@ def _among(tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
 
 
 def _ranges(tensors: Sequence[torch.Tensor]) -> tuple[Range, ...]:
-    """Of each sample, those with the most elements first: they tell most."""
+    """Of each sample, those with the most elements first."""
     filled = sorted((tensor for tensor in tensors if tensor.numel()), key=lambda tensor: -tensor.numel())
     if filled and filled[0].numel() == 1:
         filled = [torch.stack([tensor.reshape(()) for tensor in filled])]

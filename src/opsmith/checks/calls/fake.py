@@ -1,4 +1,4 @@
-"""A call on fake tensors: what it tells of its results, and which sizes it takes for constants."""
+"""A call on fake tensors: the metadata of its results, and the sizes it specialises on."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..reference.signature import Argument, flatten, unflatten
-from .accuracy.evaluate import Named, evaluate
-from .accuracy.truth import Function
-from .subject import Subject
+from ...reference.signature import Argument, flatten, unflatten
+from ..accuracy.evaluate import Named, evaluate
+from ..accuracy.truth import Function
+from ..subject import Subject, present
 
 if TYPE_CHECKING:
-    from ..operator.adopted import Adopted
-    from ..operator.op import Op
+    from ...operator.adopted import Adopted
+    from ...operator.op import Op
 
 
 def on_fake(
@@ -34,7 +34,7 @@ def fake_outputs(op: Op | Adopted, *args: Any, gradients: bool = True, **kwargs:
 
 
 def described(tensor: torch.Tensor | None) -> str:
-    """What a fake tensor has to get right. Strides count where there is more than one element along them."""
+    """The metadata that a fake tensor must get right. Strides count where there is more than one element along them."""
     if tensor is None:
         return "None"
     strides = [stride for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1]
@@ -44,7 +44,7 @@ def described(tensor: torch.Tensor | None) -> str:
 
 
 def needless_constants(op: Op | Adopted, *args: Any, gradients: bool = True, **kwargs: Any) -> list[str]:
-    """The sizes that an op takes for constants while its reference does not: a compiled graph is good for one value."""
+    """The sizes that an op specialises on while its reference does not: a compiled graph then fits one value only."""
     subject = Subject(op)
     values = op.signature.bind_call(args, kwargs)
     found = [constants(subject.arguments, each, values, gradients) for each in (subject.raw, subject.inline)]
@@ -58,7 +58,7 @@ def constants(arguments: Sequence[Argument], function: Function, values: Sequenc
     mode, fakes = _fakes(arguments, values, symbolic=True)
     symbols: dict[str, Any] = {
         f"{name}.shape[{dim}] == {int(real.shape[dim])}": size
-        for (name, fake), real in zip(_named(arguments, fakes), _present(arguments, values), strict=True)
+        for (name, fake), real in zip(_named(arguments, fakes), present(arguments, values), strict=True)
         for dim, size in enumerate(fake.shape)
         if not isinstance(size, int)
     }
@@ -92,7 +92,3 @@ def _named(arguments: Sequence[Argument], values: Sequence[Any]) -> list[tuple[s
             if tensor is not None:
                 found.append((f"{argument.name}[{index}]" if isinstance(value, list) else argument.name, tensor))
     return found
-
-
-def _present(arguments: Sequence[Argument], values: Sequence[Any]) -> list[torch.Tensor]:
-    return [tensor for tensor in flatten(arguments, values) if tensor is not None]

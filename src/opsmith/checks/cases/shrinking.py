@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from .cases import Case
+from .case import Case
 
 KEPT_AT_MOST = 2
 """Sizes that may stay as they are while the others are cut."""
@@ -106,8 +106,8 @@ def _cut(case: Case, sizes: Sizes, ints_follow: bool, indexes_follow: bool) -> C
             smaller = smaller.changed(argument.name, [tensor for tensor, _ in parts], f"[{', '.join(codes)}]")
         elif ints_follow and (followed := _followed(value, sizes)) != value:
             smaller = smaller.changed(argument.name, followed, repr(followed))
-    words = ", ".join(f"{old} to {new}" for old, new in sizes.items()) or "nothing"
-    return smaller.named(f"{case.name}, cut from {words}")
+    cuts = ", ".join(f"{old} to {new}" for old, new in sizes.items()) or "nothing"
+    return smaller.named(f"{case.name}, cut from {cuts}")
 
 
 def _followed(value: Any, sizes: Sizes) -> Any:

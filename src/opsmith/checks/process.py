@@ -1,4 +1,4 @@
-"""Lines of Python in a process of their own, which ends when its time is up."""
+"""Python code in a new process with a time limit."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...operator import child_process
-from ..importing import not_importable, setup
-from ..outcome import Skipped
-from ..subject import Subject
+from ..operator import child_process
+from .outcome import Skipped
+from .reproduction import not_importable, setup
+from .subject import Subject
 
 SECONDS = 240.0
 READY = "the op is there"
@@ -20,15 +20,15 @@ READY = "the op is there"
 
 @dataclass(frozen=True)
 class Finished:
-    """`status` is the process's own, negative for the signal that ended it, None where its time was up."""
+    """`status` is the exit status, negative for a signal, None after a timeout."""
 
     status: int | None
     output: str
     errors: str
 
     @property
-    def words(self) -> str:
-        """How it ended, for a message."""
+    def message(self) -> str:
+        """How it ended."""
         if self.status is None:
             return f"it has not ended after {SECONDS:.0f} s"
         if self.status < 0:
@@ -38,9 +38,8 @@ class Finished:
 
 
 def run(subject: Subject, lines: Sequence[str], before: Sequence[str] = (), seconds: float = SECONDS) -> Finished:
-    """The lines, after those that bind `op` and `reference`, and after those that come before even them. The process
-    and whatever it has started are ended when the time is up, and nothing else. Skipped where a new process does not
-    come by the op."""
+    """Runs `before`, then the lines that bind `op` and `reference`, then `lines`. After a timeout the process and its
+    children are killed. Raises Skipped if a new process cannot import the op."""
     if reason := not_importable(subject.op):
         raise Skipped(reason)
     text = "\n".join([*before, *setup(subject.op, in_child=True), f"print({READY!r}, flush=True)", *lines])
@@ -52,7 +51,7 @@ def run(subject: Subject, lines: Sequence[str], before: Sequence[str] = (), seco
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
-        start_new_session=True,  # a process group of its own, by which its children are ended with it
+        start_new_session=True,  # its own process group, so that its children are killed with it
     )
     try:
         output, errors = process.communicate(timeout=seconds)
@@ -67,7 +66,7 @@ def run(subject: Subject, lines: Sequence[str], before: Sequence[str] = (), seco
 
 
 def _not_imported(subject: Subject, finished: Finished) -> str:
-    if "UnknownOpError" in finished.words:
+    if "UnknownOpError" in finished.message:
         module = getattr(subject.op, "module", "")
-        return f"importing {module} in a new process does not declare it: it may be declared inside a function"
-    return f"a new process cannot import it: {finished.words}"
+        return f"importing {module} in a new process does not declare it: is it declared inside a function?"
+    return f"a new process cannot import it: {finished.message}"

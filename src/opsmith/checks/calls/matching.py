@@ -1,4 +1,4 @@
-"""One call of an op held against its reference, for tests and for the reproductions of a check."""
+"""One call of an op compared with its reference, for tests and printed reproductions."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..operator.adopted import Adopted
-from ..reference.signature import flatten
-from . import layouts
-from .accuracy.evaluate import evaluate
-from .accuracy.rounding import rounding_of
-from .accuracy.truth import Comparison, Truth
-from .cases import Case
-from .forms import second_gradients, tangents, tangents_of_reference
-from .subject import Subject, listed
+from ...operator.adopted import Adopted
+from ...reference.signature import flatten
+from .. import layouts
+from ..accuracy.evaluate import evaluate
+from ..accuracy.rounding import rounding_of
+from ..accuracy.truth import Truth, assert_all
+from ..cases.case import Case
+from ..subject import Subject, listed
+from .derivatives import second_gradients, tangents, tangents_of_reference
 
 if TYPE_CHECKING:
-    from ..operator.op import Op
+    from ...operator.op import Op
 
 
 def assert_matches(
@@ -30,7 +30,7 @@ def assert_matches(
     **kwargs: Any,
 ) -> None:
     """Raises AssertionError unless the op's results for these arguments, and the gradients of its floating inputs, are
-    the reference's within what rounding explains (opsmith.checks.accuracy.budget).
+    the reference's within rounding error (opsmith.checks.accuracy.budget).
 
     Args:
         gradients: False for results alone. Where tensors among the arguments require a gradient, only theirs are
@@ -56,21 +56,24 @@ def assert_matches(
     given = evaluate(
         subject.arguments, lambda values: picked(subject.raw(values)), case.values, gradients=gradients, **options
     )
-    _assert(op, truth.beside(given))
+    assert_all(truth.beside(given), f"{op.name} is not its reference")
 
 
 def assert_second_gradients_match(op: Op | Adopted, *args: Any, **kwargs: Any) -> None:
-    """Raises AssertionError unless the gradients of the op's gradients are the reference's, within what rounding
-    explains."""
-    _assert(op, second_gradients(*_call(op, args, kwargs)).compared())
+    """Raises AssertionError unless the gradients of the op's gradients are the reference's, within rounding
+    error."""
+    assert_all(second_gradients(*_call(op, args, kwargs)).compared(), f"{op.name} is not its reference")
 
 
 def assert_tangents_match(op: Op | Adopted, *args: Any, by: str = "jvp", **kwargs: Any) -> None:
-    """Raises AssertionError unless the op's tangents are the reference's, within what rounding explains: by
+    """Raises AssertionError unless the op's tangents are the reference's, within rounding error: by
     torch.func.jvp, by the "dual" numbers of torch.autograd.forward_ad, or by "reverse" mode over reverse mode."""
     subject, case = _call(op, args, kwargs)
     form = tangents(subject, case, by)
-    _assert(op, form.renamed(tangents_of_reference(subject, case).beside(form.of(subject.call))))
+    assert_all(
+        form.renamed(tangents_of_reference(subject, case).beside(form.of(subject.call))),
+        f"{op.name} is not its reference",
+    )
 
 
 def _call(op: Op | Adopted, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Subject, Case]:
@@ -82,8 +85,3 @@ def _detached(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_detached(each) for each in value]
     return value.detach() if isinstance(value, torch.Tensor) else value
-
-
-def _assert(op: Op | Adopted, found: Sequence[Comparison]) -> None:
-    wrong = [f"{each.what}: {each.message}" for each in found if not each]
-    assert not wrong, f"{op.name} is not its reference: " + "; ".join(wrong)

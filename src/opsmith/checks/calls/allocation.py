@@ -1,4 +1,4 @@
-"""How much memory a call holds at most, and how much it leaves behind."""
+"""The peak memory of a call, and how much of it is still allocated afterwards."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..reference.signature import flatten, unflatten
-from .subject import Subject, listed
+from ...reference.signature import flatten, unflatten
+from ..subject import Subject, listed
 
 if TYPE_CHECKING:
-    from ..operator.adopted import Adopted
-    from ..operator.op import Op
-    from .accuracy.truth import Function
+    from ...operator.adopted import Adopted
+    from ...operator.op import Op
+    from ..accuracy.truth import Function
 
 
 @dataclass(frozen=True)
 class Allocated:
-    """Bytes: the most that were held at once, of what was allocated during a call; those that are still held when what
-    it returned is gone."""
+    """Bytes: the peak of what a call allocated, and what is still allocated after its results are freed."""
 
     peak: int
     left: int
@@ -43,8 +42,7 @@ def measured(subject: Subject, function: Function, values: Sequence[Any], gradie
     leaves = [tensor for tensor in tensors if tensor is not None and tensor.requires_grad]
 
     def results() -> list[torch.Tensor]:
-        copies = [v.clone() if a.mutated else v for a, v in zip(subject.arguments, own, strict=True)]
-        return listed(function(copies))
+        return listed(function(subject.copied(own)))
 
     weights = [torch.ones_like(result) for result in results() if result.requires_grad]
 
@@ -57,8 +55,8 @@ def measured(subject: Subject, function: Function, values: Sequence[Any], gradie
 
 
 def allocated(function: Callable[[], Any], device: str = "cpu") -> Allocated:
-    """Of a call that has been made before, so that what is made once is not counted. Nothing waits for the garbage
-    collector: a cycle that holds a tensor holds it for as long as it likes."""
+    """Of a second call, so that one-time allocations do not count. The garbage collector is off: a reference cycle that
+    holds a tensor counts as a leak."""
     function()
     collecting = gc.isenabled()
     gc.disable()
@@ -70,7 +68,7 @@ def allocated(function: Callable[[], Any], device: str = "cpu") -> Allocated:
 
 
 def _on_cpu(function: Callable[[], Any]) -> Allocated:
-    """By the events of torch's first profiler; today's prints, and takes a hundred times as long to begin."""
+    """By the events of torch's legacy profiler; the current one prints, and takes a hundred times as long to start."""
     from torch.autograd import _disable_profiler_legacy, _enable_profiler_legacy, profiler_legacy
 
     _enable_profiler_legacy(profiler_legacy.profile(profile_memory=True).config())

@@ -1,4 +1,4 @@
-"""The Python lines that bring an op, and what it is held against, into another process."""
+"""The lines of Python that import an op and its reference in another process."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def not_importable(op: Op | Adopted) -> str:
 
 def _bound(name: str, module: _Module, function: str) -> str:
     if not all(part.isidentifier() for part in function.split(".")):
-        return f"{name} = ...  # {function} of {module.called}, which has no name to import it by: put it here"
+        return f"{name} = ...  # {function} of {module.called}, which cannot be imported by name: put it here"
     return f"{name} = {module.member(function)}"
 
 
@@ -68,7 +68,7 @@ def _imported(modules: Iterable[_Module]) -> list[str]:
 
 
 class _Module:
-    """How a module that is loaded here is had elsewhere."""
+    """How another process can import a module that is loaded here."""
 
     def __init__(self, name: str) -> None:
         module = sys.modules.get(name)
@@ -77,7 +77,7 @@ class _Module:
         self.shipped = name.split(".")[0] == "opsmith"
         self.called = spec.name if name == "__main__" and spec is not None else name
         self.root = ""
-        """The directory that Python must look into, unless it does so anyway."""
+        """The directory to add to sys.path, if needed."""
         self.file = ""
         """The file to run, where no `import` would find it."""
         if path is None or self.shipped or path.startswith("<"):  # "<stdin>" is no file
@@ -98,7 +98,7 @@ class _Module:
     @property
     def line(self) -> str:
         if self.called == "__main__":
-            return "# first what declares it in your notebook or session"
+            return "# first run the code that declares it in your notebook or session"
         return f"{self._variable} = runpy.run_path({self.file!r})" if self.file else f"import {self.called}"
 
     def member(self, function: str) -> str:

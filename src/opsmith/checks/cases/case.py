@@ -1,4 +1,4 @@
-"""Case: the arguments of one call, with the Python that makes them, so that whatever fails can be run again."""
+"""Case: the arguments of one call, with the Python code that makes them, so that a failure can be reproduced."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..reference.signature import Argument, Kind
+from ...reference.signature import Argument, Kind
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,15 @@ class Case:
     def numel(self) -> int:
         """Of the largest tensor."""
         return max((tensor.numel() for tensor in self.every_tensor()), default=0)
+
+    @property
+    def has_elements(self) -> bool:
+        """Whether no tensor is empty."""
+        return all(tensor.numel() for tensor in self.every_tensor())
+
+    @property
+    def is_finite(self) -> bool:
+        return all(bool(tensor.isfinite().all()) for tensor in self.every_tensor())
 
     @property
     def dtype(self) -> torch.dtype:
@@ -159,7 +168,7 @@ def ranks(case: Case) -> tuple[Any, ...]:
 
 
 def kind(case: Case) -> tuple[Any, ...]:
-    """What tells kinds of calls apart: ranks, and options but for numbers."""
+    """What distinguishes kinds of calls: ranks, and options other than numbers."""
     options = [value for value in case.values if isinstance(value, (bool, str, torch.dtype))]
     return ranks(case), tuple(options)
 
