@@ -9,7 +9,7 @@ VENV := .venv
 STAMPS := $(VENV)/.stamps
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet --quiet
-NATIVE := $(wildcard src/opsmith/runtime/native/*)
+NATIVE := $(wildcard src/opsmith/runtime/native/* src/opsmith/launch/planner/*.h)
 bold := $(if $(MAKE_TERMOUT),\033[1m)
 plain := $(if $(MAKE_TERMOUT),\033[0m)
 say := @printf '$(bold)%s$(plain)\n'
@@ -24,7 +24,7 @@ help: ## This list
 setup: $(STAMPS)/runtime ## Virtual environment, pinned packages, opsmith itself (editable), its C++ runtime built
 	@:
 
-# What the system lacks, and the line that mends it.
+# What the system lacks, and the command that installs it.
 missing = $(strip $(shell \
   command -v "$${CXX:-g++}" > /dev/null || echo g++; \
   python3 -c 'import ensurepip, venv' 2> /dev/null || echo python3-venv; \

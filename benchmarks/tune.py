@@ -1,7 +1,7 @@
-"""The constants of pointwise/tuning.py on the GPU at hand: each with its neighbours, on the ops that it matters to.
+"""The constants of generate/tuning.py on the GPU at hand: each with its neighbours, on the ops that it matters to.
 
 A line is a workload, a column a value of the constant: microseconds of kernel time. What is compiled depends on the
-constants, so every cell has an op of its own; Python launches it, for the C++ runtime is told the constants once.
+constants, so every cell has an op of its own. Python launches it: the C++ runtime is given the constants once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from opsmith.benchmark.contenders import OPSMITH, contender
 from opsmith.benchmark.run import workloads
 from opsmith.benchmark.sampling import measured
 from opsmith.benchmark.stage import Stage
-from opsmith.generate import tuning
+from opsmith.generate import devices, tuning
 
 console = Console(highlight=False, width=150)
 numbers = itertools.count()
@@ -80,10 +80,12 @@ class Experiment:
     def set(self, value: Any) -> Iterator[None]:
         place, name = (vars(tuning), self.constant) if self.key is None else (getattr(tuning, self.constant), self.key)
         before, place[name] = place[name], value
+        devices._cuda_target.cache_clear()  # the constants that the planner is given
         try:
             yield
         finally:
             place[name] = before
+            devices._cuda_target.cache_clear()
 
 
 def streams(*powers: int) -> list[Case]:
@@ -104,7 +106,7 @@ LARGE = [
 ]
 EXPERIMENTS = {
     "small": Experiment("SMALL", [(EVERY, 0, 0), (0, EVERY, 0), (0, 0, EVERY), (0, 0, 0)], streams(10, 14, 18, 20, 22)),
-    "dear": Experiment("DEAR", [0, 100, EVERY], streams(10, 14, 18)),
+    "expensive": Experiment("EXPENSIVE", [0, 100, EVERY], streams(10, 14, 18)),
     "ahead": Experiment("AHEAD", [1, 2, 4], sums(10, 14, 18)),
     "blocks": Experiment("FEW_BLOCKS", [0, 264, 1056], [*sums(18, 20, 22), LARGE[0], LARGE[3]]),
     "segment": Experiment("THREADS", [128, 256], [*sums(10, 14, 18, 22), *LARGE], key="segment"),

@@ -141,6 +141,17 @@ def test_an_operator_that_works_on_the_current_device_is_found() -> None:
     shown(found)
 
 
+@pytest.mark.parametrize("name", ["lies_about_dtype", "lies_about_strides"])
+def test_a_fake_that_lies_is_reported_and_the_process_goes_on(name: str) -> None:
+    """torch.compile trusts it and writes where it must not. A process that has used CUDA cannot be forked, so the item
+    runs in a new one."""
+    torch.zeros(1, device="cuda")
+    report = opsmith.check(faulty(name), device="cuda", level="full", items=["fake", "compile"])
+    assert [item.name for item in report.failures] == ["fake", "compile"], report
+    assert "on fake tensors, but" in report.failures[0].message
+    assert torch.ones(3, device="cuda").sum().item() == 3
+
+
 # --- compute-sanitizer ------------------------------------------------------------------------------------------------
 
 

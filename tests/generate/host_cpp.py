@@ -14,26 +14,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from launch import pieces
 
 import opsmith
 from opsmith.generate import emit_cpp
 from opsmith.generate.expression import Interner, Program, Result, program
 from opsmith.generate.functions import Function
-from opsmith.generate.layout import Variant
 from opsmith.generate.text import computed_in
+from opsmith.launch.planner import LayoutClass
 from opsmith.toolchain import compile_shared_library
 
 INCLUDE = Path(opsmith.__file__).parent / "include"
 
 
-def functions(names: Sequence[str], dtypes: Sequence[torch.dtype], result: torch.dtype) -> tuple[Program, Variant]:
+def functions(names: Sequence[str], dtypes: Sequence[torch.dtype], result: torch.dtype) -> tuple[Program, LayoutClass]:
     """A kernel of many functions, a result each: compiled together they take seconds, each alone minutes."""
     interner = Interner()
     inputs = [interner.input(slot, computed_in(dtype)) for slot, dtype in enumerate(dtypes)]
     results = [Result(f"{name}_of", interner.call(Function(name), inputs, result), result) for name in names]
     kinds = "_".join(str(dtype)[6:] for dtype in (*dtypes, result))
-    variant = Variant("stream", ("linear",) * (len(dtypes) + len(names)), 0, 0, 1, True)
-    return program(f"{names[0]}_{kinds}", results, list("xyz"), list(dtypes), None), variant
+    layout = LayoutClass("stream", ("linear",) * (len(dtypes) + len(names)), 0, 0, 1, True)
+    return program(f"{names[0]}_{kinds}", results, list("xyz"), list(dtypes), None), layout
 
 
 def build(texts: Iterable[str]) -> ctypes.CDLL:
@@ -54,24 +55,24 @@ def build(texts: Iterable[str]) -> ctypes.CDLL:
 class Kernels:
     """Kernels compiled together: one library for each number of lanes."""
 
-    def __init__(self, kernels: Iterable[tuple[Program, Variant]] = (), launches: Iterable[Launch] = ()) -> None:
+    def __init__(self, kernels: Iterable[tuple[Program, LayoutClass]] = (), launches: Iterable[Launch] = ()) -> None:
         texts: dict[str, dict[str, str]] = {}
-        entries: dict[str, str] = {}  # by text, so that launches of one variant share a kernel
+        entries: dict[str, str] = {}  # by text, so that launches of one layout share a kernel
         self.lanes: dict[str, str] = {}
 
-        def enter(each: Program, variant: Variant) -> None:
-            text, entry = emit_cpp.text(each, variant), emit_cpp.entry_name(each)
+        def enter(each: Program, layout: LayoutClass) -> None:
+            text, entry = emit_cpp.text(each, layout), emit_cpp.entry_name(each)
             self.lanes[entry] = re.search(r"OPSMITH_LANES (\d+)", text)[1]  # type: ignore[index]
             texts.setdefault(self.lanes[entry], {})[entry] = text
 
-        for each, variant in kernels:
-            enter(each, variant)
+        for each, layout in kernels:
+            enter(each, layout)
         for launch in launches:
-            text = emit_cpp.text(launch.program, launch.variant)
+            text = emit_cpp.text(launch.program, launch.layout)
             if text not in entries:
                 unique = dataclasses.replace(launch.program, name=f"{launch.program.name}_{len(entries)}")
                 entries[text] = emit_cpp.entry_name(unique)
-                enter(unique, launch.variant)
+                enter(unique, launch.layout)
             launch.entry = entries[text]
         self.libraries = {lanes: build(each.values()) for lanes, each in texts.items()}
 
@@ -85,7 +86,7 @@ class Kernels:
             if begin < end:
                 entry(begin, end, ctypes.addressof(array))
 
-    def elementwise(self, kernel: tuple[Program, Variant], *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+    def elementwise(self, kernel: tuple[Program, LayoutClass], *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """The results of a kernel of functions, by their names."""
         outputs = {
             result.name.removesuffix("_of"): torch.empty(inputs[0].shape, dtype=result.dtype)
@@ -102,7 +103,7 @@ def word(value: float | int | bool) -> int:
 
 @dataclass
 class Launch:
-    """A program on tensors of one shape: its variant, and its words for given chunks.
+    """A program on tensors of one shape: its layout, and its words for given chunks.
 
     `kept` gives for each result the dimensions of `shape` that it keeps, None for one of the full shape, and "absent".
     Dimensions are not merged: a kernel works on any walk."""
@@ -150,7 +151,7 @@ class Launch:
             outer, inner_count = 0, len(self.sizes) if strided else 0
         else:
             outer, inner_count = len(self.kept_dims), len(self.reduced_dims)
-        self.variant = Variant(self.path, tuple(modes), outer, inner_count, 1, True)
+        self.layout = LayoutClass(self.path, tuple(modes), outer, inner_count, 1, True)
 
     def _result_shape(self, keep: tuple[int, ...] | str | None) -> tuple[int, ...]:
         if keep is None or isinstance(keep, str):
@@ -161,21 +162,17 @@ class Launch:
         """The results. `chunk` overrides the length of a chunk of a reduction."""
         pointers = [tensor.data_ptr() for tensor in self.reads]
         head = [*map(word, self.scalars)]
-        modes = self.variant.modes[len(self.reads) :]
+        modes = self.layout.modes[len(self.reads) :]
         if self.path == "stream":
             words = [*pointers, *(tensor.data_ptr() for tensor in self.outputs), *head, math.prod(self.shape)]
-            if any(mode.startswith("strided") for mode in self.variant.modes):
+            if any(mode.startswith("strided") for mode in self.layout.modes):
                 words += [*self.sizes, *self._stride_words(range(len(self.sizes)), [])]
             kernels.call(self.entry, math.prod(self.shape), words, cuts)
             return self.outputs
         kept_count = math.prod(self.sizes[d] for d in self.kept_dims)
         length = math.prod(self.sizes[d] for d in self.reduced_dims)
-        columns, tiles = 1, 1
-        if self.path == "column":
-            columns = self.sizes[0]
-            chunks, per_chunk, tiles = emit_cpp.column_chunks(columns, kept_count, length)
-        else:
-            chunks, per_chunk = emit_cpp.segment_chunks(length, kept_count)
+        columns = self.sizes[0] if self.path == "column" else 1
+        chunks, per_chunk, tiles, _ = pieces.chunks(pieces.CPU, self.path == "column", columns, kept_count, length)
         if chunk is not None:
             chunks, per_chunk = max(1, -(-length // chunk)), chunk
         numbers = [length, kept_count] if self.path == "segment" else [columns, kept_count, length]
@@ -205,7 +202,7 @@ class Launch:
         chosen = [*before, *dimensions]
         return [
             strides[d]
-            for strides, mode in zip(self.strides, self.variant.modes, strict=True)
+            for strides, mode in zip(self.strides, self.layout.modes, strict=True)
             if mode.startswith("strided")
             for d in chosen
         ]

@@ -1,4 +1,4 @@
-"""Runs generated CUDA kernels on the CPU, under cuda_on_host.h, on words made here from the words' specification."""
+"""Runs generated CUDA kernels on the CPU, under cuda_on_host.h, with launch parameters built here."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from launch import pieces
 
 import opsmith
-from opsmith.generate import emit_cuda, layout, tuning
+from opsmith.generate import emit_cuda, tuning
 from opsmith.generate.expression import Program
-from opsmith.generate.layout import Variant
+from opsmith.launch.planner import LayoutClass
 from opsmith.toolchain import compile_shared_library, load_library
 
 HERE = Path(__file__).parent
@@ -59,16 +60,6 @@ def bits(value: float) -> int:
     return int(struct.unpack("<q", struct.pack("<d", value))[0])
 
 
-def mode(steps: Sequence[int]) -> str:
-    if not any(steps):
-        return "scalar"
-    return f"strided{steps[0] if steps[0] in (0, 1) else 'n'}"
-
-
-def mode_of(walk: layout.Walk, steps: Sequence[int]) -> str:
-    return "linear" if layout.mode_of(walk, tuple(steps)) == "linear" else mode(steps)
-
-
 def run(
     program: Program,
     reads: Sequence[torch.Tensor],
@@ -85,41 +76,37 @@ def run(
     """The results of a program, of these sizes. The last dimension is the innermost one. `small`: elements up to which
     each, or each pack, has a thread of its own; `by_strides`: reductions reach what is dense as they do the rest."""
     results = [torch.full(size, -77.0).to(result.dtype) for size, result in zip(sizes, program.results, strict=True)]
-    order = tuple(range(len(shape) - 1, -1, -1))
-    expanded = [layout.expanded(tuple(t.shape), t.stride(), shape) for t in (*reads, *results)]
-    walk = layout.merged(shape, order, expanded)
+    loops = pieces.loops(shape, [tensor.expand(shape).stride() for tensor in (*reads, *results)])
     count = math.prod(shape)
     reduced = [i for i, result in enumerate(results) if result.numel() != count]
     values = [bits(value) if isinstance(value, float) else int(value) for value in scalars]
     if not reduced:
-        modes = [mode_of(walk, steps) for steps in walk.strides]
-        strided = [steps for own, steps in zip(modes, walk.strides, strict=True) if own.startswith("strided")]
-        words = [tensor.data_ptr() for tensor in (*reads, *results)] + values + [count]
+        strided = [steps for own, steps in zip(loops.modes, loops.strides, strict=True) if own.startswith("strided")]
+        parameters = [tensor.data_ptr() for tensor in (*reads, *results)] + values + [count]
         if strided:
-            words += [*told(walk.sizes, wide), *(step for steps in strided for step in steps)]
-        variant = Variant("stream", tuple(modes), 0, len(walk.sizes) if strided else 0, vector, wide)
-        _launch(program, variant, words, small)
+            parameters += [*encoded(loops.sizes, wide), *(step for steps in strided for step in steps)]
+        layout = LayoutClass("stream", loops.modes, 0, len(loops.sizes) if strided else 0, vector, wide)
+        blocks = pieces.stream_blocks(pieces.gpu(MULTIPROCESSORS, small), count, tuning.tiles(program, layout))
+        _launch(program, layout, parameters, blocks)
         return results
-    steps_of = walk.strides[len(reads) :]
-    grouping = layout.group(walk, [steps_of[i] for i in reduced])
+    steps_of = loops.strides[len(reads) :]
+    grouping = pieces.group([steps_of[i] for i in reduced])
     roles = dict(zip(reduced, grouping.roles, strict=True))
     has_index = not by_strides and not any(grouping.kept)
-    own_modes = [mode_of(walk, steps) if has_index else mode(steps) for steps in walk.strides]
-    modes = own_modes[: len(reads)]
+    own_modes = loops.modes if has_index else tuple(map(pieces.strided_mode, loops.strides))
+    modes = [*own_modes[: len(reads)]]
     for i, own in enumerate(own_modes[len(reads) :]):
         modes.append("absent" if i in absent else f"reduced:{roles[i]}" if i in roles else own)
     kept = [d for d in grouping.kept if d != 0]
-    inner = [d for d in range(len(walk.sizes)) if d not in grouping.kept]
-    kept_count = math.prod(walk.sizes[d] for d in kept)
-    length = math.prod(walk.sizes[d] for d in inner)
-    tiles, columns = 1, 1
-    if grouping.path == "segment":
-        chunks, extent = emit_cuda.segment_chunks(length, kept_count, vector, MULTIPROCESSORS)
-        numbers = [length, kept_count, chunks, extent]
-    else:
-        columns = walk.sizes[0]
-        chunks, extent, tiles = emit_cuda.column_chunks(columns, kept_count, length, vector, MULTIPROCESSORS)
-        numbers = [columns, kept_count, length, chunks, extent]
+    inner = [d for d in range(len(loops.sizes)) if d not in grouping.kept]
+    kept_count = math.prod(loops.sizes[d] for d in kept)
+    length = math.prod(loops.sizes[d] for d in inner)
+    by_column = grouping.path == "column"
+    columns = loops.sizes[0] if by_column else 1
+    chunks, extent, tiles, blocks = pieces.chunks(
+        pieces.gpu(MULTIPROCESSORS), by_column, columns, kept_count, length, vector
+    )
+    numbers = [columns, kept_count, length] if by_column else [length, kept_count]
     shapes = {
         "all": (chunks, kept_count * columns),
         "inner": (chunks * kept_count, columns),
@@ -136,29 +123,31 @@ def run(
     pointers = [tensor.data_ptr() for tensor in reads]
     for i, result in enumerate(results):
         pointers.append(0 if i in absent else partials.get(i, result).data_ptr())
-    words = [*pointers, *values, *numbers, *told([walk.sizes[d] for d in (*kept, *inner)], wide)]
-    for own, steps in zip(modes, walk.strides, strict=True):
+    parameters = [*pointers, *values, *numbers, chunks, extent]
+    parameters += encoded([loops.sizes[d] for d in (*kept, *inner)], wide)
+    for own, steps in zip(modes, loops.strides, strict=True):
         if own.startswith("strided"):
-            words += [steps[0]] if grouping.path == "column" else []
-            words += [*(steps[d] for d in kept), *(steps[d] for d in inner)]
-    _launch(program, Variant(grouping.path, tuple(modes), len(kept), len(inner), vector, wide), words)
+            parameters += [steps[0]] if by_column else []
+            parameters += [*(steps[d] for d in kept), *(steps[d] for d in inner)]
+    layout = LayoutClass(grouping.path, tuple(modes), len(kept), len(inner), vector, wide)
+    _launch(program, layout, parameters, blocks)
     for i, partial in partials.items():
         combine(partial, results[i])
     return results
 
 
-def told(sizes: Sequence[int], wide: bool) -> list[int]:
-    return [size if wide else layout.size_word(size) for size in sizes]
+def encoded(sizes: Sequence[int], wide: bool) -> list[int]:
+    return [size if wide else pieces.with_multiplier(size) for size in sizes]
 
 
-def _launch(program: Program, variant: Variant, words: Sequence[int], small: tuple[int, int, int] = (0, 0, 0)) -> None:
-    grid, block = emit_cuda.geometry(program, variant, words, MULTIPROCESSORS, small)
-    assert block == (tuning.THREADS[variant.path], 1, 1)
-    launch(emit_cuda.text(program, variant), emit_cuda.entry_name(program, variant), words, grid)
+def _launch(program: Program, layout: LayoutClass, parameters: Sequence[int], blocks: int) -> None:
+    text = emit_cuda.text(program, layout)
+    assert f"__launch_bounds__({tuning.THREADS[layout.path]}," in text
+    launch(text, emit_cuda.entry_name(program, layout), parameters, (blocks, 1, 1))
 
 
 def combine(partial: torch.Tensor, result: torch.Tensor) -> None:
     rows, columns = partial.shape
     text = emit_cuda.combine_text(result.dtype)
-    grid, _ = emit_cuda.combine_geometry(rows, columns)
-    launch(text, emit_cuda.COMBINE, (partial.data_ptr(), result.data_ptr(), rows, columns), grid)
+    addresses = partial.data_ptr(), result.data_ptr()
+    launch(text, emit_cuda.COMBINE, (*addresses, rows, columns), (-(-columns // 32), 1, 1))

@@ -13,7 +13,7 @@ import torch
 from opsmith.generate import emit_cpp
 from opsmith.generate.expression import Program
 from opsmith.generate.functions import Function
-from opsmith.generate.layout import Variant
+from opsmith.launch.planner import LayoutClass
 
 from . import programs
 from .host_cpp import Kernels, Launch, functions
@@ -108,7 +108,7 @@ INTEGER_TYPES = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
 ALL_TYPES = [*FLOAT_TYPES, torch.float16, torch.bfloat16, *INTEGER_TYPES, torch.bool]
 VECTORS = [NATIVE, *PROCESSORS[:-1], f"{NATIVE} without Sleef"]
 
-Kernel = tuple[Program, Variant]
+Kernel = tuple[Program, LayoutClass]
 
 
 def of_one(dtype: torch.dtype) -> Kernel:

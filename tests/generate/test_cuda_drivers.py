@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from launch import pieces
 
 from opsmith.generate import emit_cuda, tuning
 
@@ -13,7 +14,7 @@ FLOATING = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 
 
 def width(*dtypes: torch.dtype) -> int:
-    return tuning.vector_width([dtype.itemsize for dtype in dtypes])
+    return pieces.pack_width([dtype.itemsize for dtype in dtypes])
 
 
 # --- stream ---------------------------------------------------------------------------------------------------
@@ -21,7 +22,7 @@ def width(*dtypes: torch.dtype) -> int:
 
 @pytest.fixture(autouse=True)
 def _pairs_of_any_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "DEAR", 0)
+    monkeypatch.setattr(tuning, "EXPENSIVE", 0)
 
 
 @pytest.mark.parametrize("dtype", FLOATING, ids=str)
@@ -273,7 +274,6 @@ def test_one_launch_combines_several_results() -> None:
         for partial, result in zip(partials, results, strict=True)
         for word in (partial.data_ptr(), result.data_ptr(), *partial.shape)
     ]
-    grid, _ = emit_cuda.combine_geometry(300, 70, jobs=3)
-    host_cuda.launch(emit_cuda.combine_text(torch.float32, jobs=3), emit_cuda.COMBINE, words, grid)
+    host_cuda.launch(emit_cuda.combine_text(torch.float32, jobs=3), emit_cuda.COMBINE, words, (3, 3, 1))
     for partial, result in zip(partials, results, strict=True):
         torch.testing.assert_close(result, partial.double().sum(0).float())

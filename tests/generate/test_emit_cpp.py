@@ -6,10 +6,11 @@ import re
 
 import pytest
 import torch
+from launch import pieces
 
-from opsmith.generate import emit_cpp
+from opsmith.generate import emit_cpp, tuning
 from opsmith.generate.expression import Program
-from opsmith.generate.layout import Variant
+from opsmith.launch.planner import LayoutClass
 
 from . import programs
 from .host_cpp import INCLUDE, Kernels, Launch
@@ -122,7 +123,7 @@ def test_a_stream_takes_arguments_and_computes_what_depends_on_them_alone_once()
         launch = Launch(program, (100,), [x], [None], scalars=(1.5, -7, flag))
         (output,) = launch.run(Kernels(launches=[launch]))
         assert torch.equal(output, x * 2.25 - 12 if flag else x)
-    text = emit_cpp.text(program, launch.variant)
+    text = emit_cpp.text(program, launch.layout)
     assert text.count("scale * scale") == 1 and f"OPSMITH_LANES {16 if NATIVE == 'AVX512' else 8}" in text
 
 
@@ -218,7 +219,7 @@ def test_absent_results_are_neither_computed_nor_written() -> None:
         sums_program(torch.float32, 2), (6, 50), strided_operands((6, 50), torch.float32)[0], ["absent", (0,), "absent"]
     )
     check(launch, Kernels(launches=[launch]))
-    text = emit_cpp.text(launch.program, launch.variant)
+    text = emit_cpp.text(launch.program, launch.layout)
     assert "add_1" not in text and "sum_1" not in text
 
 
@@ -247,25 +248,25 @@ def test_sums_are_as_exact_as_torchs_and_the_same_for_every_number_of_threads(
 @pytest.mark.parametrize("kept", [1, 3, 100, 10**6])
 @pytest.mark.parametrize("length", [0, 1, 63, 64, 65, 32768, 10**6, 10**10])
 def test_chunks_cover_every_element(length: int, kept: int) -> None:
-    chunks, chunk_length = emit_cpp.segment_chunks(length, kept)
+    chunks, chunk_length, *_ = pieces.segment_chunks(pieces.CPU, length, kept)
     assert chunks >= 1 and (chunks - 1) * chunk_length < max(1, length) <= chunks * chunk_length
     assert chunk_length % 64 == 0 or chunks == 1
     for columns in (1, 16, 1024, 1025, 10**6):
-        chunks, rows, tiles = emit_cpp.column_chunks(columns, kept, length)
+        chunks, rows, tiles, _ = pieces.column_chunks(pieces.CPU, columns, kept, length)
         assert chunks >= 1 and (chunks - 1) * rows < max(1, length) <= chunks * rows
-        assert (tiles - 1) * emit_cpp.TILE < columns <= tiles * emit_cpp.TILE
+        assert (tiles - 1) * tuning.CPU_TILE < columns <= tiles * tuning.CPU_TILE
 
 
 def test_the_header_and_the_chunks_agree_on_tiles() -> None:
     header = (INCLUDE / "opsmith" / "pointwise" / "cpu.h").read_text()
-    assert f"constexpr int64_t TILE = {emit_cpp.TILE};" in header
+    assert f"constexpr int64_t TILE = {tuning.CPU_TILE};" in header
 
 
 # --- text -----------------------------------------------------------------------------------------------------
 
 
 def test_the_text_tells_where_it_came_from() -> None:
-    text = emit_cpp.text(programs.mish(torch.float32), Variant("stream", ("linear", "linear"), 0, 0, 1, True))
+    text = emit_cpp.text(programs.mish(torch.float32), LayoutClass("stream", ("linear", "linear"), 0, 0, 1, True))
     lines = text.splitlines()
     assert lines[0] == "// test::mish: every element. From ops.py:12:"
     assert lines[1].startswith("//   def scaled") and not lines[1].endswith("\\")
@@ -280,9 +281,9 @@ def test_eight_byte_elements_halve_the_lanes(
 ) -> None:
     monkeypatch.setattr(emit_cpp, "capability", lambda: processor)
     lanes = {"DEFAULT": 4, "AVX2": 8, "AVX512": 16}[processor]
-    variant = Variant("stream", ("linear",) * 3, 0, 0, 1, True)
+    layout = LayoutClass("stream", ("linear",) * 3, 0, 0, 1, True)
     for first, second, expected in (
         (torch.float32, torch.float32, lanes), (wide, torch.float32, lanes // 2), (wide, wide, lanes // 2)
     ):  # fmt: skip
-        text = emit_cpp.text(programs.product(first, second), variant)
+        text = emit_cpp.text(programs.product(first, second), layout)
         assert re.search(r"OPSMITH_LANES (\d+)", text)[1] == str(expected)  # type: ignore[index]

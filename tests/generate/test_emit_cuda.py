@@ -9,19 +9,21 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from launch import pieces
 
 from opsmith.errors import CudaHeadersNotFoundError, NvrtcNotFoundError
 from opsmith.generate import emit_cuda, tuning
 from opsmith.generate.exactness import fast_math
 from opsmith.generate.expression import Program
-from opsmith.generate.layout import Variant
 from opsmith.launch.driver import Driver
+from opsmith.launch.planner import LayoutClass
 from opsmith.toolchain import compile_cubin, find_nvrtc
 from opsmith.toolchain.find import nvrtc_binding
 
 from . import host_cuda, programs
 
 ARCHITECTURES = ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"]
+H200 = pieces.gpu(132)
 FLOATING = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 
 pytestmark = pytest.mark.usefixtures("_nvrtc")
@@ -67,23 +69,23 @@ def compiled(text: str, arch: str = "sm_90") -> Compiled:
 
 
 def vector_of(*dtypes: torch.dtype) -> int:
-    return tuning.vector_width([dtype.itemsize for dtype in dtypes])
+    return pieces.pack_width([dtype.itemsize for dtype in dtypes])
 
 
-def stream(program: Program, vector: int, wide: bool = False) -> Variant:
-    return Variant("stream", ("linear",) * (len(program.reads) + len(program.results)), 0, 0, vector, wide)
+def stream(program: Program, vector: int, wide: bool = False) -> LayoutClass:
+    return LayoutClass("stream", ("linear",) * (len(program.reads) + len(program.results)), 0, 0, vector, wide)
 
 
-def whole(vector: int, wide: bool = False) -> Variant:
+def whole(vector: int, wide: bool = False) -> LayoutClass:
     """polynomial_backward over one dimension."""
     modes = ("strided1", "strided1", "scalar", "scalar", "scalar", "strided1", *["reduced:all"] * 4)
-    return Variant("segment", modes, 0, 1, vector, wide)
+    return LayoutClass("segment", modes, 0, 1, vector, wide)
 
 
-def columns(vector: int, wide: bool = False) -> Variant:
+def columns(vector: int, wide: bool = False) -> LayoutClass:
     """affine_backward down the rows of a matrix."""
     modes = ("strided1", "strided1", "strided1", "strided1", "strided1", "reduced:all", "reduced:all")
-    return Variant("column", modes, 0, 1, vector, wide)
+    return LayoutClass("column", modes, 0, 1, vector, wide)
 
 
 # --- every GPU, every path ------------------------------------------------------------------------------------
@@ -127,21 +129,21 @@ def test_every_mode_compiles(path: str, inner: int, vector: int, wide: bool) -> 
             [("output", torch.float32, None)],
         )
         variants = [
-            Variant("stream", (*reads, mode), 0, inner, vector, wide) for mode in ("linear", "strided1", "stridedn")
+            LayoutClass("stream", (*reads, mode), 0, inner, vector, wide) for mode in ("linear", "strided1", "stridedn")
         ]
         programs_of = [only] * 3
     else:
         roles = ["all", "none"] if path == "segment" else ["all", "inner", "outer", "none"]
         variants = [
-            Variant(path, (*reads, full_size, "reduced:all", f"reduced:{role}"), outer, inner, vector, wide)
+            LayoutClass(path, (*reads, full_size, "reduced:all", f"reduced:{role}"), outer, inner, vector, wide)
             for role in roles
             for full_size in ("strided1", "stridedn", "absent")
             for outer in (0, 2)
         ][:: 3 if wide else 2]
         programs_of = [program] * len(variants)
-    for each, variant in zip(programs_of, variants, strict=True):
+    for each, layout in zip(programs_of, variants, strict=True):
         # Sixty-four-bit offsets of tensors that lie apart in three dimensions may cost some registers too many.
-        assert compiled(emit_cuda.text(each, variant)).spilled <= (0 if inner == 1 and not wide else 64)
+        assert compiled(emit_cuda.text(each, layout)).spilled <= (0 if inner == 1 and not wide else 64)
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.bool], ids=str)
@@ -189,24 +191,24 @@ def test_full_size_tensors_move_16_bytes_at_a_time_and_stream(dtype: torch.dtype
     narrow = compiled(emit_cuda.text(product, stream(product, 1))).ptx
     assert ".v4" not in narrow
 
-    for program, variant, loads in (
+    for program, layout, loads in (
         (programs.polynomial_backward(dtype), whole(vector), 2),
         (programs.affine_backward(dtype), columns(vector), 4),
     ):
-        ptx = compiled(emit_cuda.text(program, variant)).ptx
-        several = {tuning.unroll(program, variant), tuning.ahead(program, variant)}
+        ptx = compiled(emit_cuda.text(program, layout)).ptx
+        several = {tuning.unroll(program, layout), tuning.ahead(program, layout)}
         # Before the loop, and in it; of many blocks, and of few. Pairs of columns are such packs, of doubles.
-        in_flight = 2 * sum(several) + (variant.path == "column" and dtype is torch.float64)
+        in_flight = 2 * sum(several) + (layout.path == "column" and dtype is torch.float64)
         assert len(re.findall(r"ld\.global\.v(?:4\.[ubf]32|2\.[ubf]64)", ptx)) == loads * in_flight
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_few_blocks_have_more_packs_on_the_way(dtype: torch.dtype) -> None:
-    program, variant = programs.polynomial_backward(dtype), whole(vector_of(dtype))
-    assert tuning.unroll(program, variant) == 1
-    assert tuning.ahead(program, variant) == (4 if dtype is torch.float32 else 2)
-    assert tuning.ahead(program, replace(variant, wide=True)) == 1
-    assert compiled(emit_cuda.text(program, variant)).spilled == 0
+    program, layout = programs.polynomial_backward(dtype), whole(vector_of(dtype))
+    assert tuning.unroll(program, layout) == 1
+    assert tuning.ahead(program, layout) == (4 if dtype is torch.float32 else 2)
+    assert tuning.ahead(program, replace(layout, wide=True)) == 1
+    assert compiled(emit_cuda.text(program, layout)).spilled == 0
 
 
 def test_a_wide_tensor_beside_a_narrow_one_takes_two_moves() -> None:
@@ -324,14 +326,14 @@ def test_what_depends_on_arguments_alone_is_computed_once() -> None:
 
 
 def test_a_pack_is_16_bytes_of_the_narrowest_tensor_and_8_elements_at_most() -> None:
-    assert [tuning.vector_width(sizes) for sizes in ([4], [2], [8], [1], [2, 4], [4, 8])] == [4, 8, 2, 8, 8, 4]
+    assert [pieces.pack_width(sizes) for sizes in ([4], [2], [8], [1], [2, 4], [4, 8])] == [4, 8, 2, 8, 8, 4]
 
 
 @pytest.mark.parametrize("length", [1, 5, 64, 8191, 10**6, 2**27, 2**33])
 @pytest.mark.parametrize("kept", [1, 3, 64, 1000, 10**6])
 def test_a_segment_s_chunks_have_terms_each_and_are_shared_by_part_of_a_block(length: int, kept: int) -> None:
     for vector in (1, 8):
-        chunks, group = tuning.segment_chunks(length, kept, vector, 132)
+        chunks, group, *_ = pieces.segment_chunks(H200, length, kept, vector)
         packs = length // vector
         assert chunks == 1 or (chunks - 1) * group < packs
         assert group in (1, 2, 4, 8, 16, 32, tuning.THREADS["segment"])
@@ -343,7 +345,7 @@ def test_a_segment_s_chunks_have_terms_each_and_are_shared_by_part_of_a_block(le
 @pytest.mark.parametrize("kept", [1, 64])
 def test_tiles_cover_the_columns_and_chunks_have_rows_each(rows: int, columns_count: int, kept: int) -> None:
     for vector in (1, 8):
-        chunks, block, tiles = tuning.column_chunks(columns_count, kept, rows, vector, 132)
+        chunks, block, tiles, _ = pieces.column_chunks(H200, columns_count, kept, rows, vector)
         width, height, _, share, pairs, one_chunk = standing(block)
         pack = min(2, vector) if pairs else vector
         assert (tiles - 1) * width * pack < columns_count <= tiles * width * pack
@@ -357,11 +359,11 @@ def test_tiles_cover_the_columns_and_chunks_have_rows_each(rows: int, columns_co
 
 @pytest.mark.parametrize("vector", [1, 2, 4, 8])
 @pytest.mark.parametrize("width", [*range(1, tuning.TILE_PACKS + 1), *range(33, 129, 5), 128])  # pairs: two rows
-def test_a_block_is_told_where_its_threads_stand(width: int, vector: int) -> None:
+def test_a_block_is_given_the_arrangement_of_its_threads(width: int, vector: int) -> None:
     threads = tuning.THREADS["column"]
-    block = tuning.column_block(width, threads // width, vector, 2)
-    told_width, height, inverse, share, pairs, one_chunk = standing(block)
-    assert (told_width, height, pairs, one_chunk) == (width, threads // width, False, False)
+    block = pieces.column_block(width, threads // width, vector, 2)
+    given_width, height, inverse, share, pairs, one_chunk = standing(block)
+    assert (given_width, height, pairs, one_chunk) == (width, threads // width, False, False)
     assert [thread * inverse >> 15 for thread in range(threads)] == [thread // width for thread in range(threads)]
     if width <= tuning.TILE_PACKS:
         assert (width * vector) << share <= threads and 0 <= share <= 5  # a thread for each part of each column
@@ -375,18 +377,18 @@ def standing(word: int) -> tuple[int, int, int, int, bool, bool]:
 
 
 def test_a_few_short_sums_are_made_in_one_launch_by_as_many_threads_as_there_are_packs() -> None:
-    assert tuning.segment_chunks(1024, 1, 4, 132) == (1, 128)
+    assert pieces.segment_chunks(H200, 1024, 1, 4)[:2] == (1, 128)
     for square, vector, few, pack in [(128, 4, True, 2), (128, 8, True, 2), (512, 8, False, 8)]:
-        chunks, block, tiles = tuning.column_chunks(square, 1, square, vector, 132)
+        chunks, block, tiles, _ = pieces.column_chunks(H200, square, 1, square, vector)
         width, _, _, _, pairs, _ = standing(block)
         assert (chunks, width, tiles, pairs) == (1, 2, square // (2 * pack), few)
-    chunks, block, _ = tuning.column_chunks(2048, 1, 2048, 4, 132)
+    chunks, block, *_ = pieces.column_chunks(H200, 2048, 1, 2048, 4)
     assert chunks > 1 and standing(block)[0] == tuning.TILE_PACKS
 
 
 def test_one_sum_over_everything_fills_the_gpu_just_once() -> None:
-    assert tuning.segment_chunks(2**27, 1, 8, 132)[0] == 8 * 132
-    chunks, _, tiles = tuning.column_chunks(4096, 1, 32_768, 8, 132)
+    assert pieces.segment_chunks(H200, 2**27, 1, 8).count == 8 * 132
+    chunks, _, tiles, _ = pieces.column_chunks(H200, 4096, 1, 32_768, 8)
     assert 0.95 * 4 * 132 < chunks * tiles <= 4 * 132
 
 
@@ -394,7 +396,7 @@ def test_one_sum_over_everything_fills_the_gpu_just_once() -> None:
 def test_many_sums_are_cut_no_further_than_it_takes_to_fill_the_gpu(
     columns_count: int, vector: int, chunks: int
 ) -> None:
-    found, _, tiles = tuning.column_chunks(columns_count, 1, 2048, vector, 132)
+    found, _, tiles, _ = pieces.column_chunks(H200, columns_count, 1, 2048, vector)
     assert found == chunks
     assert 0.93 * 4 * 132 < found * tiles <= 4 * 132 or found * tiles >= 4 * 4 * 132
 
@@ -408,8 +410,8 @@ def test_the_sums_of_many_columns_share_their_memory() -> None:
         lambda builder, g, x: [g * x + number for number in range(count)],
         [(f"grad_{number}", torch.bfloat16, 1) for number in range(count)],
     )
-    variant = Variant("column", ("strided1", "strided1", *["reduced:all"] * count), 0, 1, 8, False)
-    assert compiled(emit_cuda.text(program, variant)).registers <= 64
+    layout = LayoutClass("column", ("strided1", "strided1", *["reduced:all"] * count), 0, 1, 8, False)
+    assert compiled(emit_cuda.text(program, layout)).registers <= 64
 
 
 def test_more_blocks_than_a_gpu_takes_are_refused() -> None:

@@ -13,8 +13,8 @@ import torch
 
 import opsmith
 from opsmith import runtime
-from opsmith.generate.native import layout_bytes
-from opsmith.runtime import execution, native
+from opsmith.launch.planner import LayoutClass
+from opsmith.runtime import execution
 
 TIERS = ("native", "python")
 
@@ -81,7 +81,7 @@ def python_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return plain(operator, args)
 
     plain = execution.execute
-    monkeypatch.setattr(native.execution, "execute", execute)
+    monkeypatch.setattr(execution, "execute", execute)
     return calls
 
 
@@ -368,19 +368,18 @@ def test_a_first_call_that_cpp_never_takes_does_not_send_later_ones_to_python(
     assert python_calls == []
 
 
-def test_layouts_are_told_apart_by_all_of_their_parts() -> None:
-    from opsmith.generate.layout import Variant
-
-    plain = Variant("stream", ("linear", "strided1"), 0, 2, 4, False)
+def test_a_layout_class_is_encoded_with_all_of_its_parts() -> None:
+    plain = LayoutClass("stream", ("linear", "strided1"), 0, 2, 4, False)
     others = [
-        Variant("column", ("linear", "strided1"), 0, 2, 4, False),
-        Variant("stream", ("linear", "strided0"), 0, 2, 4, False),
-        Variant("stream", ("linear", "strided1"), 1, 2, 4, False),
-        Variant("stream", ("linear", "strided1"), 0, 3, 4, False),
-        Variant("stream", ("linear", "strided1"), 0, 2, 8, False),
-        Variant("stream", ("linear", "strided1"), 0, 2, 4, True),
+        LayoutClass("column", ("linear", "strided1"), 0, 2, 4, False),
+        LayoutClass("stream", ("linear", "strided0"), 0, 2, 4, False),
+        LayoutClass("stream", ("linear", "strided1"), 1, 2, 4, False),
+        LayoutClass("stream", ("linear", "strided1"), 0, 3, 4, False),
+        LayoutClass("stream", ("linear", "strided1"), 0, 2, 8, False),
+        LayoutClass("stream", ("linear", "strided1"), 0, 2, 4, True),
     ]
-    assert len({layout_bytes(variant, 0) for variant in (plain, *others)} | {layout_bytes(plain, 1)}) == 8
+    assert len({layout.encoded() for layout in (plain, *others)} | {plain.encoded(index=1)}) == 8
+    assert all(LayoutClass.decoded(layout.encoded()) == layout for layout in (plain, *others))
 
 
 # --- on a GPU ---------------------------------------------------------------------------------------------------------

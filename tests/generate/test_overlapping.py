@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import subprocess
@@ -16,10 +17,12 @@ from kernels import fake_cuda
 from kernels.fake_cuda import FakeCuda
 
 from opsmith import ops
-from opsmith.generate import devices, emit_cuda, native
+from opsmith.generate import devices, emit_cuda, publish
 from opsmith.generate.devices import compile_cuda
 from opsmith.launch.driver import substituted
-from opsmith.runtime import native as native_runtime
+from opsmith.launch.planner import row
+from opsmith.runtime import native
+from opsmith.toolchain import compile_shared_library
 
 from . import programs
 from .test_emit_cuda import _nvrtc as _nvrtc
@@ -84,16 +87,25 @@ def test_launches_are_overlapped_where_gpu_and_driver_can(
     arch = f"sm_{capability[0]}{capability[1]}"
     cubin = compile_cuda(texts()["combine"], emit_cuda.COMBINE, arch).read_bytes()
     with substituted(cuda):
-        kernel = cuda.kernel(cuda.load(cubin), emit_cuda.COMBINE)
-        devices._launch(kernel, (3, 1, 1), (256, 1, 1), [1, 2, 3, 4], 0)
-        told: list[Any] = []
-        monkeypatch.setattr(native, "_told", set())
+        kernel, parameters = cuda.kernel(cuda.load(cubin), emit_cuda.COMBINE), row([1, 2, 3, 4])
+        devices._launch(kernel, (3, 1, 1), (256, 1, 1), ctypes.addressof(parameters), 0)
+        published: list[Any] = []
+        monkeypatch.setattr(publish, "_published", set())
         monkeypatch.setattr(devices, "multiprocessors", lambda index: 132)
-        native._tell_gpu(SimpleNamespace(tell_shared=lambda *given: told.append(given)), 0)  # type: ignore[arg-type]
+        attachment: Any = SimpleNamespace(publish_shared=lambda *given: published.append(given))
+        publish._publish_gpu(attachment, 0)
     (launched,) = cuda.launches
     assert launched.overlapped is overlapped and launched.grid == (3, 1, 1)
-    assert told == [("gpu", 0, 132, overlapped)]
+    assert published == [("gpu", 0, 132, overlapped)]
 
+
+LAUNCHER = """
+#include <devices.h>
+extern "C" __attribute__((visibility("default"))) void launch(
+    void* kernel, int64_t blocks, int64_t rows, int64_t* parameters, int index, bool overlapped) {
+  opsmith::CudaLauncher::get().launch(kernel, {blocks, rows, 256}, parameters, index, overlapped);
+}
+"""
 
 NATIVE = """
 import ctypes, sys
@@ -102,26 +114,24 @@ from pathlib import Path
 folder, cubin, library = sys.argv[1:]
 ctypes.CDLL(f"{folder}/libtorch_cuda.so", mode=ctypes.RTLD_GLOBAL)  # which the launcher asks for the current stream
 from kernels.fake_cuda import FakeCuda
-from opsmith.runtime import native
+from opsmith.launch.planner import row
 
-cuda, runtime = FakeCuda(), native.Library(Path(library))
+cuda, launch = FakeCuda(), ctypes.CDLL(library).launch
+launch.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int, ctypes.c_bool]
 kernel = cuda.kernel(cuda.load(Path(cubin).read_bytes()), "combine_partial_sums")
 for index, overlaps in enumerate((True, False)):
-    runtime.call("tell_gpu", index, 132, overlaps)
-    runtime.call("probe_launch", kernel, 3, 2, native.row([5, 6, 7, 8]), index)
-runtime.call("probe_launch", kernel, 1, 1, native.row([5, 6, 7, 8]), 2)  # of which nothing is told
+    launch(kernel, 3, 2, row([5, 6, 7, 8]), index, overlaps)
 for launched in cuda.launches:
-    words = list(memoryview(launched.parameters[0]).cast("q"))
-    print(launched.overlapped, *launched.grid, *launched.block, launched.shared, hex(launched.stream), *words)
+    parameters = list(memoryview(launched.parameters[0]).cast("q"))
+    print(launched.overlapped, *launched.grid, *launched.block, launched.shared, hex(launched.stream), *parameters)
 """
 
 
 @pytest.mark.usefixtures("_nvrtc")
-def test_the_launcher_in_cpp_overlaps_what_it_is_told_to(tmp_path: Path) -> None:
-    """The fake driver in the place of libcuda, and a library that knows the current stream in the place of torch's."""
-    runtime = native_runtime.find()
-    if runtime is None:
-        pytest.skip("the C++ runtime is not built; run `make setup`")
+def test_the_cpp_runtime_launches_on_the_current_stream_and_overlaps_on_request(tmp_path: Path) -> None:
+    """devices.h of the C++ runtime, with a fake driver in place of libcuda and a library that knows the current stream
+    in place of torch's."""
+    launcher = compile_shared_library("cuda_launcher", text=LAUNCHER, abi="torch", include_dirs=[native.SOURCE.parent])
     torch_side = tmp_path / "stream.cpp"
     torch_side.write_text(
         'extern "C" int aoti_torch_get_current_cuda_stream(int index, void** stream) {\n'
@@ -135,14 +145,13 @@ def test_the_launcher_in_cpp_overlaps_what_it_is_told_to(tmp_path: Path) -> None
     cubin = compile_cuda(texts()["combine"], emit_cuda.COMBINE, "sm_90")
     paths = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])
     done = subprocess.run(
-        [sys.executable, "-c", NATIVE, str(tmp_path), str(cubin), str(runtime)],
+        [sys.executable, "-c", NATIVE, str(tmp_path), str(cubin), str(launcher)],
         env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": paths},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.stdout.splitlines() == [
         "True 3 2 1 256 1 1 0 0xabc0 5 6 7 8",
         "False 3 2 1 256 1 1 0 0xabc1 5 6 7 8",
-        "False 1 1 1 256 1 1 0 0xabc2 5 6 7 8",
     ], done.stderr
 
 

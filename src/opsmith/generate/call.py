@@ -9,12 +9,15 @@ from typing import Any
 import torch
 
 from ..errors import ReferenceRunsWarning, SharedMemoryError, ToolchainError, ToolMissingError
+from ..launch.planner import Unplanned
 from ..reference.tensors import overlap, storage_of
 from ..runtime.operator import Operator
-from . import launch, native
+from . import launch
 from .compiler import Arguments, Compiler
 from .devices import DEVICES
 from .emulated import Emulated
+from .publish import publish
+from .result_layout import full_shape
 
 
 class GeneratedCall:
@@ -63,7 +66,7 @@ class GeneratedCall:
                 return NotImplemented
             direct = outs if outs is not None and _can_write(outs, tensors) else None
             results = launch.run(self.device, prepared, tensors, scalars, place.index or 0, direct)
-        except launch.ShapesDiffer:
+        except Unplanned:
             return NotImplemented
         except ToolMissingError as error:
             if self.emulated:
@@ -82,9 +85,7 @@ class GeneratedCall:
                 out.copy_(result)
             return None
         if not self.emulated:
-            native.tell(
-                self.operator, self.role, self.device_name, place.index or 0, self.compiler, prepared, len(tensors)
-            )
+            publish(self.operator, self.role, self.device_name, place.index or 0, self.compiler, prepared)
         if outs is not None:
             return None
         if self.role in ("backward", "second"):
@@ -116,8 +117,8 @@ def _device_of(tensors: Sequence[torch.Tensor | None]) -> torch.device:
 
 
 def _fits(prepared: launch.Prepared, outs: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor | None]) -> bool:
-    """Whether results can go into these as they are. Of the rest the reference tells in words."""
-    shape = launch.full_shape(prepared.level, tensors)
+    """Whether results can go into these as they are. The reference explains the rest."""
+    shape = full_shape(prepared.level, tensors)
     return all(
         tuple(out.shape) == shape and out.dtype == dtype for out, dtype in zip(outs, prepared.level.dtypes, strict=True)
     )

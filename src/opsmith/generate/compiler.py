@@ -90,7 +90,7 @@ class Compiler:
             pass
         with self._lock:
             level = self._level(arguments, key)
-            self._prepared[key] = None if level is None else Prepared(level, level.program())
+            self._prepared[key] = None if level is None else Prepared(level, level.program(), len(arguments.tensors))
             return self._prepared[key]
 
     def level(self, arguments: Arguments) -> Level | None:

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 
 from ..launch.driver import driver
+from ..launch.planner import Combine, LayoutClass, Pass, Target
 from ..toolchain import compile_cubin, compile_shared_library, load_library
-from . import emit_cpp, emit_cuda, tuning
+from . import emit_cpp, emit_cuda
 from .expression import Program
-from .launch import Job, words_array
-from .layout import Variant
+from .tuning import COMBINE_THREADS, CPU_GRAIN, planner_tuning
 
 INCLUDE_DIRECTORY = Path(__file__).parents[1] / "include"
 
@@ -23,48 +23,29 @@ INCLUDE_DIRECTORY = Path(__file__).parents[1] / "include"
 class Cpu:
     """g++ or clang, on torch's own thread pool."""
 
-    vectorises = False
+    _target = Target(False, 0, planner_tuning()).row()
+
+    def architecture(self, index: int) -> str:
+        return "cpu"
+
+    def target(self, index: int) -> Any:
+        return self._target
 
     def uses(self, tensors: Sequence[torch.Tensor], *, more: bool = False) -> None:
         pass
 
-    def target(self, index: int) -> str:
-        return "cpu"
-
-    def vector_width(self, itemsizes: Sequence[int]) -> int:
-        return 1
-
-    def segment_chunks(self, length: int, kept: int, vector: int, index: int) -> tuple[int, int]:
-        return emit_cpp.segment_chunks(length, kept)
-
-    def column_chunks(self, columns: int, kept: int, rows: int, vector: int, index: int) -> tuple[int, int, int]:
-        return emit_cpp.column_chunks(columns, kept, rows)
-
-    def compile(self, program: Program, variant: Variant) -> ctypes.c_void_p:
+    def compile(self, program: Program, layout: LayoutClass) -> int:
         """The address of the compiled function."""
-        return _cpu_function(emit_cpp.text(program, variant), emit_cpp.entry_name(program))
+        return _cpu_function(emit_cpp.text(program, layout), emit_cpp.entry_name(program))
 
-    def launch(
-        self, kernel: ctypes.c_void_p, program: Program, variant: Variant, words: Sequence[int], tasks: Any, index: int
-    ) -> None:
-        if variant.path == "stream":
-            count, grain = tasks, emit_cpp.GRAIN
-        else:
-            kept, chunks, tiles, elements = tasks
-            count = kept * chunks * tiles
-            grain = max(1, emit_cpp.GRAIN * count // elements)
-        self._parallel(kernel, count, grain, words)
+    def launch(self, kernel: int, launch: Pass, blocks: int, pointers: int, index: int) -> None:
+        _parallel(launch.tasks, launch.grain, kernel, launch.parameters)
 
-    def combine(self, dtype: torch.dtype, jobs: Sequence[Job], index: int) -> None:
-        for job in jobs:
-            self._parallel(_cpu_combine(dtype), job[3], emit_cpp.GRAIN, job)
-
-    def _parallel(self, function: ctypes.c_void_p, count: int, grain: int, words: Sequence[int]) -> None:
-        if _parallel_for()(0, count, grain, function, words_array(words)) != 0:
-            raise RuntimeError("torch_parallel_for failed; torch's words are on stderr")
+    def combine(self, dtype: torch.dtype, combine: Combine, index: int) -> None:
+        _parallel(combine.tasks, CPU_GRAIN, cpu_combine(dtype), combine.parameters)
 
 
-def _cpu_function(text: str, entry: str) -> ctypes.c_void_p:
+def _cpu_function(text: str, entry: str) -> int:
     path = compile_shared_library(
         "pointwise",
         text=text,
@@ -73,12 +54,17 @@ def _cpu_function(text: str, entry: str) -> ctypes.c_void_p:
         include_dirs=[INCLUDE_DIRECTORY],
         label=entry,
     )
-    return ctypes.cast(getattr(load_library(path), entry), ctypes.c_void_p)
+    return ctypes.cast(getattr(load_library(path), entry), ctypes.c_void_p).value or 0
 
 
 @functools.cache
-def _cpu_combine(dtype: torch.dtype) -> ctypes.c_void_p:
+def cpu_combine(dtype: torch.dtype) -> int:
     return _cpu_function(emit_cpp.combine_text(dtype), emit_cpp.COMBINE)
+
+
+def _parallel(tasks: int, grain: int, function: int, parameters: int) -> None:
+    if _parallel_for()(0, tasks, grain, function, parameters) != 0:
+        raise RuntimeError("torch_parallel_for failed; torch's message is on stderr")
 
 
 @functools.cache
@@ -92,40 +78,33 @@ def _parallel_for() -> Any:
 class Cuda:
     """NVRTC and the driver, on torch's current stream."""
 
-    vectorises = True
+    def architecture(self, index: int) -> str:
+        return architecture(index)
+
+    def target(self, index: int) -> Any:
+        return _cuda_target(index)
 
     def uses(self, tensors: Sequence[torch.Tensor], *, more: bool = False) -> None:
         pass
 
-    def target(self, index: int) -> str:
-        return architecture(index)
-
-    def vector_width(self, itemsizes: Sequence[int]) -> int:
-        return tuning.vector_width(itemsizes)
-
-    def segment_chunks(self, length: int, kept: int, vector: int, index: int) -> tuple[int, int]:
-        return tuning.segment_chunks(length, kept, vector, multiprocessors(index))
-
-    def column_chunks(self, columns: int, kept: int, rows: int, vector: int, index: int) -> tuple[int, int, int]:
-        return tuning.column_chunks(columns, kept, rows, vector, multiprocessors(index))
-
-    def compile(self, program: Program, variant: Variant) -> int:
-        """The handle of the compiled kernel, good for every device of this architecture."""
-        index = torch.cuda.current_device()
+    def compile(self, program: Program, layout: LayoutClass) -> int:
+        """The handle of the compiled kernel, valid for every device of this architecture."""
         return _cuda_kernel(
-            emit_cuda.text(program, variant), emit_cuda.entry_name(program, variant), architecture(index)
+            emit_cuda.text(program, layout),
+            emit_cuda.entry_name(program, layout),
+            architecture(torch.cuda.current_device()),
         )
 
-    def launch(
-        self, kernel: int, program: Program, variant: Variant, words: Sequence[int], tasks: Any, index: int
-    ) -> None:
-        grid, block = tuning.geometry(program, variant, words, multiprocessors(index))
-        _launch(kernel, grid, block, words, index)
+    def launch(self, kernel: int, launch: Pass, blocks: int, pointers: int, index: int) -> None:
+        _launch(kernel, (blocks, 1, 1), (launch.threads, 1, 1), launch.parameters, index)
 
-    def combine(self, dtype: torch.dtype, jobs: Sequence[Job], index: int) -> None:
-        kernel = _cuda_kernel(emit_cuda.combine_text(dtype, len(jobs)), emit_cuda.COMBINE, architecture(index))
-        grid, block = tuning.combine_geometry(max(job[2] for job in jobs), max(job[3] for job in jobs), len(jobs))
-        _launch(kernel, grid, block, [word for job in jobs for word in job], index)
+    def combine(self, dtype: torch.dtype, combine: Combine, index: int) -> None:
+        kernel = cuda_combine(dtype, combine.jobs, index)
+        _launch(kernel, (combine.blocks, combine.jobs, 1), (COMBINE_THREADS, 1, 1), combine.parameters, index)
+
+
+def cuda_combine(dtype: torch.dtype, jobs: int, index: int) -> int:
+    return _cuda_kernel(emit_cuda.combine_text(dtype, jobs), emit_cuda.COMBINE, architecture(index))
 
 
 @functools.cache
@@ -138,8 +117,13 @@ def multiprocessors(index: int) -> int:
     return int(torch.cuda.get_device_properties(index).multi_processor_count)
 
 
+@functools.cache
+def _cuda_target(index: int) -> Any:
+    return Target(True, multiprocessors(index), planner_tuning()).row()
+
+
 def compile_cuda(text: str, entry: str, arch: str) -> Path:
-    """The cubin of a generated text; needs no GPU."""
+    """The cubin of a generated source; needs no GPU."""
     return compile_cubin(
         text,
         arch=arch,
@@ -160,13 +144,12 @@ def _cuda_kernel(text: str, entry: str, arch: str) -> int:
     return kernel
 
 
-def _launch(kernel: int, grid: tuple[int, ...], block: tuple[int, ...], words: Sequence[int], index: int) -> None:
-    array = words_array(words)
-    parameters = (ctypes.c_void_p * 1)(ctypes.addressof(array))
+def _launch(kernel: int, grid: tuple[int, ...], block: tuple[int, ...], parameters: int, index: int) -> None:
+    pointers = (ctypes.c_void_p * 1)(parameters)
     cuda = driver()
     stream = cuda.current_stream(index)
     configuration = cuda.configuration(grid, block, 0, stream, overlapped=cuda.overlaps(index))
-    code = cuda.launch(kernel, ctypes.addressof(configuration), ctypes.addressof(parameters), index)
+    code = cuda.launch(kernel, ctypes.addressof(configuration), ctypes.addressof(pointers), index)
     cuda.check(code, "cuLaunchKernelEx")
 
 

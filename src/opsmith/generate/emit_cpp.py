@@ -15,21 +15,11 @@ from typing import NamedTuple
 
 import torch
 
+from ..launch.planner import LayoutClass
 from ..toolchain.abi import Abi
 from .exactness import fast_math
 from .expression import Input, Node, Program, Result
-from .layout import Variant
 from .text import SCALAR_TYPES, computed_in, source_place, statements
-
-GRAIN = 32768
-"""Elements worth a thread of their own: at::internal::GRAIN_SIZE."""
-
-TASKS = 256
-"""Tasks that a reduction is cut into at most, but for the kept combinations themselves. Fixed, so that sums do not
-depend on the number of threads."""
-
-TILE = 1024
-"""Columns of one task: cpu.h's TILE."""
 
 COMBINE = "opsmith_combine"
 
@@ -74,33 +64,9 @@ def entry_name(program: Program) -> str:
     return f"opsmith_{_identifier(program.name)}"
 
 
-def segment_chunks(length: int, kept_count: int) -> tuple[int, int]:
-    """(chunks, elements of a chunk) of a segment's reduced elements; tasks are kept_count * chunks."""
-    chunks = max(1, min(TASKS // max(1, kept_count), length // GRAIN))
-    chunk_length = max(1, _cut(length, chunks, 64))
-    return max(1, _divided(length, chunk_length)), chunk_length
-
-
-def column_chunks(columns: int, kept_count: int, rows: int) -> tuple[int, int, int]:
-    """(chunks, rows of a chunk, tiles of columns); tasks are kept_count * chunks * tiles."""
-    tiles = max(1, _divided(columns, TILE))
-    chunks = max(1, min(TASKS // max(1, kept_count * tiles), rows * min(columns, TILE) // GRAIN))
-    rows_per_chunk = max(1, _cut(rows, chunks, 16))
-    return max(1, _divided(rows, rows_per_chunk)), rows_per_chunk, tiles
-
-
-def _cut(count: int, pieces: int, multiple: int) -> int:
-    """The length of a piece, a multiple of `multiple`."""
-    return _divided(_divided(count, pieces), multiple) * multiple
-
-
-def _divided(count: int, by: int) -> int:
-    return (count + by - 1) // by
-
-
-def text(program: Program, variant: Variant) -> str:
+def text(program: Program, layout: LayoutClass) -> str:
     """The C++ of a kernel: see cpu.h for what the struct offers its driver."""
-    return _Kernel(program, variant).text()
+    return _Kernel(program, layout).text()
 
 
 def combine_text(result_dtype: torch.dtype) -> str:
@@ -123,12 +89,12 @@ def combine_text(result_dtype: torch.dtype) -> str:
 class _Kernel:
     """The text of one kernel, part by part."""
 
-    def __init__(self, program: Program, variant: Variant) -> None:
+    def __init__(self, program: Program, layout: LayoutClass) -> None:
         self.program = program
-        self.variant = variant
+        self.layout = layout
         self.struct = "".join(part[:1].upper() + part[1:] for part in re.split(r"[\W_]+", program.name)) or "Kernel"
-        self.read_modes = variant.modes[: len(program.reads)]
-        self.result_modes = variant.modes[len(program.reads) :]
+        self.read_modes = layout.modes[: len(program.reads)]
+        self.result_modes = layout.modes[len(program.reads) :]
         present = [mode != "absent" for mode in self.result_modes]
         self.results = [result for result, here in zip(program.results, present, strict=True) if here]
         computed = dataclasses.replace(program, results=tuple(self.results))
@@ -139,7 +105,7 @@ class _Kernel:
         self.targets = self._targets()
         used = {node.slot for node in self.nodes if isinstance(node, Input)}
         self.used = [read.slot in used for read in program.reads]
-        strided = [number for number, mode in enumerate(variant.modes) if mode.startswith("strided")]
+        strided = [number for number, mode in enumerate(layout.modes) if mode.startswith("strided")]
         self.strided = {number: place for place, number in enumerate(strided)}  # operand -> its place in the walk
 
     def _targets(self) -> list[str]:
@@ -169,7 +135,7 @@ class _Kernel:
             _entry(
                 entry_name(self.program),
                 f"const opsmith::{self.struct} kernel(static_cast<const int64_t*>(words));",
-                f"opsmith::{self.variant.path}(begin, end, kernel{self._in_place()});",
+                f"opsmith::{self.layout.path}(begin, end, kernel{self._in_place()});",
             ),
             [""],
         ]
@@ -188,7 +154,7 @@ class _Kernel:
 
     def _title(self) -> list[str]:
         path = {"stream": "every element", "segment": "sums along rows", "column": "sums down columns"}
-        lines = [f"// {self.program.name}: {path[self.variant.path]}."]
+        lines = [f"// {self.program.name}: {path[self.layout.path]}."]
         origin = self.program.origin
         if origin is not None:
             lines[0] += f" From {source_place(origin)}:"
@@ -197,12 +163,12 @@ class _Kernel:
 
     def _constants(self, sums: int) -> list[str]:
         numbers = {
-            "INNER": self.variant.inner, "OUTER": self.variant.outer, "STRIDED": len(self.strided), "SUMS": sums
+            "INNER": self.layout.inner, "OUTER": self.layout.outer, "STRIDED": len(self.strided), "SUMS": sums
         }  # fmt: skip
         return [f"  static constexpr int {', '.join(f'{name} = {number}' for name, number in numbers.items())};", ""]
 
     def _in_place(self) -> str:
-        if self.variant.path != "stream":
+        if self.layout.path != "stream":
             return ""
         return f", opsmith::writes_what_it_reads(words, {len(self.program.reads)}, {len(self.program.results)})"
 
@@ -242,7 +208,7 @@ class _Kernel:
         sums = []
         for result, target, mode in zip(self.program.results, self.targets, self.result_modes, strict=True):
             if mode.startswith("reduced:"):
-                by_column = self.variant.path == "column" and mode in ("reduced:all", "reduced:inner")
+                by_column = self.layout.path == "column" and mode in ("reduced:all", "reduced:inner")
                 sums.append(_Sum(target, _accumulator(result), "PerColumn" if by_column else "PerTask"))
         return sums
 

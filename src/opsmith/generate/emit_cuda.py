@@ -1,4 +1,4 @@
-"""A program and a variant as CUDA C++.
+"""A program and a layout as CUDA C++.
 
 The text holds what is particular to the operator (Element) and to the layout (Kernel). Loops, tails and sums are the
 header's, include/opsmith/pointwise/cuda.h, in code that a person wrote.
@@ -10,17 +10,12 @@ import re
 
 import torch
 
+from ..launch.planner import LayoutClass
 from . import tuning
 from .exactness import fast_math
 from .expression import Node, Program
-from .layout import Variant
 from .text import HALF, SCALAR_TYPES, computed_in, source_place, statements
 from .tuning import COMBINE_THREADS, THREADS, ahead, least_blocks, present, unroll
-from .tuning import column_chunks as column_chunks
-from .tuning import combine_geometry as combine_geometry
-from .tuning import geometry as geometry
-from .tuning import segment_chunks as segment_chunks
-from .tuning import vector_width as vector_width
 
 OPTIONS = ("--fmad=false", "-std=c++17")
 FAST_OPTIONS = ("--prec-div=false", "--prec-sqrt=false")
@@ -35,13 +30,13 @@ def options(text: str) -> tuple[str, ...]:
     return (*OPTIONS, *FAST_OPTIONS) if _FAST in text else OPTIONS
 
 
-def entry_name(program: Program, variant: Variant) -> str:
-    return re.sub(r"\W+", "_", f"{program.name}_{variant.path}")
+def entry_name(program: Program, layout: LayoutClass) -> str:
+    return re.sub(r"\W+", "_", f"{program.name}_{layout.path}")
 
 
-def text(program: Program, variant: Variant) -> str:
-    """The CUDA C++ of a program in a variant."""
-    return _Text(program, variant).whole()
+def text(program: Program, layout: LayoutClass) -> str:
+    """The CUDA C++ of a program in a layout."""
+    return _Text(program, layout).whole()
 
 
 def combine_text(result_dtype: torch.dtype, jobs: int = 1) -> str:
@@ -113,27 +108,27 @@ class _Operand:
 
 
 class _Text:
-    def __init__(self, program: Program, variant: Variant) -> None:
+    def __init__(self, program: Program, layout: LayoutClass) -> None:
         self.program = program
-        self.variant = variant
-        self.body = statements(present(program, variant), VALUE_TYPES)
+        self.layout = layout
+        self.body = statements(present(program, layout), VALUE_TYPES)
         self._find_operands()
 
     def _find_operands(self) -> None:
-        program, variant = self.program, self.variant
+        program, layout = self.program, self.layout
         self.scalars_at = len(program.reads) + len(program.results)
         self.walk_at = self.scalars_at + len(program.scalars)
-        fixed = {"stream": 1, "segment": 4, "column": 5}[variant.path]
-        any_strided = any(mode.startswith("strided") for mode in variant.modes)
-        sizes = variant.outer + variant.inner if any_strided or variant.path != "stream" else 0
+        fixed = {"stream": 1, "segment": 4, "column": 5}[layout.path]
+        any_strided = any(mode.startswith("strided") for mode in layout.modes)
+        sizes = layout.outer + layout.inner if any_strided or layout.path != "stream" else 0
         next_strides = self.walk_at + fixed + sizes
-        used = present(program, variant)
+        used = present(program, layout)
         names = {read.name for read in program.reads}
         self.reads: list[_Operand] = []
         self.results: list[tuple[_Operand, Node]] = []
         tensors = [(read.name, read.dtype) for read in program.reads]
         tensors += [(result.name, result.dtype) for result in program.results]
-        for place, ((name, dtype), mode) in enumerate(zip(tensors, variant.modes, strict=True)):
+        for place, ((name, dtype), mode) in enumerate(zip(tensors, layout.modes, strict=True)):
             is_result = place >= len(program.reads)
             if is_result:
                 while name in names:
@@ -141,7 +136,7 @@ class _Text:
                 names.add(name)
             operand = _Operand(name, dtype, mode, place, next_strides)
             if operand.is_strided:
-                next_strides += sizes + (variant.path == "column")
+                next_strides += sizes + (layout.path == "column")
             if mode == "absent":
                 continue
             if is_result:
@@ -157,10 +152,10 @@ class _Text:
         self.summed = [operand for operand, _ in self.results if not operand.is_full]
 
     def whole(self) -> str:
-        variant = self.variant
-        entry = entry_name(self.program, variant)
+        layout = self.layout
+        entry = entry_name(self.program, layout)
         define = [_FAST] if fast_math(self.program) else []
-        bounds = f"{THREADS[variant.path]}, {least_blocks(self.program, variant)}"
+        bounds = f"{THREADS[layout.path]}, {least_blocks(self.program, layout)}"
         lines = [
             *self._comment(),
             *define,
@@ -174,7 +169,7 @@ class _Text:
             "",
             f'extern "C" __global__ void __launch_bounds__({bounds})',
             f"{entry}(__grid_constant__ const Words<{self.word_count}> words) {{",
-            f"  {variant.path}(Kernel(words));",
+            f"  {layout.path}(Kernel(words));",
             "}",
             "",
             "}  // namespace opsmith",
@@ -183,21 +178,21 @@ class _Text:
         return "\n".join(lines)
 
     def _comment(self) -> list[str]:
-        variant, origin = self.variant, self.program.origin
+        layout, origin = self.layout, self.program.origin
         lines = [f"// {self.program.name}"]
         if origin is not None:
             lines[0] += f", {source_place(origin)}"
             # A backslash at the end would draw the next line into the comment.
             lines += [f"//   {line.strip().rstrip(chr(92))}" for line in origin.text.splitlines()[:1]]
-        bits = 64 if variant.wide else 32
-        lines.append(f"// by {variant.path}, {variant.vector} elements at a time, {bits}-bit indices")
+        bits = 64 if layout.wide else 32
+        lines.append(f"// by {layout.path}, {layout.vector} elements at a time, {bits}-bit indices")
         names = [*(read.name for read in self.program.reads), *(result.name for result in self.program.results)]
-        modes = (f"{name} {mode}" for name, mode in zip(names, variant.modes, strict=True))
+        modes = (f"{name} {mode}" for name, mode in zip(names, layout.modes, strict=True))
         lines.append(f"// {', '.join(modes)}")
         return lines
 
     def _element(self) -> list[str]:
-        """What one element computes: the same in every variant."""
+        """What one element computes: the same in every layout."""
         scalars = [(SCALAR_TYPES[scalar.dtype], scalar.name) for scalar in self.program.scalars]
         lines = ["// What one element computes.", "struct Element {"]
         lines += [f"  {kind} {name};" for kind, name in scalars]
@@ -228,35 +223,35 @@ class _Text:
 
     def _kernel(self) -> list[str]:
         """Where the elements are: the same for every program of this many tensors."""
-        variant = self.variant
+        layout = self.layout
         lines = [
             "// Where its elements are.",
             "struct Kernel {",
-            f"  using Index = {'uint64_t' if variant.wide else 'uint32_t'};",
-            f"  static constexpr int threads = {THREADS[variant.path]};",
-            f"  static constexpr int vector = {variant.vector};",
-            f"  static constexpr int unroll = {unroll(self.program, variant)};",
+            f"  using Index = {'uint64_t' if layout.wide else 'uint32_t'};",
+            f"  static constexpr int threads = {THREADS[layout.path]};",
+            f"  static constexpr int vector = {layout.vector};",
+            f"  static constexpr int unroll = {unroll(self.program, layout)};",
         ]
-        if variant.path != "stream":
+        if layout.path != "stream":
             lines += [
-                f"  static constexpr int ahead = {ahead(self.program, variant)};",
+                f"  static constexpr int ahead = {ahead(self.program, layout)};",
                 f"  static constexpr int few_blocks = {tuning.FEW_BLOCKS};",
             ]
         lines += ["", *self._members(), "", *self._locate()]
         for method in (self._scalars, self._load, self._compute, self._store):
             lines += ["", *method()]
-        if variant.path != "stream":
+        if layout.path != "stream":
             lines += ["", *self._sums()]
         return [*lines, "};"]
 
     def _members(self) -> list[str]:
         """The tensors, and how each is found among the words."""
-        variant = self.variant
-        dimensions = f"Index, {variant.outer}, {variant.inner}"
-        walk_type = f"{variant.path.capitalize()}Walk<{dimensions}>"
-        if variant.path == "stream":
+        layout = self.layout
+        dimensions = f"Index, {layout.outer}, {layout.inner}"
+        walk_type = f"{layout.path.capitalize()}Walk<{dimensions}>"
+        if layout.path == "stream":
             walk_type = f"StreamWalk<Index, {self.size_count}>"
-        strided_type = "ColumnStrided" if variant.path == "column" else "Strided"
+        strided_type = "ColumnStrided" if layout.path == "column" else "Strided"
         members = []
         words = []
         for operand in self.operands:
@@ -295,50 +290,50 @@ class _Text:
         """Whether the results of a dtype have one sum for each of their elements, so that nothing is to be combined:
         the launchers (launch.py, native/reduce.h) ask the same."""
         roles = {operand.role for operand in self.summed if operand.dtype is dtype}
-        conditions = ["walk.block.one_chunk" if self.variant.path == "column" else "walk.chunks == 1"]
+        conditions = ["walk.block.one_chunk" if self.layout.path == "column" else "walk.chunks == 1"]
         if roles & {"inner", "none"}:
             conditions.append("walk.kept_count == 1")
-        if self.variant.path == "column" and roles & {"outer", "none"}:
+        if self.layout.path == "column" and roles & {"outer", "none"}:
             conditions.append("walk.template is_one_tile<vector>()")
         return " && ".join(conditions)
 
     def _locate(self) -> list[str]:
         """Place: the offset of each strided operand, and the index that the linear ones share."""
-        variant = self.variant
+        layout = self.layout
         fields = [f"Index {operand.name};" for operand in self.strided]
         inner = [f"position.along{self._innermost(operand)}(tensors.{operand.name}.inner)" for operand in self.strided]
         is_linear = any(operand.mode == "linear" for operand in self.operands)
         if is_linear:
             fields.insert(0, "Index linear_index;")
-        if variant.path == "stream":
+        if layout.path == "stream":
             return [
                 *_listed("  struct Place {", fields, "};", " "),
                 "",
                 "  OPSMITH_DEVICE Place locate(Index index) const {",
-                *self._position(variant.inner, "index", "sizes"),
+                *self._position(layout.inner, "index", "sizes"),
                 *_listed("    return {", ["index"] * is_linear + inner, "};"),
                 "  }",
             ]
         kept = [f"position.along(tensors.{operand.name}.kept)" for operand in self.strided]
-        if variant.path == "column":
+        if layout.path == "column":
             known = {"strided0": "", "strided1": " + column_index"}
             columns = [known.get(each.mode, f" + column_index * tensors.{each.name}.column") for each in self.strided]
             kept = [offset + column for offset, column in zip(kept, columns, strict=True)]
         inner = [f"start.{operand.name} + {offset}" for operand, offset in zip(self.strided, inner, strict=True)]
         if is_linear:
-            by_column = variant.path == "column"
+            by_column = layout.path == "column"
             kept.insert(0, "column_index" if by_column else "0")
             inner.insert(0, "start.linear_index + reduced * walk.columns" if by_column else "reduced")
         return [
             *_listed("  struct Place {", fields, "};", " "),
             "",
-            f"  OPSMITH_DEVICE Place start(Index kept{', Index column_index' * (variant.path == 'column')}) const {{",
-            *self._position(variant.outer, "kept", "kept_sizes"),
+            f"  OPSMITH_DEVICE Place start(Index kept{', Index column_index' * (layout.path == 'column')}) const {{",
+            *self._position(layout.outer, "kept", "kept_sizes"),
             *_listed("    return {", kept, "};"),
             "  }",
             "",
             "  OPSMITH_DEVICE Place locate(const Place& start, Index reduced) const {",
-            *self._position(variant.inner, "reduced", "reduced_sizes"),
+            *self._position(layout.inner, "reduced", "reduced_sizes"),
             *_listed("    return {", inner, "};"),
             "  }",
         ]
@@ -350,7 +345,7 @@ class _Text:
 
     def _innermost(self, operand: _Operand) -> str:
         """The innermost stride where it is known, as a template's argument."""
-        if self.variant.path == "column" or operand.mode == "stridedn":
+        if self.layout.path == "column" or operand.mode == "stridedn":
             return ""
         return f"<{operand.mode[-1]}>"
 
@@ -361,7 +356,7 @@ class _Text:
 
     def _step(self, operand: _Operand) -> str:
         """The stride along the innermost dimension."""
-        return f"tensors.{operand.name}.{'column' if self.variant.path == 'column' else 'inner.at[0]'}"
+        return f"tensors.{operand.name}.{'column' if self.layout.path == 'column' else 'inner.at[0]'}"
 
     def _scalars(self) -> list[str]:
         """The tensors of one element."""
@@ -436,7 +431,7 @@ class _Text:
 
     def _sums(self) -> list[str]:
         """What a thread sums: a number, or in the column path a number for each of its columns."""
-        by_column = self.variant.path == "column"
+        by_column = self.layout.path == "column"
         fields = []
         adds = []
         for operand in self.summed:

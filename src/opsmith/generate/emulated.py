@@ -1,4 +1,4 @@
-"""Generated CUDA kernels on CPU tensors: a device like the others, whose kernels the emulator runs."""
+"""Generated CUDA kernels on CPU tensors: a device whose kernels the emulator runs."""
 
 from __future__ import annotations
 
@@ -11,76 +11,69 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..kernels.emulation import state
-from . import emit_cuda, tuning
-from .devices import Cuda
+from ..launch.planner import Combine, LayoutClass, Pass, Target
+from . import emit_cuda
 from .expression import Program
-from .launch import Job, words_array
-from .layout import Variant
+from .tuning import COMBINE_THREADS, planner_tuning
 
 if TYPE_CHECKING:
     from ..emulator.library import Library
 
-MULTIPROCESSORS, SMALL = 2, (32, 128, 512)
-"""Of the GPU that is emulated: few, for its blocks run on the cores of this machine."""
+TARGET = Target(True, 2, planner_tuning()._replace(very_few=32, few=128, some=512))
+"""A small GPU, for its blocks run on the cores of this machine."""
 
-NAMESPACE = "opsmith"  # of the generated text
-_JOB = 4  # words: two addresses, rows, columns
+NAMESPACE = "opsmith"  # of the generated source
+_JOB = 4  # parameters per result to combine: two addresses, rows, columns
 
 
-class Emulated(Cuda):
+class Emulated:
     """The emulator, on the tensors that a call has said it uses."""
+
+    _target = TARGET.row()
 
     def __init__(self) -> None:
         self._local = threading.local()
 
-    def target(self, index: int) -> str:
+    def architecture(self, index: int) -> str:
         return f"emulated{', checked' if state.settings.checks else ''}"
+
+    def target(self, index: int) -> Any:
+        return self._target
 
     def uses(self, tensors: Sequence[torch.Tensor], *, more: bool = False) -> None:
         self._local.tensors = [*(self._local.tensors if more else ()), *tensors]
 
-    def segment_chunks(self, length: int, kept: int, vector: int, index: int) -> tuple[int, int]:
-        return tuning.segment_chunks(length, kept, vector, MULTIPROCESSORS)
+    def compile(self, program: Program, layout: LayoutClass) -> tuple[Library, str]:
+        entry = emit_cuda.entry_name(program, layout)
+        return _library(emit_cuda.text(program, layout), entry, state.settings.checks), entry
 
-    def column_chunks(self, columns: int, kept: int, rows: int, vector: int, index: int) -> tuple[int, int, int]:
-        return tuning.column_chunks(columns, kept, rows, vector, MULTIPROCESSORS)
-
-    def compile(self, program: Program, variant: Variant) -> Any:
-        entry = emit_cuda.entry_name(program, variant)
-        return _library(emit_cuda.text(program, variant), entry, state.settings.checks), entry
-
-    def launch(
-        self, kernel: Any, program: Program, variant: Variant, words: Sequence[int], tasks: Any, index: int
-    ) -> None:
-        grid, block = tuning.geometry(program, variant, words, MULTIPROCESSORS, SMALL)
-        pointers = range(len(program.reads) + len(program.results))
+    def launch(self, kernel: tuple[Library, str], launch: Pass, blocks: int, pointers: int, index: int) -> None:
         library, entry = kernel
-        self._emulate(library, entry, (grid, block), words, pointers)
+        parameters = (ctypes.c_int64 * launch.parameter_count).from_address(launch.parameters)
+        geometry = (blocks, 1, 1), (launch.threads, 1, 1), 0
+        self._emulate(library, entry, geometry, parameters, range(pointers))
 
-    def combine(self, dtype: torch.dtype, jobs: Sequence[Job], index: int) -> None:
-        library = _library(emit_cuda.combine_text(dtype, len(jobs)), emit_cuda.COMBINE, state.settings.checks)
-        geometry = tuning.combine_geometry(max(job[2] for job in jobs), max(job[3] for job in jobs), len(jobs))
-        words = [word for job in jobs for word in job]
-        pointers = [position for position in range(len(words)) if position % _JOB < 2]
-        self._emulate(library, emit_cuda.COMBINE, geometry, words, pointers)
+    def combine(self, dtype: torch.dtype, combine: Combine, index: int) -> None:
+        library = _library(emit_cuda.combine_text(dtype, combine.jobs), emit_cuda.COMBINE, state.settings.checks)
+        parameters = (ctypes.c_int64 * (_JOB * combine.jobs)).from_address(combine.parameters)
+        geometry = (combine.blocks, combine.jobs, 1), (COMBINE_THREADS, 1, 1), 0
+        pointers = [position for position in range(len(parameters)) if position % _JOB < 2]
+        self._emulate(library, emit_cuda.COMBINE, geometry, parameters, pointers)
 
-    def _emulate(
-        self, library: Library, entry: str, geometry: Any, words: Sequence[int], pointers: Sequence[int]
-    ) -> None:
+    def _emulate(self, library: Library, entry: str, geometry: Any, parameters: Any, pointers: Sequence[int]) -> None:
         from ..emulator.launching import launch
         from ..emulator.memory import piece
 
-        array = words_array(words)
-        arguments = (ctypes.c_void_p * 1)(ctypes.addressof(array))
+        copied = (ctypes.c_int64 * len(parameters))(*parameters)
+        arguments = (ctypes.c_void_p * 1)(ctypes.addressof(copied))
 
         def relocate(moved: Callable[[int], int]) -> None:
             for position in pointers:
-                array[position] = moved(array[position])
+                copied[position] = moved(copied[position])
 
         pieces = [piece(f"tensor {number}", tensor) for number, tensor in enumerate(self._local.tensors)]
-        (grid, block), address = geometry, ctypes.addressof(arguments)
         place = library.entry(f"{NAMESPACE}::{entry}")
-        launch(entry, library, place, (grid, block, 0), address, pieces, relocate, state.settings)
+        launch(entry, library, place, geometry, ctypes.addressof(arguments), pieces, relocate, state.settings)
 
 
 @functools.cache

@@ -11,11 +11,10 @@ from torch.compiler import is_compiling
 from ..reference.forms import Functional, Plain, Reference
 from ..reference.tensors import is_placeholder
 from ..reference.vjp import Vjp
-from . import layout
 from .compiler import Arguments, Compiler
 from .evaluate import evaluate
-from .launch import full_shape
 from .levels import Level, backward, expanded_results
+from .result_layout import Sizes, broadcast, full_shape, result_strides
 from .specialise import TensorKind
 
 
@@ -141,31 +140,20 @@ class _Evaluated(torch.autograd.Function):
         return None, None, *[next(found) if needed else None for needed in needs]
 
 
-def _summed(value: torch.Tensor, shape: layout.Sizes, like: torch.Tensor) -> torch.Tensor:
+def _summed(value: torch.Tensor, shape: Sizes, like: torch.Tensor) -> torch.Tensor:
     """An expression's value as the gradient of a tensor: zero where the function does not use it, whatever its
     shape."""
-    if layout.broadcast([shape, tuple(like.shape)]) != shape:
+    if broadcast([shape, tuple(like.shape)]) != shape:
         return torch.zeros(like.shape, dtype=like.dtype, device=like.device)
     return value.expand(shape).sum_to_size(like.shape).to(like.dtype)
 
 
-def _order(shape: layout.Sizes, tensors: Sequence[torch.Tensor]) -> layout.Sizes:
-    broadcast = [t for t in tensors if layout.broadcast([shape, tuple(t.shape)]) == shape]
-    return layout.order_of(shape, [(tuple(tensor.shape), tensor.stride()) for tensor in broadcast])
-
-
-def _strides(sizes: layout.Sizes, tensors: Sequence[torch.Tensor]) -> layout.Sizes:
-    """The strides of a result of these sizes, among these tensors."""
-    shape = layout.broadcast([tuple(tensor.shape) for tensor in tensors]) or sizes
-    return layout.dense_strides(sizes, _order(shape, tensors), len(shape))
-
-
 def _laid_out(result: torch.Tensor, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    strides = _strides(tuple(result.shape), tensors)
+    strides = result_strides(tuple(result.shape), tensors)
     if strides == result.stride() or result.numel() == 0:
         return result
     return torch.empty_strided(result.shape, strides, dtype=result.dtype, device=result.device).copy_(result)
 
 
-def _empty(sizes: layout.Sizes, like: torch.Tensor, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    return torch.empty_strided(sizes, _strides(sizes, tensors), dtype=like.dtype, device=like.device)
+def _empty(sizes: Sizes, like: torch.Tensor, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.empty_strided(sizes, result_strides(sizes, tensors), dtype=like.dtype, device=like.device)

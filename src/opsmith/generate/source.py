@@ -1,4 +1,4 @@
-"""The text of an op's kernels, without compiling or running them: what `opsmith show --source` prints."""
+"""The source of an op's kernels, without compiling or running them: what `opsmith show --source` prints."""
 
 from __future__ import annotations
 
@@ -7,60 +7,50 @@ from typing import Any
 
 import torch
 
-from . import emit_cpp, emit_cuda, launch, tuning
+from ..launch.planner import LayoutClass, Target
+from . import emit_cpp, emit_cuda, launch
 from .compiler import Arguments, Compiler
 from .expression import Program
-from .launch import Job
-from .layout import Variant
+from .tuning import planner_tuning
 
-MULTIPROCESSORS = 132  # an H200's, where no GPU is at hand to ask; it decides how work is cut up, not the text
+MULTIPROCESSORS = 132  # an H200's, as no GPU may be at hand; it decides how work is divided, not the source
 
 
 class Recorder:
-    """A device that keeps the text of what it is asked to run."""
+    """A device that keeps the source of what it is asked to run."""
 
     def __init__(self, device: str) -> None:
         self._cuda = device == "cuda"
-        self.vectorises = self._cuda
-        self.texts: dict[str, str] = {}  # by entry name; of a reduction over two passes, each
+        self._target = Target(self._cuda, MULTIPROCESSORS, planner_tuning()).row()
+        self.texts: dict[str, str] = {}  # by entry name; one per pass of a reduction
 
-    def uses(self, tensors: Sequence[torch.Tensor], *, more: bool = False) -> None:
-        pass
-
-    def target(self, index: int) -> str:
+    def architecture(self, index: int) -> str:
         return "text"
 
-    def vector_width(self, itemsizes: Sequence[int]) -> int:
-        return tuning.vector_width(itemsizes) if self._cuda else 1
+    def target(self, index: int) -> Any:
+        return self._target
 
-    def segment_chunks(self, length: int, kept: int, vector: int, index: int) -> tuple[int, int]:
+    def compile(self, program: Program, layout: LayoutClass) -> None:
         if self._cuda:
-            return tuning.segment_chunks(length, kept, vector, MULTIPROCESSORS)
-        return emit_cpp.segment_chunks(length, kept)
-
-    def column_chunks(self, columns: int, kept: int, rows: int, vector: int, index: int) -> tuple[int, int, int]:
-        if self._cuda:
-            return tuning.column_chunks(columns, kept, rows, vector, MULTIPROCESSORS)
-        return emit_cpp.column_chunks(columns, kept, rows)
-
-    def compile(self, program: Program, variant: Variant) -> None:
-        if self._cuda:
-            entry, text = emit_cuda.entry_name(program, variant), emit_cuda.text(program, variant)
+            entry, text = emit_cuda.entry_name(program, layout), emit_cuda.text(program, layout)
         else:
-            entry, text = emit_cpp.entry_name(program), emit_cpp.text(program, variant)
+            entry, text = emit_cpp.entry_name(program), emit_cpp.text(program, layout)
         while entry in self.texts:
             entry += "_"
         self.texts[entry] = text
 
+    def uses(self, tensors: Sequence[torch.Tensor], *, more: bool = False) -> None:
+        pass
+
     def launch(self, *arguments: Any) -> None:
         pass
 
-    def combine(self, dtype: torch.dtype, jobs: Sequence[Job], index: int) -> None:
+    def combine(self, *arguments: Any) -> None:
         pass
 
 
 def texts(compiler: Compiler, device: str, args: Sequence[Any], backward: bool) -> dict[str, str]:
-    """{entry name: text} of the kernels that a call with these arguments runs, or that its backward runs."""
+    """{entry name: source} of the kernels that a call with these arguments runs, or that its backward runs."""
     arguments = compiler.forward_arguments(args)
     recorder = Recorder(device)
     results = _run(compiler, recorder, arguments)
@@ -79,7 +69,7 @@ def _run(compiler: Compiler, recorder: Recorder, arguments: Arguments) -> list[t
     prepared = compiler.prepared(arguments)
     if prepared is None:
         raise TypeError(f"{compiler.name} has no generated kernel for these dtypes")
-    fresh = launch.Prepared(prepared.level, prepared.program)
+    fresh = launch.Prepared(prepared.level, prepared.program, prepared.inputs)
     scalars = compiler.scalars(prepared, arguments.values)
     return launch.run(recorder, fresh, arguments.tensors, scalars, 0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -115,3 +116,12 @@ def described_value(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         return f"{type(value).__name__} of {', '.join(type(item).__name__ for item in value) or 'nothing'}"
     return f"a {type(value).__name__}"
+
+
+@functools.cache
+def scalar_type(dtype: torch.dtype) -> int:
+    """The number of a dtype in C++ (c10::ScalarType)."""
+    number: Any = (
+        torch._C.parse_schema(f"opsmith::probe(ScalarType dtype={str(dtype)[6:]}) -> ()").arguments[0].default_value
+    )
+    return int(number)

@@ -43,13 +43,5 @@ def cast_where_enabled(operator: Operator, args: Sequence[Any]) -> Sequence[Any]
     return args
 
 
-def scalar_type(dtype: torch.dtype) -> int:
-    """The number of a dtype in C++ (c10::ScalarType)."""
-    number: Any = (
-        torch._C.parse_schema(f"opsmith::probe(ScalarType dtype={str(dtype)[6:]}) -> ()").arguments[0].default_value
-    )
-    return int(number)
-
-
 def _eligible(tensor: torch.Tensor, device: str) -> bool:
     return tensor.is_floating_point() and tensor.device.type == device and tensor.dtype != torch.float64

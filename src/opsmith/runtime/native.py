@@ -1,4 +1,4 @@
-"""The C++ tier: an operator attached to the dispatcher by the functions of native/runtime.cpp."""
+"""The C++ runtime: an operator attached to the dispatcher by the functions of native/runtime.cpp."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import torch
 
 from ..errors import RegistrationError
 from ..kernels import GeneratedKernel, Kernel, NativeKernel
+from ..launch.planner import row
 from ..reference.signature import Kind
-from ..reference.tensors import DTYPE_CLASSES
+from ..reference.tensors import DTYPE_CLASSES, scalar_type
 from ..toolchain import compile_shared_library, find_shared_library, load_library
-from . import autocast
 
 if TYPE_CHECKING:
     from .operator import Operator
@@ -66,16 +66,11 @@ class Library:
         self._declare("enter_generated", flag, handle, size, text)
         self._declare("set_generated", flag, handle, size, flag)
         self._declare("is_pending", number, handle, size)
-        self._declare("tell_program", flag, handle, size, ctypes.c_uint64, numbers, size)
-        self._declare("tell_kernel", flag, handle, size, ctypes.c_uint64, text, size, handle, *[number] * 4)
-        self._declare("tell_combine", flag, size, ctypes.c_int, ctypes.c_int, ctypes.c_int, handle)
-        self._declare("tell_tuning", flag, numbers)
-        self._declare("tell_gpu", flag, size, number, flag)
-        self._declare("probe_walk", number, numbers, size, numbers)
-        self._declare("probe_chunks", None, size, flag, numbers, numbers)
-        self._declare("probe_stream", number, *[number] * 6)
-        self._declare("probe_size_word", number, number)
-        self._declare("probe_launch", flag, handle, number, number, numbers, number)
+        self._declare("publish_program", flag, handle, size, ctypes.c_uint64, numbers, size)
+        self._declare("publish_kernel", flag, handle, size, ctypes.c_uint64, text, size, handle, *[number] * 4)
+        self._declare("publish_combine", flag, size, ctypes.c_int, ctypes.c_int, ctypes.c_int, handle)
+        self._declare("publish_tuning", flag, handle)
+        self._declare("publish_gpu", flag, size, number, flag)
 
     def _declare(self, name: str, result: Any, *arguments: Any) -> None:
         function = getattr(self._functions, f"opsmith_{name}")
@@ -90,11 +85,6 @@ class Library:
         return result
 
 
-def row(numbers: Sequence[int]) -> Any:
-    """Numbers as C++ reads them."""
-    return (ctypes.c_int64 * len(numbers))(*numbers)
-
-
 class Attachment:
     tier = "native"
 
@@ -105,12 +95,10 @@ class Attachment:
         self._entered: set[str] = set()
         self._generated: dict[str, bool] = {}  # by device: whether the generated kernels serve
         self._programs: dict[int, tuple[Any, set[Any]]] = {}  # what C++ knows of them, by identity
-        self._told: dict[
-            Any, Any
-        ] = {}  # what C++ was told last: a graph knows the saves it was recorded with by identity
-        self._operators: list[
-            Any
-        ] = []  # every C++ kernel C++ was told of: another thread may be in one that is replaced
+        # What C++ has been given last: a graph compares the saves it was recorded with by identity.
+        self._given: dict[Any, Any] = {}
+        # Every C++ kernel that C++ has been given: another thread may be in one that is replaced.
+        self._operators: list[Any] = []
         self._autocast: set[str] = set()
         bind, arguments = operator.signature.bind, operator.signature.arguments
         # C++ calls the reference through this key, which no tensor has (record.h).
@@ -130,8 +118,8 @@ class Attachment:
         if operator.closed:
             return
         if operator.backward is not None:
-            self._tell("set_backward", operator.backward.name)
-            self._tell("set_saves_suffice", operator.saves_suffice)
+            self._set("set_backward", operator.backward.name)
+            self._set("set_saves_suffice", operator.saves_suffice)
             for device in _SLOTS:
                 for position, label in enumerate(DTYPE_CLASSES):
                     self._update_saves(device, position, label)
@@ -151,13 +139,13 @@ class Attachment:
         kept = "".join("01"[name in names and name not in taken] for name in results)
         passthrough = self._operator.passthrough(device) or ()
         places = "".join("-" if place is None else chr(ord("a") + place) for place in passthrough)
-        self._tell("set_saves", _SLOTS[device] * len(DTYPE_CLASSES) + position, arguments, kept, places)
+        self._set("set_saves", _SLOTS[device] * len(DTYPE_CLASSES) + position, arguments, kept, places)
 
-    def _tell(self, name: str, *arguments: Any) -> None:
+    def _set(self, name: str, *arguments: Any) -> None:
         """A setting that C++ keeps, unless it has it already."""
         key = (name, arguments[0]) if len(arguments) > 1 else name
-        if self._told.get(key) != arguments:
-            self._told[key] = arguments
+        if self._given.get(key) != arguments:
+            self._given[key] = arguments
             self._library.call(name, self._handle, *arguments)
 
     def _update_kernel(self, device: str, kernel: Kernel) -> None:
@@ -168,7 +156,7 @@ class Attachment:
             self._generated[device] = False
             self._library.call("set_generated", self._handle, _SLOTS[device], False)
         if not isinstance(kernel, NativeKernel) or not kernel.native.entered_directly:
-            if device in self._entered:  # A kernel called by Python has taken a C++ kernel's place: back to the twin.
+            if device in self._entered:  # A Python kernel has replaced a C++ kernel: back to Python.
                 self._library.call("set_kernel", self._handle, _SLOTS[device], None, None, 0, False, False)
             return
         if device not in self._entered:
@@ -192,31 +180,31 @@ class Attachment:
             self._library.call("set_generated", self._handle, _SLOTS[device], True)
         self._generated[device] = True
 
-    def tell_generated(
+    def publish_generated(
         self,
         device: str,
         program: object,
         describe: Callable[[], Sequence[int]],
         kernels: Iterable[tuple[bytes, int, Sequence[int]]],
     ) -> None:
-        """What served the call that this thread is in: `program`, its numbers, and kernels as (layout, address,
-        its tiles). pointwise/native.py says what they are. A call that C++ never takes teaches it nothing."""
-        slot, name = _SLOTS[device], id(program)
+        """What served the call that this thread is in: `program`, its row of numbers, and kernels as (layout class,
+        address, tiles). Nothing is published for a call that C++ could never serve."""
+        slot, identity = _SLOTS[device], id(program)
         if self._operator.closed or not self._generated.get(device):
             return
         if not self._library.call("is_pending", self._handle, slot):
             return
-        known = self._programs.setdefault(name, (program, set()))[1]
+        known = self._programs.setdefault(identity, (program, set()))[1]
         numbers = row(describe())
-        self._library.call("tell_program", self._handle, slot, name, numbers, len(numbers))
+        self._library.call("publish_program", self._handle, slot, identity, numbers, len(numbers))
         for layout, address, tiles in kernels:
             if (device, layout) not in known:
-                self._library.call("tell_kernel", self._handle, slot, name, layout, len(layout), address, *tiles)
+                self._library.call("publish_kernel", self._handle, slot, identity, layout, len(layout), address, *tiles)
                 known.add((device, layout))
 
-    def tell_shared(self, what: str, *arguments: Any) -> None:
-        """What is not one operator's own: a device's constants, the kernels that add partial sums."""
-        self._library.call(f"tell_{what}", *arguments)
+    def publish_shared(self, what: str, *arguments: Any) -> None:
+        """What operators share: constants, GPUs, the kernels that combine partial sums."""
+        self._library.call(f"publish_{what}", *arguments)
 
     def _update_autocast(self, device: str, policy: str | torch.dtype) -> None:
         if device not in self._autocast:
@@ -224,7 +212,7 @@ class Attachment:
             self._library.call("attach_autocast", self._handle, _SLOTS[device])
         dtype = torch.float32 if policy == "float32" else policy
         cast = _CASTS.get(str(policy), 2)
-        number = autocast.scalar_type(dtype) if isinstance(dtype, torch.dtype) else 0
+        number = scalar_type(dtype) if isinstance(dtype, torch.dtype) else 0
         self._library.call("set_autocast", self._handle, _SLOTS[device], cast, number)
 
     def close(self) -> None:

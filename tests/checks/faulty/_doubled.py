@@ -1,7 +1,7 @@
 """y = 2 x in CUDA C++: what the ops with a fault that only a GPU shows have in common.
 
-`declared` makes the op of a kernel; `launch` is the sound one. Kernels are compiled with -lineinfo, so that
-compute-sanitizer tells their lines.
+`declared` makes the op of a kernel; `launch` is the sound one. The sanitizer item has the kernels compiled with line
+numbers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __global__ void divergent(const float* x, float* y, long long count) {  // lanes
   if (i < count) y[i] = 2 * kept[threadIdx.x];
 }
 """
-cu: Any = opsmith.cuda_source(TEXT, options=("-lineinfo",))
+cu: Any = opsmith.cuda_source(TEXT)
 
 
 def declared(module: str, kernel: Callable[[Tensor], Any] | None = None) -> Op:

@@ -1,5 +1,5 @@
-// How a compiled kernel is started: on torch's thread pool, or by the CUDA driver on torch's current stream. The twin
-// of pointwise/devices.py.
+// How a compiled kernel is launched: on torch's thread pool, or by the CUDA driver on torch's current stream. The Python
+// fallback does this in generate/devices.py.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "tuning.h"
+#include "../../launch/planner/tuning.h"
 
 namespace opsmith {
 
@@ -20,14 +20,14 @@ struct Loaded {
 };
 
 // Calls a kernel on [0, tasks), in pieces of at least `grain`; few tasks never see the thread pool.
-inline void launch_on_cpu(void* function, int64_t tasks, int64_t grain, int64_t* words) {
-  using Entry = void (*)(int64_t begin, int64_t end, void* words);
+inline void launch_on_cpu(void* function, int64_t tasks, int64_t grain, int64_t* parameters) {
+  using Entry = void (*)(int64_t begin, int64_t end, void* parameters);
   const auto entry = reinterpret_cast<Entry>(function);
   if (tasks <= grain) {
-    entry(0, tasks, words);
+    entry(0, tasks, parameters);
     return;
   }
-  TORCH_CHECK(torch_parallel_for(0, tasks, grain, entry, words) == 0, "torch_parallel_for failed");
+  TORCH_CHECK(torch_parallel_for(0, tasks, grain, entry, parameters) == 0, "torch_parallel_for failed");
 }
 
 // Blocks along x and y, and the threads of each.
@@ -37,8 +37,8 @@ struct Grid {
   int64_t threads;
 };
 
-// libcuda and torch's word for the current stream, found when the first kernel is launched: this library is built
-// without CUDA's headers and works where there is no GPU.
+// libcuda and torch's function for the current stream, found when the first kernel is launched: this library is built
+// without CUDA's headers and works without a GPU.
 class CudaLauncher {
  public:
   static const CudaLauncher& get() {
@@ -47,11 +47,11 @@ class CudaLauncher {
   }
 
   // `overlapped`: it may begin while what precedes it ends; its kernel waits.
-  void launch(void* kernel, const Grid& grid, int64_t* words, c10::DeviceIndex index, bool overlapped) const {
+  void launch(void* kernel, const Grid& grid, int64_t* its_parameters, c10::DeviceIndex index, bool overlapped) const {
     void* stream = nullptr;
-    TORCH_CHECK(current_stream_(index, &stream) == 0, "torch did not tell its current stream of cuda:", int(index));
+    TORCH_CHECK(current_stream_(index, &stream) == 0, "torch did not give its current stream of cuda:", int(index));
     TORCH_CHECK(grid.blocks <= INT32_MAX, "a launch of ", grid.blocks, " blocks is more than a GPU takes");
-    void* parameters[] = {words};
+    void* parameters[] = {its_parameters};
     Attribute attribute{kProgrammaticStreamSerialization, 0, {1}};
     const Configuration configuration{{static_cast<unsigned>(grid.blocks), static_cast<unsigned>(grid.rows), 1},
                                       {static_cast<unsigned>(grid.threads), 1, 1},
@@ -85,7 +85,7 @@ class CudaLauncher {
     Attribute* attributes;
     unsigned attribute_count;
   };
-  static_assert(sizeof(Attribute) == 72 && sizeof(Configuration) == 56, "as the driver has them");
+  static_assert(sizeof(Attribute) == 72 && sizeof(Configuration) == 56, "as in cuda.h");
 
   CudaLauncher() {
     void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
@@ -108,9 +108,9 @@ class CudaLauncher {
 
   void check(int code, const char* what) const {
     if (code == 0) return;
-    const char* words = nullptr;
-    error_string_(code, &words);
-    TORCH_CHECK(false, what, " failed: ", words == nullptr ? "unknown error" : words);
+    const char* message = nullptr;
+    error_string_(code, &message);
+    TORCH_CHECK(false, what, " failed: ", message == nullptr ? "unknown error" : message);
   }
 
   void enter_context(c10::DeviceIndex index) const {

@@ -1,20 +1,15 @@
-// What the C++ tier knows of an operator's generated kernels: programs by what their arguments are, and each program's
-// kernels by layout. Python tells it, one call's worth at a time (pointwise/native.py).
+// What the C++ runtime knows of an operator's generated kernels: programs by the kinds of their arguments, and each
+// program's kernels by layout class. Python adds to it after a call that it served (generate/publish.py).
 #pragma once
 
 #include <cstring>
 #include <unordered_map>
 
+#include "../../launch/planner/plan.h"
 #include "devices.h"
 #include "record.h"
-#include "tuning.h"
-#include "walk.h"
 
 namespace opsmith {
-
-constexpr int kMaxScalars = 64;
-constexpr int kMaxSlots = 64;
-constexpr int kMaxWords = kMaxOperands + kMaxScalars + 5 + kMaxDimensions + kMaxOperands * (kMaxDimensions + 1);
 
 // A short string of bytes that is looked up.
 struct Key {
@@ -94,50 +89,32 @@ class Table {
   std::array<std::atomic<Entry*>, kBuckets> buckets_{};
 };
 
-enum Path : uint8_t { kStream = 0, kSegment = 1, kColumn = 2 };
-
-// layout.py's Variant, and the GPU: a kernel is compiled for the one it first ran on.
-struct Layout {
-  Path path = kStream;
-  uint8_t outer = 0;
-  uint8_t inner = 0;
-  uint8_t vector = 1;
-  uint8_t wide = 1;
-  uint8_t index = 0;
-  uint8_t modes[kMaxOperands];
-};
-static_assert(offsetof(Layout, modes) == 6, "a Layout is looked up by its bytes");
-
-// launch.py's Prepared for one operator.
+// A program as the planner knows it, what a call needs besides, and its compiled kernels: launch.py's Prepared for one
+// operator.
 struct Prepared {
-  struct Read {
-    int slot;
-    int itemsize;
-  };
-  struct Result {
-    at::ScalarType dtype;
-    int like;  // the slot whose shape it has; -1: the full shape
-    int itemsize;
-  };
   struct Scalar {
     int position;  // among the operator's arguments
     bool floating;
   };
-  std::vector<Read> reads;
-  std::vector<Result> results;
+  Program program;
   std::vector<Scalar> scalars;
-  std::vector<std::vector<int>> shaped_by;  // groups of slots, each of which must broadcast to the full shape
-  int inputs = 0;                           // the slots that are arguments; the rest are out=
-  std::vector<int> outs;                    // the slots that are written, in the results' order; empty: fresh tensors
+  std::vector<int> outs;  // the slots that are written, in the results' order; empty: new tensors
   bool returns_list = false;
-  Table<Loaded> kernels;
-
-  int operands() const { return static_cast<int>(reads.size() + results.size()); }
-
-  const Loaded* find(const Layout& layout) const {
-    return kernels.find(reinterpret_cast<const uint8_t*>(&layout), offsetof(Layout, modes) + operands());
-  }
+  Table<Loaded> kernels;  // by layout class
 };
+
+// The row of numbers that generate/publish.py writes.
+inline std::unique_ptr<Prepared> read_prepared(Row row) {
+  auto prepared = std::make_unique<Prepared>();
+  prepared->program = read_program(row);
+  row.repeat([&] {
+    const int position = row.small();
+    prepared->scalars.push_back({position, row.flag()});
+  });
+  row.repeat([&] { prepared->outs.push_back(row.small()); });
+  prepared->returns_list = row.flag();
+  return prepared;
+}
 
 // An operator's generated kernels on one device.
 struct Generated {
@@ -147,10 +124,10 @@ struct Generated {
   std::vector<bool> statics;  // the arguments whose values are compiled in
   std::atomic<bool> active{true};  // until the author writes a kernel for this device
   Table<const Prepared*> by_arguments;
-  std::unordered_map<uint64_t, std::unique_ptr<Prepared>> kept;  // by Python's name for them
+  std::unordered_map<uint64_t, std::unique_ptr<Prepared>> programs;  // by Python's identity of them
 };
 
-// The call that has gone to Python on this thread, for Python to say what served it.
+// The call that this thread has passed to Python, which then publishes what served it.
 struct Pending {
   std::shared_ptr<Generated> generated;
   const Key* key;
@@ -176,29 +153,31 @@ struct Pending {
   }
 };
 
-// What generated kernels share whatever their operator.
+// What the generated kernels of all operators share.
 struct Devices {
-  CpuTuning cpu;
-  CudaTuning cuda;
+  Tuning tuning;
   static constexpr size_t kMaxGpus = 64;
-  std::array<std::atomic<int64_t>, kMaxGpus> multiprocessors{};  // by GPU; 0: not told yet
+  std::array<std::atomic<int64_t>, kMaxGpus> multiprocessors{};  // by GPU; 0: not known yet
   std::array<std::atomic<bool>, kMaxGpus> overlaps{};            // whether a launch may begin while another ends
   Table<Loaded> combines;  // the kernels that add partial sums, by {device, index, dtype, results of a launch}
 
   static Devices& get() {
-    static Devices& devices = *new Devices;  // Never gone: a thread may outlive the process's last statement.
+    static Devices& devices = *new Devices;  // Never destroyed: a thread may outlive the end of main.
     return devices;
   }
-  // 0 where they are not known.
-  int64_t multiprocessors_of(c10::DeviceIndex index) const {
+  // Where a call runs; nothing where the GPU is not known yet.
+  std::optional<Target> target(size_t device, c10::DeviceIndex index) const {
+    if (device == 0) return Target{0, 0, 0, tuning};
     const size_t place = static_cast<size_t>(index);
-    return place < multiprocessors.size() ? multiprocessors[place].load() : 0;
+    const int64_t count = place < multiprocessors.size() ? multiprocessors[place].load() : 0;
+    if (count == 0) return std::nullopt;
+    return Target{1, count, index, tuning};
   }
   bool overlaps_on(c10::DeviceIndex index) const {
     const size_t place = static_cast<size_t>(index);
     return place < overlaps.size() && overlaps[place].load(std::memory_order_relaxed);
   }
-  const Loaded* combine(size_t device, c10::DeviceIndex index, at::ScalarType dtype, int jobs) const {
+  const Loaded* combine(size_t device, c10::DeviceIndex index, int64_t dtype, int64_t jobs) const {
     const uint8_t key[] = {static_cast<uint8_t>(device), static_cast<uint8_t>(index), static_cast<uint8_t>(dtype),
                            static_cast<uint8_t>(jobs)};
     return combines.find(key, sizeof key);

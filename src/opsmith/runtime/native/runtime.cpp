@@ -1,16 +1,15 @@
-// The C++ tier's door: plain C functions that runtime/native.py calls to attach operators to the dispatcher.
+// The C++ runtime's C interface: functions that runtime/native.py calls to attach operators to the dispatcher.
 //
-// Built for the installed torch, on its C++ API; works on torch 2.11 to 2.13. No Python here: where Python is needed (the
-// reference, a check, a message) it is an operator too, called by its handle.
+// Built for the installed torch, on its C++ API; works on torch 2.11 to 2.13. No Python here: what needs Python (the
+// reference, a check, an error message) is called through the dispatcher.
 
 #include <cstring>
 #include <mutex>
 
 #include "autocast.h"
 #include "entry.h"
+#include "generated_entry.h"
 #include "gradients.h"
-#include "numbers.h"
-#include "pointwise.h"
 
 #define OPSMITH_EXPORT_C extern "C" __attribute__((visibility("default")))
 
@@ -60,7 +59,7 @@ using namespace opsmith;
 
 OPSMITH_EXPORT_C const char* opsmith_last_error() { return last_error.c_str(); }
 
-// `kinds`: a letter an argument (Kind). `mutated`, `inert`: '1' or '0' an argument.
+// `kinds`: one letter per argument (Kind). `mutated`, `inert`: '1' or '0' per argument.
 OPSMITH_EXPORT_C void* opsmith_attach(
     const char* name, const char* kinds, const char* mutated, const char* inert, bool returns_list) {
   auto attachment = std::make_unique<Attachment>();
@@ -107,7 +106,7 @@ OPSMITH_EXPORT_C bool opsmith_set_saves_suffice(void* handle, bool suffice) {
   return guarded([&] { static_cast<Attachment*>(handle)->record->saves_suffice = suffice; });
 }
 
-// Puts the entry on a device's key, with no kernel yet: the twin serves until opsmith_set_kernel.
+// Registers the entry on a device's key, with no kernel yet: Python serves calls until opsmith_set_kernel.
 OPSMITH_EXPORT_C bool opsmith_enter(void* handle, size_t device) {
   return guarded([&] {
     const c10::DispatchKey key = device == 0 ? c10::DispatchKey::CPU : c10::DispatchKey::CUDA;
@@ -143,7 +142,7 @@ OPSMITH_EXPORT_C bool opsmith_set_autocast(void* handle, size_t device, int cast
 
 // --- generated kernels -----------------------------------------------------------------------------------------------
 
-// Puts the entry for generated kernels on a device's key. `statics`: '1' for an argument whose value is compiled in.
+// Registers the entry for generated kernels on a device's key. `statics`: '1' for an argument whose value is compiled in.
 OPSMITH_EXPORT_C bool opsmith_enter_generated(void* handle, size_t device, const char* statics) {
   return guarded([&] {
     auto* attachment = static_cast<Attachment*>(handle);
@@ -154,46 +153,46 @@ OPSMITH_EXPORT_C bool opsmith_enter_generated(void* handle, size_t device, const
     for (const char* flag = statics; *flag != '\0'; ++flag) generated->statics.push_back(*flag == '1');
     attachment->generated.at(device) = generated;
     const c10::DispatchKey key = device == 0 ? c10::DispatchKey::CPU : c10::DispatchKey::CUDA;
-    attachment->implement<PointwiseEntry>(key, device, generated);
+    attachment->implement<GeneratedEntry>(key, device, generated);
   });
 }
 
-// Whether the generated kernels serve, or one that the author has written since.
+// Whether generated kernels run, or one that the author has written since.
 OPSMITH_EXPORT_C bool opsmith_set_generated(void* handle, size_t device, bool active) {
   return guarded([&] { static_cast<Attachment*>(handle)->generated.at(device)->active = active; });
 }
 
-// Whether this thread is in a call of the operator that C++ would take, were it told what serves it.
+// Whether this thread is in a call of the operator that C++ could serve if it knew the kernel.
 OPSMITH_EXPORT_C int64_t opsmith_is_pending(void* handle, size_t device) {
   return Pending::of(handle, device) != nullptr;
 }
 
-// The program that serves that call: see pointwise/native.py for the numbers.
-OPSMITH_EXPORT_C bool opsmith_tell_program(
+// The program that serves that call: see generate/publish.py for the numbers.
+OPSMITH_EXPORT_C bool opsmith_publish_program(
     void* handle, size_t device, uint64_t name, const int64_t* numbers, size_t count) {
   return guarded([&] {
     Pending* pending = Pending::of(handle, device);
     if (pending == nullptr) return;
-    std::unique_ptr<Prepared>& prepared = pending->generated->kept[name];
+    std::unique_ptr<Prepared>& prepared = pending->generated->programs[name];
     if (prepared == nullptr) prepared = read_prepared({numbers, count});
-    if (prepared->operands() > kMaxOperands || prepared->scalars.size() > kMaxScalars) return;
+    if (!prepared->program.fits()) return;
     pending->generated->by_arguments.add(pending->key->bytes, pending->key->size, prepared.get());
   });
 }
 
-// A kernel of a program told before. `layout`: the bytes of a Layout.
-OPSMITH_EXPORT_C bool opsmith_tell_kernel(
+// A kernel of a program published before. `layout`: the bytes of a LayoutClass.
+OPSMITH_EXPORT_C bool opsmith_publish_kernel(
     void* handle, size_t device, uint64_t name, const uint8_t* layout, size_t size, void* function,
     int64_t very_few, int64_t few, int64_t some, int64_t many) {
   return guarded([&] {
     Pending* pending = Pending::of(handle, device);
     if (pending == nullptr) return;
-    pending->generated->kept.at(name)->kernels.add(layout, size, Loaded{function, {very_few, few, some, many}});
+    pending->generated->programs.at(name)->kernels.add(layout, size, Loaded{function, {very_few, few, some, many}});
   });
 }
 
 // The kernel that adds partial sums into so many results of a dtype at once.
-OPSMITH_EXPORT_C bool opsmith_tell_combine(size_t device, int index, int dtype, int results, void* function) {
+OPSMITH_EXPORT_C bool opsmith_publish_combine(size_t device, int index, int dtype, int results, void* function) {
   return guarded([&] {
     const uint8_t key[] = {static_cast<uint8_t>(device), static_cast<uint8_t>(index), static_cast<uint8_t>(dtype),
                            static_cast<uint8_t>(results)};
@@ -201,62 +200,13 @@ OPSMITH_EXPORT_C bool opsmith_tell_combine(size_t device, int index, int dtype, 
   });
 }
 
-// The constants of CpuTuning and CudaTuning, in order.
-OPSMITH_EXPORT_C bool opsmith_tell_tuning(const int64_t* numbers) {
-  return guarded([&] {
-    Devices::get().cpu = {numbers[0], numbers[1], numbers[2]};
-    Devices::get().cuda = {numbers[3], numbers[4],  numbers[5],  numbers[6],  numbers[7],  numbers[8],
-                           numbers[9], numbers[10], numbers[11], numbers[12], numbers[13], numbers[14],
-                           numbers[15]};
-  });
+OPSMITH_EXPORT_C bool opsmith_publish_tuning(const Tuning* tuning) {
+  return guarded([&] { Devices::get().tuning = *tuning; });
 }
 
-OPSMITH_EXPORT_C bool opsmith_tell_gpu(size_t index, int64_t multiprocessors, bool overlaps) {
+OPSMITH_EXPORT_C bool opsmith_publish_gpu(size_t index, int64_t multiprocessors, bool overlaps) {
   return guarded([&] {
     Devices::get().overlaps.at(index) = overlaps;
     Devices::get().multiprocessors.at(index) = multiprocessors;
   });
-}
-
-// --- for the tests ---------------------------------------------------------------------------------------------------
-
-// What walk.h makes of some tensors and results: see tests/generate/test_walk.py for the numbers. Returns how many
-// numbers it wrote, -1 where the shapes do not broadcast.
-OPSMITH_EXPORT_C int64_t opsmith_probe_walk(const int64_t* numbers, size_t count, int64_t* written) {
-  return probe_walk({numbers, count}, written);
-}
-
-OPSMITH_EXPORT_C int64_t opsmith_probe_size_word(int64_t size) { return size_word(size); }
-
-// A launch, with 256 threads a block, as a call of an operator would make it.
-OPSMITH_EXPORT_C bool opsmith_probe_launch(void* kernel, int64_t blocks, int64_t rows, int64_t* words, int64_t index) {
-  return guarded([&] {
-    const auto device = static_cast<c10::DeviceIndex>(index);
-    CudaLauncher::get().launch(kernel, {blocks, rows, 256}, words, device, Devices::get().overlaps_on(device));
-  });
-}
-
-// Blocks of a launch without reduction.
-OPSMITH_EXPORT_C int64_t opsmith_probe_stream(
-    int64_t count, int64_t very_few, int64_t few, int64_t some, int64_t many, int64_t multiprocessors) {
-  return stream_blocks(Devices::get().cuda, count, {very_few, few, some, many}, multiprocessors);
-}
-
-// (chunks, extent, tiles, blocks) of a reduction. `device` 0: columns, kept, length; 1: those, vector, multiprocessors.
-OPSMITH_EXPORT_C void opsmith_probe_chunks(size_t device, bool by_column, const int64_t* numbers, int64_t* written) {
-  const Devices& devices = Devices::get();
-  const int64_t columns = numbers[0], kept = numbers[1], length = numbers[2];
-  Chunks chunks{};
-  if (device == 0) {
-    chunks = by_column ? column_chunks(devices.cpu, columns, kept, length) : segment_chunks(devices.cpu, length, kept);
-    written[3] = 0;
-  } else {
-    const int64_t vector = numbers[3], multiprocessors = numbers[4];
-    chunks = by_column ? column_chunks(devices.cuda, columns, kept, length, vector, multiprocessors)
-                       : segment_chunks(devices.cuda, length, kept, vector, multiprocessors);
-    written[3] = by_column ? column_blocks(kept, chunks) : segment_blocks(devices.cuda, kept, chunks);
-  }
-  written[0] = chunks.count;
-  written[1] = chunks.extent;
-  written[2] = chunks.tiles;
 }

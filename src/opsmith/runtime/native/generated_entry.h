@@ -1,18 +1,18 @@
-// How a call reaches a generated kernel without Python. The twin of pointwise/op.py's _Generated.
+// How a call reaches a generated kernel without Python.
 #pragma once
 
 #include <c10/core/DeviceGuard.h>
 
 #include "entry.h"
-#include "launch.h"
+#include "generated_call.h"
 
 namespace opsmith {
 
-// Registered on CPU and CUDA for an operator with generated kernels. What is not known yet goes to the Python twin,
-// which compiles it, runs it and tells; where the author has written a kernel, that one is entered.
-class PointwiseEntry final : public c10::OperatorKernel {
+// Registered on CPU and CUDA for an operator with generated kernels. A call of a kind not seen before goes to Python,
+// which compiles its kernel, runs it and publishes it. If the author has written a kernel, that one runs.
+class GeneratedEntry final : public c10::OperatorKernel {
  public:
-  PointwiseEntry(std::shared_ptr<Record> record, size_t device, std::shared_ptr<Generated> generated)
+  GeneratedEntry(std::shared_ptr<Record> record, size_t device, std::shared_ptr<Generated> generated)
       : generated_(std::move(generated)), written_(std::move(record), device) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
@@ -35,12 +35,14 @@ class PointwiseEntry final : public c10::OperatorKernel {
   bool launched(const Gathered& given, const c10::IValue* arguments, torch::jit::Stack& stack) {
     const Prepared* const* prepared = generated_->by_arguments.find(given.key.bytes, given.key.size);
     if (prepared == nullptr) return false;
+    const std::optional<Target> target = Devices::get().target(generated_->device, given.device->index());
+    if (!target.has_value()) return false;
     std::optional<c10::Device> gpu;
     if (generated_->device != 0) gpu = given.device;
     const c10::OptionalDeviceGuard on_their_device(gpu);  // of several GPUs, the tensors' own
-    Launch launch(**prepared, given, arguments, generated_->device);
-    if (!launch.run()) return false;
-    launch.give(stack, generated_->record->arguments.size());
+    GeneratedCall call(**prepared, given, arguments, generated_->device, *target);
+    if (!call.run()) return false;
+    call.give(stack, generated_->record->arguments.size());
     return true;
   }
 

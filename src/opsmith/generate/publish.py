@@ -1,0 +1,93 @@
+"""Gives the C++ runtime the generated kernels that have run, so that later calls of the same kind need no Python."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ..launch.driver import driver
+from ..launch.planner import LayoutClass, row
+from ..reference.tensors import scalar_type
+from ..runtime import native
+from ..runtime.operator import Operator
+from . import devices
+from .compiler import Compiler
+from .launch import Compiled, Prepared, counted
+from .tuning import planner_tuning
+
+_SLOTS = {"cpu": 0, "cuda": 1}
+
+
+def publish(operator: Operator, role: str, device: str, index: int, compiler: Compiler, prepared: Prepared) -> None:
+    """Called when `prepared` has served a call of the operator. The Python fallback keeps no such record."""
+    attachment = operator.attachment
+    if not isinstance(attachment, native.Attachment):
+        return
+    _publish_once(attachment, "tuning", planner_tuning())
+    if device == "cuda":
+        _publish_gpu(attachment, index)
+    kernels = dict(_kernels(device, index, prepared))
+    for layout in kernels:
+        if layout.path != "stream":
+            _publish_combines(attachment, device, index, prepared, layout)
+    attachment.publish_generated(
+        device,
+        prepared,
+        lambda: [*prepared.planned.numbers, *_call_numbers(role, compiler, prepared)],
+        [(layout.encoded(index), kernel, tiles) for layout, (kernel, tiles) in kernels.items()],
+    )
+
+
+def _call_numbers(role: str, compiler: Compiler, prepared: Prepared) -> list[int]:
+    """What only the C++ runtime needs of a program: generated.h's read_prepared."""
+    inputs, results = prepared.inputs, len(compiler.result_names)
+    first_argument = {"backward": results, "second": 1 + results}.get(role, 0)
+    outs: list[int] = []
+    if role == "out":
+        outs = list(range(inputs, inputs + results))
+    elif role == "inplace":
+        outs = [slot for slot, argument in enumerate(compiler.signature.tensors) if argument.mutated]
+    scalars = prepared.program.scalars
+    return [
+        *counted((first_argument + scalar.position, int(scalar.dtype is torch.float64)) for scalar in scalars),
+        *counted((slot,) for slot in outs),
+        int(role in ("backward", "second")),
+    ]
+
+
+def _kernels(device: str, index: int, prepared: Prepared) -> Iterator[tuple[LayoutClass, Compiled]]:
+    """The kernels compiled for a device."""
+    architecture = devices.DEVICES[device].architecture(index)
+    for (compiled_for, layout), compiled in list(prepared.kernels.items()):
+        if compiled_for == architecture:
+            yield layout, compiled
+
+
+def _publish_gpu(attachment: native.Attachment, index: int) -> None:
+    _publish_once(attachment, "gpu", index, devices.multiprocessors(index), driver().overlaps(index))
+
+
+def _publish_combines(
+    attachment: native.Attachment, device: str, index: int, prepared: Prepared, layout: LayoutClass
+) -> None:
+    modes = layout.modes[len(prepared.program.reads) :]
+    sums = zip(prepared.program.results, modes, strict=True)
+    for dtype, jobs in Counter(result.dtype for result, mode in sums if mode.startswith("reduced:")).items():
+        if device == "cpu":
+            jobs, address = 1, devices.cpu_combine(dtype)
+        else:
+            address = devices.cuda_combine(dtype, jobs, index)
+        _publish_once(attachment, "combine", _SLOTS[device], index, scalar_type(dtype), jobs, address)
+
+
+_published: set[Any] = set()
+
+
+def _publish_once(attachment: native.Attachment, what: str, *arguments: Any) -> None:
+    """What operators share: constants, GPUs, the kernels that combine partial sums."""
+    if (what, arguments) not in _published:
+        attachment.publish_shared(what, *(row(each) if isinstance(each, tuple) else each for each in arguments))
+        _published.add((what, arguments))

@@ -1,0 +1,249 @@
+"""The launch planner: from the sizes, strides, dtypes and alignment of a call to its launches.
+
+It is written once, in C++ without torch. The C++ runtime includes plan.h; the Python fallback calls the small library
+that planner.cpp makes, compiled on first use (about a second). Allocation is the caller's:
+
+    plan = Plan(program, target, tensors)   what the results look like: plan.results()
+    plan.bind(tensors, results, scalars)
+    for launch in plan.passes(): ...        scratch memory of launch.scratch_bytes goes to plan.place
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...toolchain import compile_shared_library, load_library
+
+if TYPE_CHECKING:
+    import torch
+
+SOURCE = Path(__file__).parent / "planner.cpp"
+MAX_DIMENSIONS = 16
+
+PATHS = ("stream", "segment", "column")
+MODES = (
+    "linear", "scalar", "strided0", "strided1", "stridedn", "reduced:all", "reduced:inner", "reduced:outer",
+    "reduced:none", "absent",
+)  # fmt: skip
+"""As loops.h and plan.h number them."""
+
+
+class Tuning(NamedTuple):
+    """tuning.h's Tuning."""
+
+    cpu_grain: int
+    cpu_tasks: int
+    cpu_tile: int
+    stream_threads: int
+    segment_threads: int
+    column_threads: int
+    combine_threads: int
+    resident: int
+    tile_packs: int
+    narrowest: int
+    least_packs: int
+    most_packs: int
+    few_items: int
+    very_few: int
+    few: int
+    some: int
+    few_in_columns: int
+
+
+class Target(NamedTuple):
+    """Where a kernel runs: a CPU, or a GPU with so many multiprocessors."""
+
+    is_gpu: bool
+    multiprocessors: int
+    tuning: Tuning
+
+    def row(self) -> Any:
+        """tuning.h's Target."""
+        return row([self.is_gpu, self.multiprocessors, 0, *self.tuning])
+
+
+@dataclass(frozen=True)
+class LayoutClass:
+    """The layouts that one compiled kernel handles: what its source depends on besides the program.
+
+    `path`: 'stream' has no sums. In 'segment' a block keeps one combination of the kept dimensions and runs along the
+    reduced ones, the innermost among them. In 'column' neighbouring threads keep neighbouring columns and run down the
+    reduced dimensions.
+    `modes`, one per operand, inputs first: 'linear' (by the element's own index), 'scalar', 'strided0' (repeated along
+    the innermost dimension), 'strided1' (contiguous along it), 'stridedn'; 'reduced:' and what a sum keeps of the kept
+    dimensions; 'absent' for a result of another pass.
+    `outer` and `inner` count dimensions: kept (without the columns) and reduced; for 'stream' all are inner.
+    """
+
+    path: str
+    modes: tuple[str, ...]
+    outer: int
+    inner: int
+    vector: int  # elements of a pack, which a thread moves at once
+    wide: bool  # 64-bit indices
+
+    def encoded(self, index: int = 0) -> bytes:
+        """plan.h's LayoutClass, for a GPU of this index."""
+        head = (PATHS.index(self.path), self.outer, self.inner, self.vector, self.wide, index)
+        return bytes([*head, *(MODES.index(mode) for mode in self.modes)])
+
+    @staticmethod
+    @functools.cache
+    def decoded(encoded: bytes) -> LayoutClass:
+        path, outer, inner, vector, wide, _, *modes = encoded
+        return LayoutClass(PATHS[path], tuple(MODES[mode] for mode in modes), outer, inner, vector, bool(wide))
+
+
+class Combine(ctypes.Structure):
+    """A launch that adds partial sums up: plan.h's Combine."""
+
+    dtype: int
+    jobs: int
+    tasks: int
+    blocks: int
+    parameters: int
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("dtype", "jobs", "tasks", "blocks")),
+        ("parameters", ctypes.c_void_p),
+    )
+
+
+class Pass(ctypes.Structure):
+    """A launch: plan.h's Pass."""
+
+    parameters: int
+    parameter_count: int
+    tasks: int
+    grain: int
+    blocks: int
+    threads: int
+    scratch_bytes: int
+    _fields_ = (
+        ("_layout", ctypes.c_void_p),
+        ("_layout_size", ctypes.c_int64),
+        ("parameters", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("parameter_count", "tasks", "grain", "blocks", "threads")),
+        ("scratch_bytes", ctypes.c_int64),
+        ("_combines", ctypes.POINTER(Combine)),
+        ("_combine_count", ctypes.c_int64),
+    )
+
+    @property
+    def layout(self) -> LayoutClass:
+        return LayoutClass.decoded(ctypes.string_at(self._layout, self._layout_size))
+
+    @property
+    def combines(self) -> list[Combine]:
+        return [self._combines[i] for i in range(self._combine_count)]
+
+
+def row(numbers: Sequence[int]) -> Any:
+    """Numbers as C++ reads them."""
+    return (ctypes.c_int64 * len(numbers))(*numbers)
+
+
+@functools.cache
+def library() -> Any:
+    """The planner's library, compiled if the cache has none. Raises a ToolMissingError without a C++ compiler."""
+    path = compile_shared_library(
+        "opsmith_planner", [SOURCE], abi="plain", extra_cflags=("-O2",), label="opsmith's launch planner"
+    )
+    functions = load_library(path)
+    handle, number, size, numbers = ctypes.c_void_p, ctypes.c_int64, ctypes.c_size_t, ctypes.c_void_p
+    for name, result, *arguments in (
+        ("program", handle, numbers, size),
+        ("free_program", None, handle),
+        ("plan", handle, handle, numbers, numbers, size, size),
+        ("free_plan", None, handle),
+        ("plan_count", number, handle),
+        ("plan_result", number, handle, number, numbers),
+        ("plan_bind", None, handle, numbers, size, size, numbers, numbers),
+        ("plan_next", ctypes.POINTER(Pass), handle),
+        ("plan_place", None, handle, number),
+        ("plan_stream_blocks", number, handle, numbers),
+    ):
+        function = getattr(functions, f"opsmith_{name}")
+        function.restype, function.argtypes = result, arguments
+    return functions
+
+
+class Unplanned(Exception):
+    """One kernel cannot compute this call: no common shape, or too many tensors or dimensions."""
+
+
+class Program:
+    """A generated program as the planner knows it: program.h's row of numbers."""
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self.numbers = numbers
+
+    @functools.cached_property
+    def handle(self) -> int:
+        found = library().opsmith_program(row(self.numbers), len(self.numbers))
+        if not found:
+            raise Unplanned
+        return int(found)
+
+    def __del__(self) -> None:
+        if "handle" in self.__dict__:
+            library().opsmith_free_program(self.handle)
+
+
+class Plan:
+    """The plan of one call. `target`: the row of a Target. `tensors`: one per slot, then out= tensors."""
+
+    def __init__(self, program: Program, target: Any, tensors: Sequence[torch.Tensor | None]) -> None:
+        self._library = library()
+        self._referred_to = program, target  # by C++
+        numbers = _strided(tensors)
+        self._handle = self._library.opsmith_plan(program.handle, target, row(numbers), len(numbers), len(tensors))
+        if not self._handle:
+            raise Unplanned
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self._library.opsmith_free_plan(self._handle)
+
+    @property
+    def count(self) -> int:
+        """The elements of the full shape."""
+        return int(self._library.opsmith_plan_count(self._handle))
+
+    def result(self, number: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The sizes and strides of a result."""
+        written = (ctypes.c_int64 * (2 * MAX_DIMENSIONS))()
+        count = self._library.opsmith_plan_result(self._handle, number, written)
+        return tuple(written[:count]), tuple(written[count : 2 * count])
+
+    def bind(self, reads: Sequence[torch.Tensor], results: Sequence[torch.Tensor], scalars: Sequence[int]) -> None:
+        numbers = _strided(results)
+        addresses = row([tensor.data_ptr() for tensor in (*reads, *results)])
+        self._library.opsmith_plan_bind(self._handle, row(numbers), len(numbers), len(results), addresses, row(scalars))
+
+    def passes(self) -> Iterator[Pass]:
+        """The launches in their order. Each is valid until the next is asked for."""
+        while found := self._library.opsmith_plan_next(self._handle):
+            yield found.contents
+
+    def place(self, scratch: int) -> None:
+        """The address of the scratch memory of the current pass."""
+        self._library.opsmith_plan_place(self._handle, scratch)
+
+    def stream_blocks(self, tiles: Sequence[int]) -> int:
+        """The blocks of a pass without sums, from the elements of a block (generate/tuning.py's tiles)."""
+        return int(self._library.opsmith_plan_stream_blocks(self._handle, row(tiles)))
+
+
+def _strided(tensors: Sequence[torch.Tensor | None]) -> list[int]:
+    numbers: list[int] = []
+    for tensor in tensors:
+        if tensor is None:
+            numbers.append(-1)
+        else:
+            numbers += [tensor.dim(), *tensor.shape, *tensor.stride()]
+    return numbers

@@ -1,0 +1,91 @@
+// What the planner knows of a generated program, and how Python describes it: as a row of numbers.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <vector>
+
+#include "dimensions.h"
+
+namespace opsmith {
+
+constexpr int kMaxScalars = 64;
+constexpr int kMaxSlots = 64;
+
+struct Program {
+  struct Read {
+    int slot;
+    int itemsize;
+  };
+  struct Result {
+    int dtype;  // any number that stands for it
+    int like;   // the slot whose shape it has; -1: the full shape
+    int itemsize;
+    bool rounds;  // a half type: sums are added up in float32 and rounded
+  };
+  std::vector<Read> reads;
+  std::vector<Result> results;
+  std::vector<std::vector<int>> shaped_by;  // groups of slots, each of which must broadcast to the full shape
+  int inputs = 0;                           // the slots that are arguments; the rest are out=
+  int scalars = 0;
+
+  int operands() const { return static_cast<int>(reads.size() + results.size()); }
+  int itemsize(int operand) const {
+    const int count = static_cast<int>(reads.size());
+    return operand < count ? reads[operand].itemsize : results[operand - count].itemsize;
+  }
+  bool fits() const { return operands() <= kMaxOperands && scalars <= kMaxScalars; }
+};
+
+// Reads a row of numbers that Python wrote.
+class Row {
+ public:
+  Row(const int64_t* numbers, size_t count) : next_(numbers), end_(numbers + count) {}
+
+  int64_t one() {
+    if (next_ == end_) throw std::out_of_range("a row of numbers is too short");
+    return *next_++;
+  }
+  int small() { return static_cast<int>(one()); }
+  bool flag() { return one() != 0; }
+  // A count, then `each` that many times.
+  template <typename Each>
+  void repeat(Each&& each) {
+    for (int64_t left = one(); left > 0; --left) each();
+  }
+  Sizes several(int count) {
+    if (end_ - next_ < count) throw std::out_of_range("a row of numbers is too short");
+    const Sizes found{next_, count};
+    next_ += count;
+    return found;
+  }
+
+ private:
+  const int64_t* next_;
+  const int64_t* end_;
+};
+
+inline Program read_program(Row& row) {
+  Program program;
+  row.repeat([&] {
+    const int slot = row.small();
+    program.reads.push_back({slot, row.small()});
+  });
+  row.repeat([&] {
+    Program::Result result;
+    result.dtype = row.small();
+    result.like = row.small();
+    result.itemsize = row.small();
+    result.rounds = row.flag();
+    program.results.push_back(result);
+  });
+  row.repeat([&] {
+    std::vector<int>& group = program.shaped_by.emplace_back();
+    row.repeat([&] { group.push_back(row.small()); });
+  });
+  program.inputs = row.small();
+  program.scalars = row.small();
+  return program;
+}
+
+}  // namespace opsmith
