@@ -4,6 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
+unexport PYTHONDONTWRITEBYTECODE  # tests start many processes, and each would compile opsmith's modules again
 
 VENV := .venv
 STAMPS := $(VENV)/.stamps

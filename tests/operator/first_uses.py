@@ -1,7 +1,7 @@
 """Ops whose first use, or even declaration, happens inside a transform, a mode or another setting of torch.
 
-A program: `python first_uses.py` forks a process for each case, in which opsmith is not imported yet, and prints
-{case: "" or what went wrong} as JSON.
+A program: `python first_uses.py KIND,... PLACE...` forks a process for each case, in which opsmith is not imported yet,
+and prints {case: "" or the traceback} as JSON.
 """
 
 from __future__ import annotations
@@ -380,16 +380,16 @@ def in_fork(place: str, kind: str, inside: bool) -> str:
     return said if status == 0 else f"the process ended with {status}"
 
 
-def main(places: list[str]) -> None:
+def main(kinds: list[str], places: list[str]) -> None:
     import torch._dynamo  # noqa: F401  # once, and not in each of the processes
 
     found = {}
-    for place in places or PLACES:
-        for kind in KINDS:
+    for place in places:
+        for kind in kinds:
             for inside in (False, True):
                 found[f"{place}, {kind}, declared {'inside' if inside else 'before'}"] = in_fork(place, kind, inside)
     print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1].split(","), sys.argv[2:])
