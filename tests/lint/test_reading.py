@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opsmith.lint import lint_text
-from opsmith.lint.source import Source
-from opsmith.lint.tokens import (
+from opsmith.cuda_text.tokens import (
     CHARACTER,
     COMMENT,
     DIRECTIVE,
@@ -21,6 +19,8 @@ from opsmith.lint.tokens import (
     Lines,
     tokenized,
 )
+from opsmith.lint import lint_text
+from opsmith.lint.source import Source
 
 # Pieces of C++ in any order: nearer to what breaks a reader than letters at random.
 PIECES = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .code import Code, Range
+from ..cuda_text.code import Code, Range
 from .variables import Variable, Variables
 
 _ASSIGNMENTS = {"=", "+=", "-=", "*=", "/=", "|=", "^=", "&=", "%=", "<<=", "++", "--"}

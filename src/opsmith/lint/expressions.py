@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from .code import Range
-from .functions import INTEGERS
+from ..cuda_text.code import Range
+from ..cuda_text.functions import INTEGERS
 from .variables import Variable, Variables
 
 # Between operands that are computed apart, for they are added, compared, chosen between, or separate arguments.

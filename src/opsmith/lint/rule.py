@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from .code import Code
+from ..cuda_text.code import Code
 from .source import Source
 
 _EXAMPLE = re.compile(r"^(Bad|Good):\n\n((?:    .*\n|\n)+)", re.MULTILINE)

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from .code import Code
+from ..cuda_text.code import Code
+from ..cuda_text.functions import INTEGERS, Function, functions_in
+from ..cuda_text.launches import Launch, launches_in
+from ..cuda_text.preprocessor import Macro, preprocessed
+from ..cuda_text.tokens import Lines
 from .expressions import Arithmetic
-from .functions import INTEGERS, Function, functions_in
-from .launches import Launch, launches_in
-from .preprocessor import Macro, preprocessed
-from .tokens import Lines
 from .variables import Variables
 
 _TORCH = re.compile(r"(torch|ATen|c10|opsmith)/")

@@ -6,8 +6,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from .code import Code, Range
-from .functions import INTEGERS, QUALIFIERS, Function, parameter_in
+from ..cuda_text.code import Code, Range
+from ..cuda_text.functions import INTEGERS, QUALIFIERS, Function, parameter_in
 
 _NO_TYPES = {
     "return", "else", "throw", "delete", "new", "goto", "case", "using", "typedef", "if", "for", "while", "do",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..code import Code
+from ...cuda_text.code import Code
 from ..rule import Problem, rule
 from ..source import Source
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..code import Code
-from ..functions import Function
+from ...cuda_text.code import Code
+from ...cuda_text.functions import Function
 from ..rule import Problem, rule
 from ..source import Source
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..functions import Function
+from ...cuda_text.functions import Function
 from ..rule import Problem, rule
 from ..source import Source
 from ..variables import Variable

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ...cuda_text.functions import Function
 from ..accesses import Access, accesses_of
 from ..expressions import Arithmetic, Factor
-from ..functions import Function
 from ..rule import Problem, rule
 from ..source import SIZES, Source
 from ..variables import Variable, Variables

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..code import Call, Code
+from ...cuda_text.code import Call, Code
 from ..rule import Problem, rule
 from ..source import Source
 

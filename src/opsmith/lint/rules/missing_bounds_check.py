@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...cuda_text.functions import Function
 from ..accesses import accesses_of
-from ..functions import Function
 from ..rule import Problem, rule
 from ..source import Source
 from ..variables import Variable, Variables

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..functions import Function
+from ...cuda_text.functions import Function
 from ..rule import Problem, rule
 from ..source import Source, tensor_of
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..code import Range
-from ..functions import Function
-from ..launches import Launch
+from ...cuda_text.code import Range
+from ...cuda_text.functions import Function
+from ...cuda_text.launches import Launch
 from ..rule import Problem, rule
 from ..source import SIZES, Source
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ...cuda_text.code import Call
+from ...cuda_text.functions import Function
 from ..accesses import accesses_of
-from ..code import Call
-from ..functions import Function
 from ..rule import Problem, rule
 from ..source import Source
 

@@ -73,7 +73,7 @@ class SourceText:
     words: set[str] = field(default_factory=set)  # every identifier, those in macros too
 
 
-def read(texts: Iterable[str]) -> SourceText:
+def declarations_in(texts: Iterable[str]) -> SourceText:
     """What a source and its headers have between them."""
     found = SourceText()
     for text in texts:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from opsmith.kernels.cuda_source.text import KernelText, SourceText, read, without_comments
+from opsmith.cuda_text.declarations import KernelText, SourceText, declarations_in, without_comments
 
 
 def found(text: str) -> SourceText:
-    return read([text])
+    return declarations_in([text])
 
 
 def only(text: str) -> KernelText:
