@@ -77,11 +77,11 @@ class TestInt32Index:
     @pytest.mark.parametrize(
         ("type", "words"),
         [
-            ("int", "i is an index of 32 bits: from 2^31 elements on it is negative."),
-            ("const unsigned int", "i is an index of 32 bits: from 2^32 elements on it begins again at 0."),
-            ("uint32_t", "i is an index of 32 bits: from 2^32 elements on it begins again at 0."),
-            ("auto", "i is an index of 32 bits: from 2^32 elements on it begins again at 0."),
-            ("int64_t", "i has 64 bits, but what it is set to is computed in 32: from 2^32 on it begins again at 0."),
+            ("int", "i is an index of 32 bits: it is negative from 2^31 elements on."),
+            ("const unsigned int", "i is an index of 32 bits: it wraps to 0 at 2^32 elements."),
+            ("uint32_t", "i is an index of 32 bits: it wraps to 0 at 2^32 elements."),
+            ("auto", "i is an index of 32 bits: it wraps to 0 at 2^32 elements."),
+            ("int64_t", "i has 64 bits, but its value is computed in 32: it wraps to 0 at 2^32."),
         ],
     )
     def test_where_an_index_goes_wrong_depends_on_its_type(self, type: str, words: str) -> None:
@@ -136,7 +136,7 @@ class TestInt32Index:
           C10_CUDA_KERNEL_LAUNCH_CHECK();
           const c10::cuda::CUDAGuard guard(x.device());
         }"""
-        assert messages(text, "int32-index") == ["total counts elements in 32 bits: from 2^31 on it is another number."]
+        assert messages(text, "int32-index") == ["total counts elements in 32 bits: it overflows from 2^31 on."]
         assert messages(text.replace("(total)", "()"), "int32-index") == []
         assert messages(text.replace("int total", "auto total"), "int32-index") == []  # x.size(2) has 64 bits
 
@@ -302,7 +302,7 @@ class TestDeviceGuard:
     def test_tensors_that_are_no_parameters_have_no_name_here(self) -> None:
         text = f"void f(cudaStream_t s) {{ auto x = made(); {self.LAUNCH} }}"
         (message,) = messages(text, "missing-device-guard")
-        assert message == "f launches on the GPU that is current, which need not be that of its tensors."
+        assert message == "f launches on the current GPU, which need not be that of its tensors."
 
 
 class TestFloatAtomics:

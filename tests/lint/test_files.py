@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from opsmith.lint import lint_file, lint_files
-from opsmith.lint.files import sources
+from opsmith.lint import lint_file, lint_files, sources
 
 LAUNCH = (
     "void run(const at::Tensor& x, cudaStream_t s) { k<<<(x.numel() + 255) / 256, 256, 0, s>>>(x.data_ptr<float>()); }"

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 import opsmith
-from opsmith.lint import lint_files, lint_text
-from opsmith.lint.files import sources
+from opsmith.lint import lint_files, lint_text, sources
 
 ROOT = Path(__file__).parents[2]
 WRITTEN = ["src/opsmith", "examples", "benchmarks", "tests/emulator/right", "tests/generate/golden"]

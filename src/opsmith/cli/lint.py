@@ -15,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import lint
-from ..lint import files
 from ._screen import FAILED, RefusedError, output
 
 _TAB = "    "
@@ -79,10 +78,10 @@ def _sources(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         if not path.exists():
             raise RefusedError(f"{path}: there is no such file or directory.")
-    found = files.sources(paths)
+    found = lint.sources(paths)
     if not found:
         raise RefusedError(
-            f"no source is below {', '.join(map(str, paths))}: files that end in {' '.join(files.SUFFIXES)} are."
+            f"no source is below {', '.join(map(str, paths))}: files that end in {' '.join(lint.SUFFIXES)} are."
         )
     return found
 

@@ -1,28 +1,29 @@
-"""Code: tokens with their brackets paired, from which calls, arguments and statements can be told."""
+"""Code: tokens with their brackets paired; finds calls, arguments, statements and comparisons."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from .tokens import NUMBER, STRING, WORD, Token
+from .tokens import is_number, is_word
 
 _PARTNERS = {"(": ")", "[": "]", "{": "}"}
 _CLOSING = {")": "(", "]": "[", "}": "{"}
+_BRACKETS = _PARTNERS.keys() | _CLOSING.keys()
 _NOT_IN_TEMPLATE_ARGUMENTS = {";", "{", "}", "&&", "||", "?", ":", "<<<", "<=", ">=", "==", "!=", "=", ")", "]"}
 _AROUND_COMPARISONS = {";", "{", "}", "(", ")", "[", "]", ",", "&&", "||", "=", "return", "?", ":", "!"}
 _LONGEST_QUOTE = 60
 _LONGEST_TEMPLATE = 500
-"""Tokens. Where no `>` is found within so many, a `<` compares: keeps the search short in what is no C++ at all."""
+"""Tokens. A `<` without a `>` within so many is a comparison: keeps the search short in text that is not C++."""
 _COMPARISONS = {"<", ">", "<=", ">=", "==", "!="}
 
 Range = tuple[int, int]
-"""Numbers of tokens: the first, and the one after the last."""
+"""Indices of tokens: the first, and the one after the last."""
 
 
 class Call(NamedTuple):
-    """`name(a, b)` or `name<T>(a, b)`, by the numbers of tokens: its name, its brackets, its arguments."""
+    """`name(a, b)` or `name<T>(a, b)`, as indices of tokens."""
 
     name: int
     opening: int
@@ -31,24 +32,25 @@ class Call(NamedTuple):
 
 
 class Code:
-    """A run of tokens."""
+    """A sequence of tokens. `starts` are their places in the file."""
 
-    def __init__(self, tokens: Sequence[Token]) -> None:
-        self.tokens = tokens
-        self.texts = [token.text for token in tokens]
-        self.partner = _paired(self.texts)
-        """By the number of a bracket that of its partner, or -1; -1 for what is no bracket."""
+    def __init__(self, texts: list[str], starts: list[int]) -> None:
+        self.texts = texts
+        self.starts = starts
+        self.partner = _paired(texts)
+        """The index of each bracket's partner. Unpaired brackets are not in it."""
+        self._template_ends: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self.texts)
 
     @cached_property
     def words(self) -> dict[str, list[int]]:
-        """Where each word stands."""
+        """The indices of each word."""
         found: dict[str, list[int]] = {}
-        for index, token in enumerate(self.tokens):
-            if token.kind == WORD:
-                found.setdefault(token.text, []).append(index)
+        for index, text in enumerate(self.texts):
+            if is_word(text):
+                found.setdefault(text, []).append(index)
         return found
 
     def at(self, index: int) -> str:
@@ -56,39 +58,59 @@ class Code:
         return self.texts[index] if 0 <= index < len(self.texts) else ""
 
     def is_word(self, index: int) -> bool:
-        return 0 <= index < len(self.texts) and self.tokens[index].kind == WORD
-
-    def is_number(self, index: int) -> bool:
-        return 0 <= index < len(self.texts) and self.tokens[index].kind == NUMBER
-
-    def is_string(self, index: int) -> bool:
-        return 0 <= index < len(self.texts) and self.tokens[index].kind == STRING
+        return is_word(self.at(index))
 
     def adjacent(self, index: int) -> bool:
         """Whether no white space is between a token and the next."""
-        token, after = self.tokens[index], self.tokens[index + 1]
-        return token.start + len(token.text) == after.start
+        return self.starts[index] + len(self.texts[index]) == self.starts[index + 1]
 
-    def closing(self, opening: int, end: int) -> int:
-        """Where a bracket closes, and `end` where it does not or only beyond."""
-        partner = self.partner[opening]
-        return partner if opening < partner < end else end
+    def closing(self, opening: int, end: int | None = None) -> int:
+        """The partner of an opening bracket; `end`, or the end of the code, if it has none before that."""
+        end = len(self.texts) if end is None else end
+        return min(self.partner.get(opening, end), end)
 
-    def spelled(self, first: int, last: int) -> str:
-        """The tokens of a range as they are written, on one line: 'x.size(0) * 2'. A long one is cut short."""
+    def opening(self, closing: int) -> int:
+        """The partner of a closing bracket, or -1."""
+        return self.partner.get(closing, -1)
+
+    def outside(self, first: int, last: int, templates: bool = False) -> Iterator[int]:
+        """The tokens of a range that no brackets enclose. Opening brackets are among them, their partners are not.
+
+        With `templates`, template arguments are left out as well."""
+        index = first
+        while index < last:
+            text = self.texts[index]
+            if templates and text == "<" and index < self.template_end(index) < last:
+                index = self.template_end(index)
+            else:
+                yield index
+                if text in _PARTNERS:
+                    index = self.closing(index, last)
+            index += 1
+
+    def find(self, stops: Container[str], first: int, last: int, templates: bool = False) -> int:
+        """The first of some tokens that no brackets enclose; `last` if there is none."""
+        return next((index for index in self.outside(first, last, templates) if self.texts[index] in stops), last)
+
+    def written(self, first: int, last: int) -> str:
+        """A range as it is written, on one line: 'x.size(0) * 2'."""
         words: list[str] = []
         for index in range(first, last):
             words.append(self.texts[index])
             if index + 1 < last and not self.adjacent(index):
                 words.append(" ")
-        text = " ".join("".join(words).split())
+        return " ".join("".join(words).split())
+
+    def spelled(self, first: int, last: int) -> str:
+        """The same for messages: a long range is cut short."""
+        text = self.written(first, last)
         return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE].rstrip()} ..."
 
     def words_in(self, first: int, last: int) -> set[str]:
         """The words of a range. A method that is called is there with its point too: '.numel()', '.size(', '.item<'."""
         found: set[str] = set()
         for index in range(first, last):
-            if self.tokens[index].kind == WORD:
+            if self.is_word(index):
                 text = self.texts[index]
                 found.add(text)
                 if self.at(index - 1) in (".", "->") and self.at(index + 1) in ("(", "<"):
@@ -99,14 +121,9 @@ class Code:
 
     def template_end(self, opening: int) -> int:
         """Where the template arguments that begin at a `<` end, at a `>`; -1 where the `<` compares."""
-        known = self._template_ends.get(opening)
-        if known is None:
-            known = self._template_ends[opening] = self._find_template_end(opening)
-        return known
-
-    @cached_property
-    def _template_ends(self) -> dict[int, int]:
-        return {}
+        if opening not in self._template_ends:
+            self._template_ends[opening] = self._find_template_end(opening)
+        return self._template_ends[opening]
 
     def _find_template_end(self, opening: int) -> int:
         if not self.is_word(opening - 1):
@@ -119,12 +136,10 @@ class Code:
             elif text == ">":
                 depth -= 1
                 if depth == 0:
-                    return -1 if self.is_number(index + 1) else index
-            elif text == "=" and self.at(opening - 1) == "template":
-                pass  # a default: template <int N = 4>
-            elif text in _PARTNERS and self.partner[index] > index and text != "{":
-                index = self.partner[index]
-            elif text in _NOT_IN_TEMPLATE_ARGUMENTS:
+                    return -1 if is_number(self.at(index + 1)) else index
+            elif text in ("(", "["):
+                index = self.partner.get(index, index)
+            elif text in _NOT_IN_TEMPLATE_ARGUMENTS and not (text == "=" and self.at(opening - 1) == "template"):
                 return -1
             index += 1
         return -1
@@ -164,24 +179,15 @@ class Code:
         closing = self.closing(opening, len(self.texts))
         return Call(name, opening, closing, self.split(opening + 1, closing))
 
-    def split(self, first: int, last: int, separator: str = ",") -> list[Range]:
-        """The parts of a range between separators that no brackets enclose. None for an empty range."""
-        if first >= last:
-            return []
-        parts, begin, index = [], first, first
-        while index < last:
-            text = self.texts[index]
-            if text == separator:
-                parts.append((begin, index))
-                begin = index + 1
-            elif text in _PARTNERS:
-                index = self.closing(index, last)
-            elif text == "<":
-                end = self.template_end(index)
-                index = end if index < end < last else index
-            index += 1
-        parts.append((begin, last))
-        return parts
+    def called(self, closing: int) -> int:
+        """The name of the call that ends with a bracket: `f` in `f<T>(a)`, `static_cast` in `static_cast<T>(a)`."""
+        return self.before_template(self.opening(closing) - 1)
+
+    def split(self, first: int, last: int) -> list[Range]:
+        """The parts of a range between commas that no brackets enclose. None for an empty range."""
+        commas = [index for index in self.outside(first, last, templates=True) if self.texts[index] == ","]
+        begins = [first, *(comma + 1 for comma in commas)]
+        return list(zip(begins, [*commas, last], strict=True)) if first < last else []
 
     # --- Statements ---------------------------------------------------------------------------------------------------
 
@@ -190,31 +196,23 @@ class Code:
         index -= 1
         while index >= 0:
             text = self.texts[index]
-            if text in _CLOSING and self.partner[index] >= 0:
-                if text == "}":
-                    return index + 1
-                index = self.partner[index]
-            elif text in (";", "{", "}", "(", "["):
+            if text in (";", "{", "}", "(", "["):
                 return index + 1
-            index -= 1
+            index = self.partner.get(index, index) - 1
         return 0
 
     def statement_end(self, index: int, end: int) -> int:
         """The token after a statement's last: after its `;`, or after its block."""
-        while index < end:
-            text = self.texts[index]
+        for at in self.outside(index, end):
+            text = self.texts[at]
             if text == ";":
-                return index + 1
-            if text == "{":
-                closing = self.closing(index, end)
-                if self.at(index - 1) in (")", "else", "do") and self.at(closing + 1) != "else":
+                return at + 1
+            if text == "{" and self.at(at - 1) in (")", "else", "do"):
+                closing = self.closing(at, end)
+                if self.at(closing + 1) != "else":
                     return closing + 1
-                index = closing
-            elif text in _PARTNERS:
-                index = self.closing(index, end)
-            elif text == "}":
-                return index
-            index += 1
+            if text == "}":
+                return at
         return end
 
     def comparisons(self, first: int, last: int) -> Iterator[int]:
@@ -233,20 +231,15 @@ class Code:
 
     def operands(self, comparison: int) -> tuple[Range, Range]:
         """What stands on either side of a comparison, up to what binds less."""
-        begin, end = comparison - 1, comparison + 1
+        begin = comparison - 1
         while begin >= 0:
-            if self.texts[begin] in (")", "]") and self.partner[begin] >= 0:
+            if self.texts[begin] in (")", "]") and begin in self.partner:
                 begin = self.partner[begin]
             elif self.texts[begin] in _AROUND_COMPARISONS:
                 break
             begin -= 1
-        while end < len(self.texts):
-            if self.texts[end] in ("(", "["):
-                end = self.closing(end, len(self.texts))
-            elif self.texts[end] in _AROUND_COMPARISONS:
-                break
-            end += 1
-        return (begin + 1, comparison), (comparison + 1, min(end, len(self.texts)))
+        end = self.find(_AROUND_COMPARISONS - {"(", "["}, comparison + 1, len(self))
+        return (begin + 1, comparison), (comparison + 1, end)
 
     def _compares(self, index: int) -> bool:
         if self.at(index - 1) == ">" and self.adjacent(index - 1):
@@ -256,15 +249,16 @@ class Code:
         return self.before_template(index) == index
 
 
-def _paired(texts: Sequence[str]) -> list[int]:
-    partner = [-1] * len(texts)
+def _paired(texts: Sequence[str]) -> dict[int, int]:
+    partner: dict[int, int] = {}
     opened: list[int] = []
     waiting = dict.fromkeys(_PARTNERS, 0)
-    for index, text in enumerate(texts):
+    for index in [index for index, text in enumerate(texts) if text in _BRACKETS]:
+        text = texts[index]
         if text in _PARTNERS:
             opened.append(index)
             waiting[text] += 1
-        elif text in _CLOSING and waiting[_CLOSING[text]]:  # one that closes nothing is passed over
+        elif waiting[_CLOSING[text]]:  # one that closes nothing is skipped
             while True:  # one that closes an outer bracket ends the inner ones too
                 opening = opened.pop()
                 waiting[texts[opening]] -= 1

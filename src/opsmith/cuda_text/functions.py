@@ -1,6 +1,6 @@
-"""The functions of a file: host functions, kernels and device functions, with their parameters and bodies.
+"""The declarations of a file; its functions (host functions, kernels, device functions) with parameters and bodies.
 
-A light reading, by brackets. Lambdas belong to the function they are in.
+Read by brackets, without a grammar. Lambdas belong to the function they are in.
 """
 
 from __future__ import annotations
@@ -9,49 +9,47 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from .code import Code, Range
+from .parameters import BUILTIN, Parameter, parameter_in, template_parameters
+from .variables import Variables
 
 Kind = Literal["host", "kernel", "device"]
 
-# What may stand before brackets without being a function's name.
-_NOT_NAMES = {
+NOT_NAMES = {
     "__launch_bounds__", "__cluster_dims__", "__block_size__", "__maxnreg__", "__align__", "__attribute__",
     "__declspec", "alignas", "decltype", "noexcept", "requires", "sizeof", "alignof", "explicit", "throw", "if", "for",
     "while", "switch", "catch", "return", "asm", "static_assert", "defined",
 }  # fmt: skip
-_SCOPES = {"class", "struct", "union"}
+"""Words before brackets that are not a function's name."""
+_NOT_FUNCTIONS = NOT_NAMES | BUILTIN
+_CLASSES = {"class", "struct", "union"}
 _ACCESS = {"public", "private", "protected"}
 _DEVICE = re.compile(r"__device__|\w*DEVICE\w*|GPU_LAMBDA")
 
-QUALIFIERS = {
-    "const", "constexpr", "volatile", "static", "inline", "extern", "register", "mutable", "thread_local", "typename",
-    "struct", "class", "enum", "union", "__restrict__", "__restrict", "restrict", "__shared__", "__device__",
-    "__constant__", "__grid_constant__", "__forceinline__", "consteval", "constinit",
-}  # fmt: skip
-INTEGERS = {
-    "bool": 32, "char": 32, "short": 32, "int": 32, "unsigned": 32, "signed": 32, "uint": 32,
-    "int8_t": 32, "uint8_t": 32, "int16_t": 32, "uint16_t": 32, "int32_t": 32, "uint32_t": 32,
-    "long": 64, "int64_t": 64, "uint64_t": 64, "size_t": 64, "ssize_t": 64, "ptrdiff_t": 64, "intptr_t": 64,
-    "uintptr_t": 64, "__int128": 64,
-}  # fmt: skip
-"""Words of integer types, and how many bits arithmetic on them has."""
+
+class Signature(NamedTuple):
+    """The tokens of a function's name and of the bracket that opens its parameters."""
+
+    name: int
+    opening: int
+    has_initializers: bool = False  # a constructor's, after its parameters
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """`const float* __restrict__ x`: its name, the words of its type without qualifiers, and whether it points."""
+class Declaration(NamedTuple):
+    """The tokens up to a `;` or a function's body. `signature` is of a function with a body; None for others."""
 
-    name: str
-    index: int
-    type: tuple[str, ...]
-    pointer: bool
+    first: int
+    last: int
+    signature: Signature | None
+    namespace: str  # 'a::b::', or ''
+    in_class: bool
 
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """One definition. `head` is from its first token to its body, `body` what its braces enclose."""
+    """One definition. `head` is from its first token to its body, `body` is inside its braces."""
 
     code: Code
     name: str
@@ -63,136 +61,130 @@ class Function:
 
     @cached_property
     def parameters(self) -> list[Parameter]:
-        first, last = self.parameter_list
-        parts = self.code.split(first, last)
-        return [parameter for part in parts if (parameter := parameter_in(self.code, *part)) is not None]
+        """Those with a name."""
+        parameters = (parameter_in(self.code, *part) for part in self.code.split(*self.parameter_list))
+        return [parameter for parameter in parameters if parameter.name]
 
     @cached_property
     def template_parameters(self) -> dict[str, tuple[str, ...]]:
         """By name the words before it: {'T': ('typename',), 'N': ('int',)}."""
-        first, last = self.head
         found = {}
-        for index in self.code.words.get("template", ()):
-            if first <= index < last and self.code.at(index + 1) == "<":
-                end = self.code.template_end(index + 1)
-                for begin, stop in self.code.split(index + 2, end) if end > 0 else ():
-                    words = [self.code.texts[at] for at in range(begin, stop)]
-                    words = words[: words.index("=")] if "=" in words else words
-                    if len(words) > 1:
-                        found[words[-1]] = tuple(words[:-1])
+        for index in range(*self.head):
+            if self.code.texts[index] == "template":
+                for text in template_parameters(self.code, index):
+                    *type, name = text.partition("=")[0].split()
+                    found[name] = tuple(type)
         return found
+
+    @cached_property
+    def variables(self) -> Variables:
+        return Variables(self.code, self.parameters, self.body)
+
+    @cached_property
+    def texts(self) -> frozenset[str]:
+        """The tokens of the body."""
+        return frozenset(self.code.texts[slice(*self.body)])
 
     def __contains__(self, index: int) -> bool:
         return self.body[0] <= index < self.body[1]
 
 
-def parameter_in(code: Code, first: int, last: int) -> Parameter | None:
-    """The parameter that a range declares; None for `void`, `...` and a type without a name."""
-    end = first
-    words: list[str] = []
-    name = -1
-    pointer = False
-    while end < last:
-        text = code.texts[end]
-        if text == "=":
-            break
-        if text == "[":
-            pointer = True
-            break
-        if text == "<":
-            stop = max(end, min(code.template_end(end), last - 1))
-            words += [code.texts[index] for index in (name, *range(end + 1, stop)) if code.is_word(index)]
-            name, end = -1, stop
-        elif text == "(":  # void (*function)(int), float (&values)[4]
-            return None
-        elif text in ("*", "&", "&&"):
-            pointer = pointer or text == "*"
-        elif code.is_word(end):
-            if text not in QUALIFIERS:
-                if name >= 0:
-                    words.append(code.texts[name])
-                name = end
-        elif text == "::":
-            if name >= 0:
-                words.append(code.texts[name])
-            words.append("::")
-            name = -1
-        end += 1
-    if name < 0 or not words or words[-1] == "::" or code.texts[name] in INTEGERS:
-        return None
-    return Parameter(code.texts[name], name, tuple(words), pointer)
-
-
 def functions_in(code: Code) -> list[Function]:
-    """Every function that is defined, in order: at file scope, in namespaces, in classes."""
-    return list(_functions(code))
+    """Every function with a body, in order: at file scope, in namespaces, in classes."""
+    return [
+        Function(
+            code,
+            code.texts[each.signature.name],
+            each.signature.name,
+            _kind(code, each.first, each.last),
+            (each.first, each.last),
+            (each.signature.opening + 1, code.closing(each.signature.opening)),
+            (each.last + 1, code.closing(each.last)),
+        )
+        for each in scan(code)
+        if each.signature is not None
+    ]
 
 
-def _functions(code: Code) -> Iterator[Function]:
-    start, index, last = 0, 0, len(code)
-    while index < last:
+def scan(code: Code) -> Iterator[Declaration]:
+    """The declarations at file scope, in namespaces and in classes."""
+    start = index = 0
+    namespace, in_class = "", False
+    outer: list[tuple[int | None, str, bool]] = []  # where a class begins, and the scope around
+    while index < len(code):
         text = code.texts[index]
-        if text in (";", "}") or (text == ":" and code.at(index - 1) in _ACCESS):
+        if text == ";":
+            yield Declaration(start, index, None, namespace, in_class)
+            start = index + 1
+        elif text == "}":
+            begin = None
+            if outer:
+                begin, namespace, in_class = outer.pop()
+            start = index + 1 if begin is None else begin  # a class may declare a variable: struct { } x;
+        elif text == ":" and code.at(index - 1) in _ACCESS:
             start = index + 1
         elif text in ("(", "["):
-            index = code.closing(index, last)
+            index = code.closing(index)
         elif text == "{":
-            if _opens_scope(code, start, index):
-                start = index = index + 1
-                continue
-            end = code.closing(index, last)
-            found = _parameter_list(code, start, index)
-            if found is not None:
-                if found[2] and (code.is_word(index - 1) or code.at(index - 1) == ">"):
-                    index = end + 1  # a member of a constructor's list: `: count{0}`
-                    continue
-                name, opening, _ = found
-                parameters = opening + 1, code.partner[opening]
-                kind = _kind(code, start, index)
-                yield Function(code, code.texts[name], name, kind, (start, index), parameters, (index + 1, end))
-                start = end + 1
-            elif "=" not in code.texts[start:index]:
-                start = end + 1
-            index = end
+            signature = signature_in(code, start, index)
+            names = _namespace(code, start, index)
+            if names is not None:
+                outer.append((None, namespace, in_class))
+                namespace += names
+                start = index + 1
+            elif signature is None and not _CLASSES.isdisjoint(code.texts[start:index]):
+                outer.append((start, namespace, in_class))
+                in_class, start = True, index + 1
+            else:
+                if signature is not None and not (signature.has_initializers and _is_initializer(code, index)):
+                    yield Declaration(start, index, signature, namespace, in_class)
+                    start = code.closing(index) + 1
+                index = code.closing(index)
         index += 1
 
 
-def _opens_scope(code: Code, first: int, last: int) -> bool:
-    words = code.texts[first:last]
-    if "namespace" in words or (words[:1] == ["extern"] and len(words) == 2):
-        return True
-    if not _SCOPES.intersection(words):
-        return False
-    # `struct Place {`, `class alignas(16) A : B<int> {`; but `struct A f() {` is a function.
-    return _parameter_list(code, first, last) is None
+def _namespace(code: Code, first: int, last: int) -> str | None:
+    """'a::b::' for `namespace a::b {`, '' for `namespace {` and `extern "C" {`, None for other declarations."""
+    words = [code.texts[index] for index in code.outside(first, last)]
+    if "namespace" in words:
+        names = [word for word in words[words.index("namespace") + 1 :] if word.isidentifier()]
+        return "".join(f"{name}::" for name in names if name not in NOT_NAMES and name != "inline")
+    return "" if words[:1] == ["extern"] and len(words) == 2 else None
 
 
-def _parameter_list(code: Code, first: int, last: int) -> tuple[int, int, bool] | None:
-    """A function's name, the bracket its parameters begin with, and whether a constructor's list follows them."""
-    found: tuple[int, int, bool] | None = None
+def _is_initializer(code: Code, brace: int) -> bool:
+    """Whether a brace is of a member in a constructor's list: `: count{0}`."""
+    return code.is_word(brace - 1) or code.at(brace - 1) == ">"
+
+
+def signature_in(code: Code, first: int, last: int) -> Signature | None:
+    """The function that a range declares: the last name before brackets, for macros may stand before it.
+
+    One after it, as in `f(int x) ATTRIBUTE(2)`, is told by its capitals."""
+    found: Signature | None = None
     index = first
     while index < last:
         text = code.texts[index]
         if text == "template" and code.at(index + 1) == "<":
             index = max(index, min(code.template_end(index + 1), last - 1))
         elif text == "operator":
-            opening = index + 3 if code.texts[index + 1 : index + 3] == ["(", ")"] else index + 1
-            while opening < last and code.texts[opening] != "(":
-                opening += 1
-            if opening < last and code.texts[opening] == "(":
-                found = (index, opening, False)
+            start = index + 3 if code.texts[index + 1 : index + 3] == ["(", ")"] else index + 1
+            opening = next((at for at in range(start, last) if code.texts[at] == "("), last)
+            if opening < last:
+                found = Signature(index, opening)
                 index = code.closing(opening, last)
         elif text == "(":
-            before = code.before_template(index - 1)
-            if before >= first and code.is_word(before) and code.texts[before] not in _NOT_NAMES:
-                if code.partner[index] < 0:
+            name = code.before_template(index - 1)
+            if name >= first and code.is_word(name) and code.texts[name] not in _NOT_FUNCTIONS:
+                if index not in code.partner:
                     return None
-                found = (before, index, False)
+                if found is None or not code.texts[name].isupper():
+                    found = Signature(name, index)
             index = code.closing(index, last)
-        elif text == "[":
+        elif text in ("[", "{"):
             index = code.closing(index, last)
         elif text == ":" and found is not None:
-            return (*found[:2], True)
+            return found._replace(has_initializers=True)
         elif text == "->" and found is not None:
             return found
         elif text == "=":

@@ -1,4 +1,4 @@
-"""Launches of kernels: `kernel<<<grid, block, shared, stream>>>(...)`, CUDA's calls that do it, opsmith::launch."""
+"""Launches of kernels: `kernel<<<grid, block, shared, stream>>>(...)`, calls of CUDA's API, opsmith::launch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CALLS = {
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch. `index` is the token that it is shown at: the kernel's name, or the call's.
+    """One launch. `index` is the first token of the kernel's name, or of the call's; `end` is the last token.
 
     `grid` and `stream` are None where they are not given; opsmith::launch takes the stream from a tensor. `arguments`
     are those of the kernel, None where they are given by an array of pointers."""
@@ -28,12 +28,12 @@ class Launch:
     form: str  # '<<<', or the name of the call
     grid: Range | None
     stream: Range | None
-    arguments: tuple[Range, ...] | None
+    arguments: list[Range] | None
     end: int
 
     @property
     def checked(self) -> bool:
-        """Whether a failure raises without more ado, and the device and the stream are a tensor's own."""
+        """Whether a failure raises, and the device and the stream are a tensor's."""
         return self.form == "opsmith::launch"
 
 
@@ -45,89 +45,55 @@ def launches_in(code: Code) -> list[Launch]:
 
 def _by_chevrons(code: Code) -> Iterator[Launch]:
     for index, text in enumerate(code.texts):
-        if text != "<<<" or code.at(index - 1) == "operator":
+        if text != "<<<":
             continue
-        name = code.before_template(index - 1)
-        if not code.is_word(name):
+        name, end = code.before_template(index - 1), _chevrons_end(code, index + 1)
+        if end is None or not code.is_word(name) or code.texts[name] == "operator":
             continue
-        end = _chevrons_end(code, index + 1)
-        if end is None:
-            continue
-        parts = code.split(index + 1, end)
-        arguments = closing = None
+        configuration = dict(enumerate(code.split(index + 1, end)))
+        closing, arguments = end + 3, None
         if code.at(end + 3) == "(":
-            closing = code.closing(end + 3, len(code))
-            arguments = tuple(code.split(end + 4, closing))
-        yield Launch(
-            _qualified(code, name),
-            code.texts[name],
-            "<<<",
-            parts[0] if parts else None,
-            parts[3] if len(parts) > 3 else None,
-            arguments,
-            closing or end + 3,
-        )
+            closing = code.closing(end + 3)
+            arguments = code.split(end + 4, closing)
+        first = name
+        while code.at(first - 1) == "::" and code.is_word(first - 2):
+            first -= 2
+        yield Launch(first, code.texts[name], "<<<", configuration.get(0), configuration.get(3), arguments, closing)
 
 
-def _chevrons_end(code: Code, index: int) -> int | None:
-    """The first of the three `>` that close a launch's parameters."""
-    while index < len(code):
-        text = code.texts[index]
+def _chevrons_end(code: Code, first: int) -> int | None:
+    """The first of the three `>` that close a launch configuration."""
+    for index in code.outside(first, len(code)):
         if code.texts[index : index + 3] == [">", ">", ">"] and code.adjacent(index) and code.adjacent(index + 1):
             if code.at(index + 3) != ">":  # `<<<n, f<x>>>>(`: the first closes a template
                 return index
-        elif text in ("(", "[", "{"):
-            index = code.closing(index, len(code))
-        elif text in (";", ")", "}", "]"):
+        elif code.texts[index] in (";", ")", "}", "]"):
             return None
-        index += 1
     return None
-
-
-def _qualified(code: Code, name: int) -> int:
-    """The first token of `ns::kernel`."""
-    while code.at(name - 1) == "::" and code.is_word(name - 2):
-        name -= 2
-    return name
 
 
 def _by_calls(code: Code) -> Iterator[Launch]:
     for name, (kernel, grid, stream) in _CALLS.items():
         for call in code.calls(name):
             given = call.arguments
-            if len(given) > grid and not _is_declaration(code, call.name):
-                yield Launch(
-                    call.name,
-                    _last_word(code, *given[kernel]),
-                    name,
-                    given[grid],
-                    given[stream] if len(given) > stream else None,
-                    None,
-                    call.closing,
-                )
-
-
-def _is_declaration(code: Code, name: int) -> bool:
-    """`cudaError_t cudaLaunchKernel(` declares or defines it."""
-    before = code.at(name - 1)
-    return code.is_word(name - 1) and before not in ("return", "else", "co_return")
+            # `cudaError_t cudaLaunchKernel(` is a declaration.
+            is_call = not code.is_word(call.name - 1) or code.at(call.name - 1) in ("return", "else", "co_return")
+            if len(given) > grid and is_call:
+                of_stream = given[stream] if len(given) > stream else None
+                kernel_name = _last_word(code, *given[kernel])
+                yield Launch(call.name, kernel_name, name, given[grid], of_stream, None, call.closing)
 
 
 def _by_opsmith(code: Code) -> Iterator[Launch]:
     for call in code.calls("launch"):
-        if code.at(call.name - 1) != "::" or code.at(call.name - 2) != "opsmith" or len(call.arguments) < 3:
+        if code.texts[max(call.name - 2, 0) : call.name] != ["opsmith", "::"] or len(call.arguments) < 3:
             continue
-        first, last = call.arguments[1]
-        geometry = code.split(first + 1, code.closing(first, last)) if code.at(first) == "{" else [(first, last)]
-        yield Launch(
-            call.name - 2,
-            _last_word(code, *call.arguments[0]),
-            "opsmith::launch",
-            geometry[0] if geometry else None,
-            call.arguments[2],
-            tuple(call.arguments[3:]),
-            call.closing,
-        )
+        kernel, (first, last), tensor, *arguments = call.arguments
+        grid: Range | None = (first, last)
+        if code.at(first) == "{":
+            grid = next(iter(code.split(first + 1, code.closing(first, last))), None)
+        name = _last_word(code, *kernel)
+        yield Launch(call.name - 2, name, "opsmith::launch", grid, tensor, arguments, call.closing)
 
 
 def _last_word(code: Code, first: int, last: int) -> str:

@@ -1,132 +1,158 @@
-"""Which tokens are code: comments and directives set aside, macros kept apart, the branches of #if settled by brackets.
+"""The code of a file without comments and preprocessor lines; its macros and includes.
 
-What a condition is cannot be known here, so every branch is read. Only where a branch alone does not close what it
-opens (two heads of one function, say) would the branches not make sense together: then the first is read. `#if 0` is no
-code.
+The conditions of #if are unknown here, so every branch is read. Where a branch alone does not close the brackets it
+opens (two heads of one function, say), the branches do not fit together, and the first is read. `#if 0` is not code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from .tokens import COMMENT, DIRECTIVE, PUNCTUATION, WORD, Token, tokenized, tokenized_part
+from .code import Code, Range
+from .tokens import Token, is_comment, is_word, tokenized
 
-_OPENING, _CLOSING = "([{", ")]}"
+_NEW_LINE = re.compile(r"(?<!\\)(?<!\\\r)\n")
 
 
 @dataclass(frozen=True)
 class Macro:
-    """A #define: what stands in its place, as tokens at their own places in the file. `start` is where its name is."""
+    """A #define: its name, its parameters and its body."""
 
     name: str
-    start: int
     parameters: tuple[str, ...]
-    body: tuple[Token, ...]
-
-
-@dataclass
-class Preprocessed:
-    """A file, taken apart."""
-
-    code: list[Token] = field(default_factory=list)
-    comments: list[Token] = field(default_factory=list)
-    macros: list[Macro] = field(default_factory=list)
-    includes: list[str] = field(default_factory=list)
-    spans: list[tuple[int, int]] = field(default_factory=list)  # of directives: where they begin and end
+    code: Code
 
 
 @dataclass
 class _Conditional:
-    """An #if that is open: its branches, and which of them are known not to be code."""
+    """An open #if: the ranges of tokens in each of its branches, and the branches known not to be code."""
 
-    outer: list[Token]
-    branches: list[list[Token]] = field(default_factory=lambda: [[]])
+    outer: list[Range]
+    branches: list[list[Range]] = field(default_factory=list)
     dead: set[int] = field(default_factory=set)
-    settled: bool = False  # a condition before was `1`
+    settled: bool = False  # an earlier condition was `1`
 
 
-def preprocessed(text: str) -> Preprocessed:
+class Preprocessed:
     """The parts of a file."""
-    found = Preprocessed()
-    for token in _live(text, tokenized(text), found):
-        if token.kind == DIRECTIVE:
-            _define_or_include(text, token, found)
-        else:
-            found.code.append(token)
-    return found
 
+    def __init__(self, text: str) -> None:
+        self.comments: list[Token] = []
+        self.macros: list[Macro] = []
+        self.includes: list[str] = []
+        self.directives: list[Range] = []  # where they begin and end in the text
+        self._text = text
+        self._texts, self._starts = tokenized(text)
+        ranges = self._live()
+        self.code = Code(
+            [text for first, last in ranges for text in self._texts[first:last]],
+            [start for first, last in ranges for start in self._starts[first:last]],
+        )
 
-def _live(text: str, tokens: Iterable[Token], found: Preprocessed) -> list[Token]:
-    """Tokens that are code, and directives that are no conditionals."""
-    current: list[Token] = []
-    opened: list[_Conditional] = []
-    for token in tokens:
-        if token.kind == COMMENT:
-            found.comments.append(token)
-            continue
-        if token.kind != DIRECTIVE:
-            current.append(token)
-            continue
-        found.spans.append((token.start, token.start + len(token.text)))
-        words = tokenized_part(text, token.start + 1, token.start + len(token.text))
-        found.comments += [word for word in words if word.kind == COMMENT]
-        words = [word for word in words if word.kind != COMMENT]
-        name = words[0].text if words else ""
-        condition = words[1].text if len(words) == 2 else ""
+    def _live(self) -> list[Range]:
+        """The ranges of tokens that are code."""
+        current: list[Range] = []
+        opened: list[_Conditional] = []
+        position = 0
+        for index in [index for index, text in enumerate(self._texts) if text[0] in "#/"]:
+            if index < position:  # inside a directive
+                continue
+            text = self._texts[index]
+            if is_comment(text):
+                self.comments.append(Token(text, self._starts[index]))
+                end = index + 1
+            elif text == "#" and self._begins_line(index):
+                end = self._directive_end(index)
+            else:
+                continue
+            if position < index:
+                current.append((position, index))
+            if text == "#":
+                current = self._directive(index, end, current, opened)
+            position = end
+        current.append((position, len(self._texts)))
+        while opened:
+            current = self._closed(opened.pop())
+        return current
+
+    def _end(self, index: int) -> int:
+        return self._starts[index] + len(self._texts[index])
+
+    def _begins_line(self, index: int) -> bool:
+        before = index - 1
+        while before >= 0 and is_comment(self._texts[before]):
+            before -= 1
+        return before < 0 or "\n" in self._text[self._end(before) : self._starts[index]]
+
+    def _directive_end(self, index: int) -> int:
+        index += 1
+        while index < len(self._texts):
+            if _NEW_LINE.search(self._text, self._end(index - 1), self._starts[index]):
+                break
+            index += 1
+        return index
+
+    def _directive(self, first: int, last: int, current: list[Range], opened: list[_Conditional]) -> list[Range]:
+        """Reads a directive; returns the ranges that the code after it belongs to."""
+        self.directives.append((self._starts[first], self._end(last - 1)))
+        indices = []
+        for index in range(first + 1, last):
+            if is_comment(self._texts[index]):
+                self.comments.append(Token(self._texts[index], self._starts[index]))
+            else:
+                indices.append(index)
+        words = [self._texts[index] for index in indices]
+        name = words[0] if words else ""
         if name in ("if", "ifdef", "ifndef"):
             opened.append(_Conditional(current))
-            current = opened[-1].branches[0]
-            _judge(opened[-1], condition if name == "if" else "")
-        elif name in ("elif", "elifdef", "elifndef", "else") and opened:
-            current = []
-            opened[-1].branches.append(current)
-            _judge(opened[-1], condition if name == "elif" else "")
-        elif name == "endif" and opened:
-            current = _closed(opened.pop())
-        else:
-            current.append(token)
-    while opened:
-        current = _closed(opened.pop())
-    return current
+        if name in ("if", "ifdef", "ifndef", "elif", "elifdef", "elifndef", "else") and opened:
+            return _next_branch(opened[-1], words[1] if name in ("if", "elif") and len(words) == 2 else "")
+        if name == "endif" and opened:
+            return self._closed(opened.pop())
+        if name == "include":
+            self.includes.append("".join(words[1:]).strip('<>"'))
+        elif name == "define" and len(words) > 1 and is_word(words[1]):
+            self._define(indices[1], indices[2:])
+        return current
 
-
-def _judge(conditional: _Conditional, condition: str) -> None:
-    if conditional.settled or condition in ("0", "false"):
-        conditional.dead.add(len(conditional.branches) - 1)
-    conditional.settled = conditional.settled or condition in ("1", "true")
-
-
-def _closed(conditional: _Conditional) -> list[Token]:
-    branches = [branch for number, branch in enumerate(conditional.branches) if number not in conditional.dead]
-    if not all(map(_balanced, branches)):
-        del branches[1:]
-    return [*conditional.outer, *(token for branch in branches for token in branch)]
-
-
-def _balanced(tokens: Sequence[Token]) -> bool:
-    depth = 0
-    for token in tokens:
-        if token.kind == PUNCTUATION:
-            depth += (token.text in _OPENING) - (token.text in _CLOSING)
-            if depth < 0:
-                return False
-    return depth == 0
-
-
-def _define_or_include(text: str, directive: Token, found: Preprocessed) -> None:
-    words = tokenized_part(text, directive.start + 1, directive.start + len(directive.text))
-    words = [word for word in words if word.kind != COMMENT]
-    if len(words) < 2:
-        return
-    if words[0].text == "include":
-        found.includes.append("".join(word.text for word in words[1:]).strip('<>"'))
-    elif words[0].text == "define" and words[1].kind == WORD:
-        name, rest = words[1], words[2:]
+    def _define(self, name: int, rest: list[int]) -> None:
         parameters: tuple[str, ...] = ()
-        # `#define F(x)` takes arguments, `#define F (x)` does not.
-        if rest and rest[0].text == "(" and rest[0].start == name.start + len(name.text):
-            end = next((index for index, word in enumerate(rest) if word.text == ")"), len(rest) - 1)
-            parameters = tuple(word.text for word in rest[1:end] if word.kind == WORD or word.text == "...")
+        # `#define F(x)` has parameters, `#define F (x)` does not.
+        if rest and self._texts[rest[0]] == "(" and self._starts[rest[0]] == self._end(name):
+            end = next((at for at, index in enumerate(rest) if self._texts[index] == ")"), len(rest) - 1)
+            words = [self._texts[index] for index in rest[1:end]]
+            parameters = tuple(word for word in words if is_word(word) or word == "...")
             rest = rest[end + 1 :]
-        found.macros.append(Macro(name.text, name.start, parameters, tuple(rest)))
+        body = Code([self._texts[index] for index in rest], [self._starts[index] for index in rest])
+        self.macros.append(Macro(self._texts[name], parameters, body))
+
+    def _closed(self, conditional: _Conditional) -> list[Range]:
+        branches = [each for number, each in enumerate(conditional.branches) if number not in conditional.dead]
+        if len(branches) > 1 and not all(_is_balanced(self._in(branch)) for branch in branches):
+            del branches[1:]
+        for branch in branches:
+            conditional.outer.extend(branch)
+        return conditional.outer
+
+    def _in(self, ranges: Sequence[Range]) -> Iterator[str]:
+        for first, last in ranges:
+            yield from self._texts[first:last]
+
+
+def _next_branch(conditional: _Conditional, condition: str) -> list[Range]:
+    if conditional.settled or condition in ("0", "false"):
+        conditional.dead.add(len(conditional.branches))
+    conditional.settled = conditional.settled or condition in ("1", "true")
+    conditional.branches.append([])
+    return conditional.branches[-1]
+
+
+def _is_balanced(texts: Iterator[str]) -> bool:
+    depth = 0
+    for text in texts:
+        depth += (text in ("(", "[", "{")) - (text in (")", "]", "}"))
+        if depth < 0:
+            return False
+    return depth == 0

@@ -1,81 +1,65 @@
-"""C++ text as tokens: words, numbers, literals, punctuation, comments and preprocessor lines, each with its place.
+"""C++ text as tokens: words, numbers, literals, punctuation and comments.
 
-Any text is taken: a literal or a comment that never ends is one token up to where it can be told to end. Backslashes
-that join two lines are white space.
+Any text is accepted: an unclosed comment ends with the file, an unclosed literal with its line. A backslash that joins
+two lines counts as white space.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
 from typing import NamedTuple
 
-WORD, NUMBER, STRING, CHARACTER, PUNCTUATION, COMMENT, DIRECTIVE = range(7)
-
-_PARTS = (
-    # Before words, which would take the prefix of a literal.
-    r'(?P<string>(?:u8|[uUL])?(?:R"(?P<delimiter>[^()\\\s"]{0,16})\(.*?(?:\)(?P=delimiter)"|\Z)|"(?:\\.|[^"\\\n])*"?))',
-    r"(?P<word>[^\W\d][\w$]*|\$[\w$]*)",
-    r"(?P<comment>//(?:\\\n|[^\n])*|/\*.*?(?:\*/|\Z))",
-    r"(?P<number>\.?\d(?:[eEpP][+-]|'\w|[\w.])*)",
-    r"(?P<character>'(?:\\.|[^'\\\n])*'?)",
-    # `>` stays alone, for two or three may close templates or a launch; `<<<` begins a launch and nothing else.
-    r"(?P<punctuation><<<|<<=|<=>|<<|<=|>=|->\*?|::|\.\.\.|\+\+|--|&&|\|\||[-+*/%&|^=!]=|##|[^\s])",
+_TOKEN = re.compile(
+    r"""
+      [(){}\[\];,]
+    # Before words, which would match the prefix of a literal.
+    | (?=[uULR"]) (?:u8|[uUL])? (?: R"(?P<delimiter>[^()\\\s"]{0,16})\(.*?(?:\)(?P=delimiter)"|\Z)
+                                  | "[^"\\\n]*(?:\\.[^"\\\n]*)*"? )
+    | (?:[^\W\d]|\$)[\w$]*
+    | //[^\\\n]*(?:\\(?:\r\n|.)?[^\\\n]*)* | /\*.*?(?:\*/|\Z)
+    | \.?\d(?:[eEpP][+-]|'\w|[\w.])*
+    | '[^'\\\n]*(?:\\.[^'\\\n]*)*'?
+    # `>` stays alone: two or three may close templates or a launch. `<<<` always begins a launch.
+    | <<<|<<=|<=>|<<|<=|>=|->\*?|::|\.\.\.|\+\+|--|&&|\|\||[-+*/%&|^=!]=|\#\#
+    | [^\s\\] | \\(?!\r?\n)
+    """,
+    re.DOTALL | re.VERBOSE,
 )
-_TOKEN = re.compile(rf"\s*(?:{'|'.join(_PARTS)})", re.DOTALL)
-_DIRECTIVE = re.compile(r'#(?:\\\n|/\*.*?(?:\*/|\Z)|//(?:\\\n|[^\n])*|"(?:\\.|[^"\\\n])*"?|[^\n])*', re.DOTALL)
-_GROUPS = {
-    "string": STRING,
-    "word": WORD,
-    "comment": COMMENT,
-    "number": NUMBER,
-    "character": CHARACTER,
-    "punctuation": PUNCTUATION,
-}
 
 
 class Token(NamedTuple):
     """text[start : start + len(token.text)] == token.text."""
 
-    kind: int
     text: str
     start: int
 
 
-def tokenized(text: str) -> list[Token]:
-    """Every token of a file. A directive, from its # to the end of its line, is one."""
-    return list(_tokens(text, 0, len(text), directives=True))
+def tokenized(text: str) -> tuple[list[str], list[int]]:
+    """The tokens of a text, and where each of them starts."""
+    found = list(_TOKEN.finditer(text))
+    return [each[0] for each in found], [each.start() for each in found]
 
 
-def tokenized_part(text: str, start: int, end: int) -> list[Token]:
-    """The tokens of text[start:end] where no directive can be, such as inside a directive."""
-    return list(_tokens(text, start, end, directives=False))
+def without_comments(text: str) -> str:
+    """The text with spaces in place of comments; everything else stays where it was."""
+    return _TOKEN.sub(lambda found: re.sub(r"[^\n]", " ", found[0]) if is_comment(found[0]) else found[0], text)
 
 
-def _tokens(text: str, position: int, end: int, directives: bool) -> Iterator[Token]:
-    match, line_is_blank = _TOKEN.match, True
-    seen = position
-    while found := match(text, position, end):
-        group = found.lastgroup
-        assert group is not None
-        kind, start = _GROUPS[group], found.start(group)
-        position = found.end()
-        if kind == PUNCTUATION:
-            symbol = found[group]
-            if symbol == "#" and directives and (line_is_blank or "\n" in text[seen:start]):
-                directive = _DIRECTIVE.match(text, start, end)
-                assert directive is not None
-                position = seen = directive.end()
-                line_is_blank = False
-                yield Token(DIRECTIVE, directive[0], start)
-                continue
-            if symbol == "\\" and text[position : position + 1] == "\n":
-                continue
-        if kind != COMMENT:
-            line_is_blank = False
-            seen = position
-        yield Token(kind, found[group], start)
+def is_word(token: str) -> bool:
+    return token.isidentifier() or ("$" in token and token.replace("$", "_").isidentifier())
+
+
+def is_number(token: str) -> bool:
+    return token[:1].isdecimal() or (token[:1] == "." and token[1:2].isdecimal())
+
+
+def is_string(token: str) -> bool:
+    return '"' in token[:4] and token[:1] != "'"
+
+
+def is_comment(token: str) -> bool:
+    return token.startswith(("//", "/*"))
 
 
 class Lines:
@@ -84,7 +68,11 @@ class Lines:
     def __init__(self, text: str) -> None:
         self._starts = [0, *(found.end() for found in re.finditer("\n", text))]
 
+    def line(self, start: int) -> int:
+        """The line of a character, from 1."""
+        return bisect_right(self._starts, start)
+
     def place(self, start: int) -> tuple[int, int]:
         """The line and the column of a character, both from 1."""
-        line = bisect_right(self._starts, start)
+        line = self.line(start)
         return line, start - self._starts[line - 1] + 1

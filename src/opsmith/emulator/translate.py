@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ..cuda_text.declarations import without_comments
+from ..cuda_text.tokens import without_comments
 from ..errors import UnsupportedFeatureError
 from .refused import INLINE_PTX
 

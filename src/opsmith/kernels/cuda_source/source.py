@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ...cuda_text.declarations import Parameter
+from ...cuda_text.parameters import Parameter
 from ...errors import (
     ConstantError,
     DeviceVariableError,
