@@ -51,7 +51,8 @@ def test_without_comments_the_other_tokens_stay_where_they_were(text: str) -> No
     bare = without_comments(text)
     assert len(bare) == len(text) and bare.count("\n") == text.count("\n")
     for token, start in zip(*tokenized(text), strict=True):
-        assert bare[start : start + len(token)].strip() == ("" if is_comment(token) else token)
+        left = bare[start : start + len(token)]
+        assert not left.strip() if is_comment(token) else left == token
 
 
 @pytest.mark.parametrize(

@@ -15,24 +15,7 @@ from .tokens import Lines, is_number, is_string, without_comments
 from .variables import Variable, Variables
 
 __all__ = [
-    "INTEGERS",
-    "Call",
-    "Code",
-    "Function",
-    "KernelText",
-    "Launch",
-    "Lines",
-    "Macro",
-    "Parameter",
-    "Preprocessed",
-    "Range",
-    "SourceText",
-    "Variable",
-    "Variables",
-    "declarations_in",
-    "functions_in",
-    "is_number",
-    "is_string",
-    "launches_in",
-    "without_comments",
-]
+    "INTEGERS", "Call", "Code", "Function", "KernelText", "Launch", "Lines", "Macro", "Parameter", "Preprocessed",
+    "Range", "SourceText", "Variable", "Variables", "declarations_in", "functions_in", "is_number", "is_string",
+    "launches_in", "without_comments",
+]  # fmt: skip

@@ -10,7 +10,7 @@ from .tokens import is_number, is_word
 
 _PARTNERS = {"(": ")", "[": "]", "{": "}"}
 _CLOSING = {")": "(", "]": "[", "}": "{"}
-_BRACKETS = _PARTNERS.keys() | _CLOSING.keys()
+BRACKETS = _PARTNERS.keys() | _CLOSING.keys()
 _NOT_IN_TEMPLATE_ARGUMENTS = {";", "{", "}", "&&", "||", "?", ":", "<<<", "<=", ">=", "==", "!=", "=", ")", "]"}
 _AROUND_COMPARISONS = {";", "{", "}", "(", ")", "[", "]", ",", "&&", "||", "=", "return", "?", ":", "!"}
 _LONGEST_QUOTE = 60
@@ -37,7 +37,7 @@ class Code:
     def __init__(self, texts: list[str], starts: list[int]) -> None:
         self.texts = texts
         self.starts = starts
-        self.partner = _paired(texts)
+        self.partner = paired(texts)
         """The index of each bracket's partner. Unpaired brackets are not in it."""
         self._template_ends: dict[int, int] = {}
 
@@ -249,11 +249,11 @@ class Code:
         return self.before_template(index) == index
 
 
-def _paired(texts: Sequence[str]) -> dict[int, int]:
+def paired(texts: Sequence[str]) -> dict[int, int]:
     partner: dict[int, int] = {}
     opened: list[int] = []
     waiting = dict.fromkeys(_PARTNERS, 0)
-    for index in [index for index, text in enumerate(texts) if text in _BRACKETS]:
+    for index in [index for index, text in enumerate(texts) if text in BRACKETS]:
         text = texts[index]
         if text in _PARTNERS:
             opened.append(index)

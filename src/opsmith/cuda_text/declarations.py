@@ -95,12 +95,13 @@ def _kernel(code: Code, declaration: Declaration) -> KernelText | None:
         namespace + code.written(name, signature.name + 1),
         tuple(parameter_in(code, *part) for part in parameters if code.texts[slice(*part)] not in ([], ["void"])),
         template,
-        next((code.written(index + 2, code.closing(index + 1)) for index in _launch_bounds(code, first, last)), ""),
+        _launch_bounds(code, first, last),
     )
 
 
-def _launch_bounds(code: Code, first: int, last: int) -> Iterator[int]:
-    return (index for index in range(first, last) if code.texts[index] == "__launch_bounds__")
+def _launch_bounds(code: Code, first: int, last: int) -> str:
+    index = code.texts.index("__launch_bounds__", first, last) if "__launch_bounds__" in code.texts[first:last] else -1
+    return code.written(index + 2, code.closing(index + 1)) if index >= 0 else ""
 
 
 def _add_kernel(found: SourceText, kernel: KernelText) -> None:

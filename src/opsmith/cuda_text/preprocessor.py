@@ -7,10 +7,9 @@ opens (two heads of one function, say), the branches do not fit together, and th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from .code import Code, Range
+from .code import BRACKETS, Code, Range, paired
 from .tokens import Token, is_comment, is_word, tokenized
 
 _NEW_LINE = re.compile(r"(?<!\\)(?<!\\\r)\n")
@@ -27,11 +26,10 @@ class Macro:
 
 @dataclass
 class _Conditional:
-    """An open #if: the ranges of tokens in each of its branches, and the branches known not to be code."""
+    """An open #if: the ranges of tokens around it, and those in each branch that may be code."""
 
     outer: list[Range]
     branches: list[list[Range]] = field(default_factory=list)
-    dead: set[int] = field(default_factory=set)
     settled: bool = False  # an earlier condition was `1`
 
 
@@ -63,8 +61,8 @@ class Preprocessed:
             if is_comment(text):
                 self.comments.append(Token(text, self._starts[index]))
                 end = index + 1
-            elif text == "#" and self._begins_line(index):
-                end = self._directive_end(index)
+            elif text == "#" and self._is_directive(index):
+                end = next(end for end in range(index + 1, len(self._texts) + 1) if self._begins_line(end))
             else:
                 continue
             if position < index:
@@ -81,18 +79,15 @@ class Preprocessed:
         return self._starts[index] + len(self._texts[index])
 
     def _begins_line(self, index: int) -> bool:
-        before = index - 1
-        while before >= 0 and is_comment(self._texts[before]):
-            before -= 1
-        return before < 0 or "\n" in self._text[self._end(before) : self._starts[index]]
+        return index in (0, len(self._texts)) or bool(
+            _NEW_LINE.search(self._text, self._end(index - 1), self._starts[index])
+        )
 
-    def _directive_end(self, index: int) -> int:
-        index += 1
-        while index < len(self._texts):
-            if _NEW_LINE.search(self._text, self._end(index - 1), self._starts[index]):
-                break
-            index += 1
-        return index
+    def _is_directive(self, index: int) -> bool:
+        """Whether a # is the first token of its line but for comments."""
+        while is_comment(self._texts[index - 1]) and not self._begins_line(index):
+            index -= 1
+        return self._begins_line(index)
 
     def _directive(self, first: int, last: int, current: list[Range], opened: list[_Conditional]) -> list[Range]:
         """Reads a directive; returns the ranges that the code after it belongs to."""
@@ -129,30 +124,22 @@ class Preprocessed:
         self.macros.append(Macro(self._texts[name], parameters, body))
 
     def _closed(self, conditional: _Conditional) -> list[Range]:
-        branches = [each for number, each in enumerate(conditional.branches) if number not in conditional.dead]
-        if len(branches) > 1 and not all(_is_balanced(self._in(branch)) for branch in branches):
+        """Adds the branches that are read to the code around an #if; returns that code."""
+        branches = conditional.branches
+        if len(branches) > 1 and not all(map(self._is_balanced, branches)):
             del branches[1:]
         for branch in branches:
             conditional.outer.extend(branch)
         return conditional.outer
 
-    def _in(self, ranges: Sequence[Range]) -> Iterator[str]:
-        for first, last in ranges:
-            yield from self._texts[first:last]
+    def _is_balanced(self, ranges: list[Range]) -> bool:
+        texts = [text for first, last in ranges for text in self._texts[first:last]]
+        return len(paired(texts)) == sum(text in BRACKETS for text in texts)
 
 
 def _next_branch(conditional: _Conditional, condition: str) -> list[Range]:
-    if conditional.settled or condition in ("0", "false"):
-        conditional.dead.add(len(conditional.branches))
+    branch: list[Range] = []
+    if not conditional.settled and condition not in ("0", "false"):
+        conditional.branches.append(branch)
     conditional.settled = conditional.settled or condition in ("1", "true")
-    conditional.branches.append([])
-    return conditional.branches[-1]
-
-
-def _is_balanced(texts: Iterator[str]) -> bool:
-    depth = 0
-    for text in texts:
-        depth += (text in ("(", "[", "{")) - (text in (")", "]", "}"))
-        if depth < 0:
-            return False
-    return depth == 0
+    return branch

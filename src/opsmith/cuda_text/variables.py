@@ -23,7 +23,7 @@ _ASSIGNMENTS = {"=", "+=", "-=", "*=", "/=", "|=", "^=", "&=", "%=", "<<="}
 
 @dataclass(eq=False)
 class Variable:
-    """A variable or a parameter. `definitions` are what it is set to, wherever: initialisers and assignments."""
+    """A variable or a parameter. `definitions` are its initialisers and the values assigned to it."""
 
     name: str
     index: int  # of the token that declares it
@@ -70,7 +70,7 @@ class Variables:
         return next((variable for variable in reversed(before) if index < variable.end), None)
 
     def at(self, index: int) -> Variable | None:
-        """The variable that a token names, if it names one. `.x` and `->x` are members, and no variables."""
+        """The variable that a token names, if it names one. `.x` and `->x` are members."""
         if not self.code.is_word(index) or self.code.at(index - 1) in (".", "->", "::"):
             return None
         return self.find(self.code.texts[index], index)
@@ -103,10 +103,6 @@ class Variables:
                 waiting += new
         return found
 
-    def results_of(self, sources: set[Variable]) -> set[Variable]:
-        """Those variables, and every one that is computed from them."""
-        return sources | {variable for variable in self if self.sources_of(variable) & sources}
-
 
 def _parameter(parameter: Parameter, end: int) -> Variable:
     return Variable(parameter.name, parameter.index, end, parameter.type, parameter.pointer, parameter=True)
@@ -121,10 +117,10 @@ def _declared(code: Code, first: int, last: int) -> Iterator[Variable]:
             blocks.append(code.closing(index, last))
         elif text == "}" and len(blocks) > 1:
             blocks.pop()
-        if text == "(" and before == "]" and _is_lambda(code, index):
-            closing = code.closing(index, last)
-            end = code.closing(_body_of(code, closing), last)
-            parameters = (parameter_in(code, *part) for part in code.split(index + 1, closing))
+        lambda_body = _lambda_body(code, index) if text == "(" and before == "]" else -1
+        if lambda_body >= 0:
+            end = code.closing(lambda_body, last)
+            parameters = (parameter_in(code, *part) for part in code.split(index + 1, code.closing(index, last)))
             yield from (replace(_parameter(each, end), parameter=False) for each in parameters if each.name)
         elif index == first or before in (";", "{", "}"):
             yield from _declaration(code, index, last, blocks[-1])
@@ -132,18 +128,14 @@ def _declared(code: Code, first: int, last: int) -> Iterator[Variable]:
             yield from _declaration(code, index, last, _header_end(code, index - 1, last))
 
 
-def _is_lambda(code: Code, opening: int) -> bool:
-    return opening in code.partner and code.at(_body_of(code, code.partner[opening])) == "{"
-
-
-def _body_of(code: Code, closing: int) -> int:
-    """Where a lambda's body begins, after the bracket that closes its parameters."""
-    index = closing + 1
-    while code.at(index) in ("mutable", "noexcept", "const", "constexpr", "->") or (
-        index > closing + 1 and code.is_word(index)
-    ):
+def _lambda_body(code: Code, opening: int) -> int:
+    """Where a lambda's body begins, after its parameters; -1 if they are not a lambda's."""
+    after = code.closing(opening) + 1
+    between = {"mutable", "noexcept", "const", "constexpr", "->"}
+    index = after
+    while code.at(index) in between or (index > after and code.is_word(index)):
         index += 1
-    return index
+    return index if code.at(index) == "{" else -1
 
 
 def _declaration(code: Code, first: int, last: int, end: int) -> Iterator[Variable]:

@@ -65,7 +65,7 @@ def _is_compared(function: Function, index: Range) -> bool:
     """Whether a comparison, a condition or a limit has a variable that shares a source with the index."""
     code, variables = function.code, function.variables
     sources = {source for variable in variables.used_in(*index) for source in variables.sources_of(variable)}
-    related = variables.results_of(sources)
+    related = sources | {variable for variable in variables if variables.sources_of(variable) & sources}
 
     def is_related(first: int, last: int) -> bool:
         words = code.texts[first:last]
