@@ -26,6 +26,7 @@ _TOKEN = re.compile(
     """,
     re.DOTALL | re.VERBOSE,
 )
+_STRING = re.compile(r'(?:u8|[uUL])?R?"')
 
 
 class Token(NamedTuple):
@@ -55,7 +56,7 @@ def is_number(token: str) -> bool:
 
 
 def is_string(token: str) -> bool:
-    return '"' in token[:4] and token[:1] != "'"
+    return _STRING.match(token) is not None
 
 
 def is_comment(token: str) -> bool:

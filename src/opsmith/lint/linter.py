@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from . import embedded
 from .allow import ABOUT_ALLOWS, allowed
+from .embedded import Place, embedded_sources
 from .rule import Finding
 from .rules import RULES
 from .source import Source
@@ -18,7 +18,6 @@ REASONS: dict[str, str] = {**{rule.name: rule.reason for rule in RULES}, **ABOUT
 """The reason of each rule, by name, with the two rules about comments."""
 
 _SKIPPED = {"build", "dist", "third_party", "node_modules", "site-packages", "__pycache__"}
-_Place = Callable[[int, int], tuple[int, int]]
 
 
 def lint_file(path: str | Path) -> list[Finding]:
@@ -66,14 +65,13 @@ def _is_skipped(directory: Path) -> bool:
     return directory.name in _SKIPPED or directory.name.startswith(".") or (directory / "pyvenv.cfg").exists()
 
 
-def _read(path: str | Path) -> Iterator[tuple[Source, _Place]]:
+def _read(path: str | Path) -> Iterator[tuple[Source, Place]]:
     """The sources in a file, and how a place in them becomes one in the file."""
     text = Path(path).read_bytes().decode("utf-8-sig", errors="replace")
-    if Path(path).suffix != ".py":
+    if Path(path).suffix == ".py":
+        yield from ((_source(each, str(path)), place) for each, place in embedded_sources(text))
+    else:
         yield _source(text, str(path)), lambda line, column: (line, column)
-        return
-    for each in embedded.sources(text):
-        yield _source(each.text, str(path)), each.place
 
 
 def _source(text: str, path: str) -> Source:

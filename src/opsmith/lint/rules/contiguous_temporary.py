@@ -24,13 +24,6 @@ def contiguous_temporary(source: Source) -> Iterator[Problem]:
           launch_scale(data, x.numel());
         }
 
-    Bad:
-
-        void scale(const torch::Tensor& x) {
-          auto* data = static_cast<float*>(x.to(torch::kFloat32).data_ptr());
-          launch_scale(data, x.numel());
-        }
-
     Good:
 
         void scale(const torch::Tensor& x) {

@@ -44,21 +44,8 @@ def default_stream(source: Source) -> Iterator[Problem]:
     Bad:
 
         void scale(torch::Tensor x) {
-          cudaStream_t stream = 0;
-          scale_kernel<<<blocks, threads, 0, stream>>>(x.data_ptr<float>());
-        }
-
-    Bad:
-
-        void scale(torch::Tensor x) {
           auto stream = at::cuda::getDefaultCUDAStream();
           scale_kernel<<<blocks, threads, 0, stream>>>(x.data_ptr<float>());
-        }
-
-    Bad:
-
-        void sort(thrust::device_ptr<float> keys, int64_t n) {
-          thrust::sort(thrust::device, keys, keys + n);
         }
 
     Good:
@@ -66,12 +53,6 @@ def default_stream(source: Source) -> Iterator[Problem]:
         void add(const float* x, float* y, int64_t n, cudaStream_t stream) {
           add_kernel<<<blocks, threads, 0, stream>>>(x, y, n);
           C10_CUDA_KERNEL_LAUNCH_CHECK();
-        }
-
-    Good:
-
-        void sort(float* keys, int64_t n, cudaStream_t stream) {
-          thrust::sort(thrust::cuda::par.on(stream), keys, keys + n);
         }
     """
     if source.is_program:

@@ -34,14 +34,6 @@ def float_only(source: Source) -> Iterator[Problem]:
           TORCH_CHECK(x.scalar_type() == torch::kFloat32, "scale: x must be float32, is ", x.scalar_type());
           launch_scale(x.data_ptr<float>(), x.numel());
         }
-
-    Good:
-
-        void scale(const torch::Tensor& x) {
-          AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), "scale", [&] {
-            launch_scale<scalar_t>(x.data_ptr<scalar_t>(), x.numel());
-          });
-        }
     """
     for function in source.host_functions:
         places = sorted(index for word in DATA for index in source.code.words.get(word, ()) if index in function)

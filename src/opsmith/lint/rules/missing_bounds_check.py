@@ -36,13 +36,6 @@ def missing_bounds_check(source: Source) -> Iterator[Problem]:
           const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
           if (i < n) y[i] = x[i] * x[i];
         }
-
-    Good:
-
-        __global__ void square(const float* x, float* y, int64_t n) {
-          const int64_t step = int64_t{gridDim.x} * blockDim.x;
-          for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += step) y[i] = x[i] * x[i];
-        }
     """
     for function in source.kernels.values():
         for access in accesses_of(function):
