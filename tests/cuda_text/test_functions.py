@@ -52,6 +52,13 @@ def test_white_space_and_comments_change_nothing(data: st.DataObject) -> None:
     assert found(text) == found(CUDA)
 
 
+def test_template_parameters_have_the_words_of_their_types() -> None:
+    (function,) = functions_in(code_of("template <std::size_t M=2, typename... A, class, int> void f(A... a) {}"))
+    assert function.template_parameters["M"] == ("std", "::", "size_t")
+    assert function.template_parameters["A"] == ("typename", "...")
+    assert functions_in(code_of("template <,> void f() {}"))[0].template_parameters == {"": ()}
+
+
 def test_functions_differ_by_where_they_run() -> None:
     functions = functions_in(code_of(CUDA))
     assert [(function.name, function.kind) for function in functions] == [

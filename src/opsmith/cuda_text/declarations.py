@@ -1,7 +1,7 @@
 """What a CUDA source declares at file scope: kernels, their parameters, constants, variables.
 
 For names and messages only. The compiler knows the types, and what becomes of macros and #if: a kernel listed here may
-turn out not to exist when it is compiled.
+turn out not to exist when it is compiled, and then the message says that it may be inside an #if.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def declarations_in(texts: Iterable[str]) -> SourceText:
     """The declarations of a source and its headers."""
     found = SourceText(list(texts))
     for text in found.texts:
-        code = Preprocessed(text).code
+        code = Preprocessed(text, with_dead=True).code
         for declaration in scan(code):
             if not declaration.in_class:
                 _add(found, code, declaration)
@@ -67,9 +67,7 @@ def _add(found: SourceText, code: Code, declaration: Declaration) -> None:
     if words[:1] in (["using"], ["typedef"]):
         return
     if "__global__" in words:
-        kernel = _kernel(code, declaration)
-        if kernel is not None:
-            _add_kernel(found, kernel)
+        _add_kernel(found, code, declaration)
     elif "__constant__" in words:
         found.constants += [f"{namespace}{name}" for name in _variables(code, first, last)]
     elif "__device__" in words or "__managed__" in words:
@@ -77,39 +75,33 @@ def _add(found: SourceText, code: Code, declaration: Declaration) -> None:
             found.variables += [f"{namespace}{name}" for name in _variables(code, first, last)]
 
 
-def _kernel(code: Code, declaration: Declaration) -> KernelText | None:
+def _add_kernel(found: SourceText, code: Code, declaration: Declaration) -> None:
     first, last, signature, namespace, _ = declaration
     signature = signature or signature_in(code, first, last)
     if signature is None or code.at(signature.opening - 1) == ">":  # `scale<float>(`: an instance or specialisation
-        return None
+        return
     template = None
     if code.at(first) == "template":
-        template = tuple(template_parameters(code, first))
+        template = tuple(code.written(*part) for part in template_parameters(code, first))
         if not template:  # `template void scale(float*);`: an instance
-            return None
-    name = signature.name
-    while code.at(name - 1) == "::" and code.is_word(name - 2):
-        name -= 2
-    parameters = code.split(signature.opening + 1, code.closing(signature.opening))
-    return KernelText(
-        namespace + code.written(name, signature.name + 1),
-        tuple(parameter_in(code, *part) for part in parameters if code.texts[slice(*part)] not in ([], ["void"])),
-        template,
-        _launch_bounds(code, first, last),
-    )
+            return
+    start = signature.name
+    while code.at(start - 1) == "::" and code.is_word(start - 2):
+        start -= 2
+    name = namespace + code.written(start, signature.name + 1)
+    parts = code.split(signature.opening + 1, code.closing(signature.opening))
+    parameters = tuple(parameter_in(code, *part) for part in parts if code.texts[slice(*part)] not in ([], ["void"]))
+    kernel = KernelText(name, parameters, template, _launch_bounds(code, first, last))
+    # A kernel may be declared before it is defined; one of the two has the names of its parameters.
+    known = found.kernels.get(name, kernel)
+    is_named = sum(bool(each.name) for each in known.parameters) >= len(parameters)
+    bounds = kernel.launch_bounds or known.launch_bounds
+    found.kernels[name] = replace(known if is_named else kernel, launch_bounds=bounds)
 
 
 def _launch_bounds(code: Code, first: int, last: int) -> str:
-    index = code.texts.index("__launch_bounds__", first, last) if "__launch_bounds__" in code.texts[first:last] else -1
-    return code.written(index + 2, code.closing(index + 1)) if index >= 0 else ""
-
-
-def _add_kernel(found: SourceText, kernel: KernelText) -> None:
-    """A kernel may be declared before it is defined; one of the two has the names of its parameters."""
-    known = found.kernels.get(kernel.name, kernel)
-    is_named = sum(bool(each.name) for each in known.parameters) >= len(kernel.parameters)
-    bounds = kernel.launch_bounds or known.launch_bounds
-    found.kernels[kernel.name] = replace(known if is_named else kernel, launch_bounds=bounds)
+    index = code.find({"__launch_bounds__"}, first, last)
+    return code.written(index + 2, code.closing(index + 1)) if index < last else ""
 
 
 def _variables(code: Code, first: int, last: int) -> Iterator[str]:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from .code import Code, Range
+from .code import Code
 from .parameters import BUILTIN, Parameter, parameter_in, template_parameters
 from .variables import Variables
 
@@ -47,22 +46,25 @@ class Declaration(NamedTuple):
     in_class: bool
 
 
-@dataclass(frozen=True, eq=False)
 class Function:
-    """One definition. `head` is from its first token to its body, `body` is inside its braces."""
+    """A function with a body. `head` is from its first token to its body, `body` is inside its braces."""
 
-    code: Code
-    name: str
-    index: int
-    kind: Kind
-    head: Range
-    parameter_list: Range
-    body: Range
+    def __init__(self, code: Code, declaration: Declaration, signature: Signature) -> None:
+        first, last = self.head = declaration.first, declaration.last
+        self.code = code
+        self.name = code.texts[signature.name]
+        self.kind: Kind = "host"
+        if any(_DEVICE.fullmatch(word) for word in code.texts[first:last]):
+            self.kind = "device"
+        if "__global__" in code.texts[first:last]:
+            self.kind = "kernel"
+        self.body = last + 1, code.closing(last)
+        self._parameter_list = signature.opening + 1, code.closing(signature.opening)
 
     @cached_property
     def parameters(self) -> list[Parameter]:
         """Those with a name."""
-        parameters = (parameter_in(self.code, *part) for part in self.code.split(*self.parameter_list))
+        parameters = (parameter_in(self.code, *part) for part in self.code.split(*self._parameter_list))
         return [parameter for parameter in parameters if parameter.name]
 
     @cached_property
@@ -71,8 +73,8 @@ class Function:
         found = {}
         for index in range(*self.head):
             if self.code.texts[index] == "template":
-                for text in template_parameters(self.code, index):
-                    *type, name = text.partition("=")[0].split()
+                for first, last in template_parameters(self.code, index):
+                    *type, name = self.code.texts[first : self.code.find({"="}, first, last)] or [""]
                     found[name] = tuple(type)
         return found
 
@@ -91,19 +93,7 @@ class Function:
 
 def functions_in(code: Code) -> list[Function]:
     """Every function with a body, in order: at file scope, in namespaces, in classes."""
-    return [
-        Function(
-            code,
-            code.texts[each.signature.name],
-            each.signature.name,
-            _kind(code, each.first, each.last),
-            (each.first, each.last),
-            (each.signature.opening + 1, code.closing(each.signature.opening)),
-            (each.last + 1, code.closing(each.last)),
-        )
-        for each in scan(code)
-        if each.signature is not None
-    ]
+    return [Function(code, each, each.signature) for each in scan(code) if each.signature is not None]
 
 
 def scan(code: Code) -> Iterator[Declaration]:
@@ -158,9 +148,9 @@ def _is_initializer(code: Code, brace: int) -> bool:
 
 
 def signature_in(code: Code, first: int, last: int) -> Signature | None:
-    """The function that a range declares: the last name before brackets, for macros may stand before it.
+    """The function that a range declares: the last name before brackets, since macros may stand before it.
 
-    One after it, as in `f(int x) ATTRIBUTE(2)`, is told by its capitals."""
+    A later name in capitals is a macro too: `f(int x) ATTRIBUTE(2)`."""
     found: Signature | None = None
     index = first
     while index < last:
@@ -191,10 +181,3 @@ def signature_in(code: Code, first: int, last: int) -> Signature | None:
             return None
         index += 1
     return found
-
-
-def _kind(code: Code, first: int, last: int) -> Kind:
-    words = code.texts[first:last]
-    if "__global__" in words:
-        return "kernel"
-    return "device" if any(_DEVICE.fullmatch(word) for word in words) else "host"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .code import Code
+from .code import Code, Range
 
 QUALIFIERS = {
     "const", "constexpr", "volatile", "static", "inline", "extern", "register", "mutable", "thread_local", "typename",
@@ -51,7 +51,7 @@ def parameter_in(code: Code, first: int, last: int) -> Parameter:
     return Parameter(code.written(first, last), name, end - 1, type, pointer)
 
 
-def template_parameters(code: Code, template: int) -> list[str]:
-    """The parameters after the word `template`: ['typename T', 'int N = 4']."""
+def template_parameters(code: Code, template: int) -> list[Range]:
+    """The parameters after the word `template`."""
     end = code.template_end(template + 1) if code.at(template + 1) == "<" else -1
-    return [code.written(*part) for part in code.split(template + 2, end)]
+    return code.split(template + 2, end)

@@ -26,17 +26,19 @@ class Macro:
 
 @dataclass
 class _Conditional:
-    """An open #if: the ranges of tokens around it, and those in each branch that may be code."""
+    """An open #if: the ranges of tokens around it, and those in each branch."""
 
     outer: list[Range]
     branches: list[list[Range]] = field(default_factory=list)
+    dead: list[list[Range]] = field(default_factory=list)  # branches that are never code
     settled: bool = False  # an earlier condition was `1`
 
 
 class Preprocessed:
-    """The parts of a file."""
+    """The parts of a file. `with_dead` adds what is in `#if 0` to the code, where its brackets are balanced."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, with_dead: bool = False) -> None:
+        self._with_dead = with_dead
         self.comments: list[Token] = []
         self.macros: list[Macro] = []
         self.includes: list[str] = []
@@ -128,6 +130,8 @@ class Preprocessed:
         branches = conditional.branches
         if len(branches) > 1 and not all(map(self._is_balanced, branches)):
             del branches[1:]
+        if self._with_dead:
+            branches += filter(self._is_balanced, conditional.dead)
         for branch in branches:
             conditional.outer.extend(branch)
         return conditional.outer
@@ -138,8 +142,8 @@ class Preprocessed:
 
 
 def _next_branch(conditional: _Conditional, condition: str) -> list[Range]:
-    branch: list[Range] = []
-    if not conditional.settled and condition not in ("0", "false"):
-        conditional.branches.append(branch)
+    is_dead = conditional.settled or condition in ("0", "false")
+    branches = conditional.dead if is_dead else conditional.branches
+    branches.append([])
     conditional.settled = conditional.settled or condition in ("1", "true")
-    return branch
+    return branches[-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 
 from ...cuda_text import Code, Function, Range, launches_in
 from ..rule import Problem, rule
@@ -59,12 +60,8 @@ def default_stream(source: Source) -> Iterator[Problem]:
         return
     yield from _launches(source)
     for function in source.host_functions:
-        for index, name, how in [
-            *_launch_configurations(source, function),
-            *_memory(function),
-            *_thrust(function),
-            *_cub(function),
-        ]:
+        found = chain(_launch_configurations(source, function), _memory(function), _thrust(function), _cub(function))
+        for index, name, how in found:
             yield Problem(source.code, index, f"{name} goes to the default stream: {_WHY}", _remedy(source, how))
 
 
