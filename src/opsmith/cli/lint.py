@@ -6,6 +6,7 @@ import difflib
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -165,7 +166,7 @@ def _quoted(finding: lint.Finding, lines: Sequence[str]) -> Iterator[Text]:
 
 
 def _write_json(path: Path, findings: Sequence[lint.Finding], files: int) -> None:
-    text = json.dumps({"files": files, "findings": [finding.facts() for finding in findings]}, indent=2)
+    text = json.dumps({"files": files, "findings": [asdict(finding) for finding in findings]}, indent=2)
     if str(path) == "-":
         print(text)
         return

@@ -107,7 +107,7 @@ class Code:
         return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE].rstrip()} ..."
 
     def words_in(self, first: int, last: int) -> set[str]:
-        """The words of a range. A method that is called is there with its point too: '.numel()', '.size(', '.item<'."""
+        """The words of a range. A method that is called is there with its dot too: '.numel()', '.size(', '.item<'."""
         found: set[str] = set()
         for index in range(first, last):
             if self.is_word(index):
@@ -128,24 +128,18 @@ class Code:
     def _find_template_end(self, opening: int) -> int:
         if not self.is_word(opening - 1):
             return -1
-        depth, index, last = 0, opening, min(len(self.texts), opening + _LONGEST_TEMPLATE)
-        while index < last:
+        depth = 0
+        for index in self.outside(opening, min(len(self), opening + _LONGEST_TEMPLATE)):
             text = self.texts[index]
-            if text == "<":
-                depth += 1
-            elif text == ">":
-                depth -= 1
-                if depth == 0:
-                    return -1 if is_number(self.at(index + 1)) else index
-            elif text in ("(", "["):
-                index = self.partner.get(index, index)
-            elif text in _NOT_IN_TEMPLATE_ARGUMENTS and not (text == "=" and self.at(opening - 1) == "template"):
+            depth += (text == "<") - (text == ">")
+            if depth == 0:
+                return -1 if is_number(self.at(index + 1)) else index
+            if text in _NOT_IN_TEMPLATE_ARGUMENTS and not (text == "=" and self.at(opening - 1) == "template"):
                 return -1
-            index += 1
         return -1
 
     def before_template(self, index: int) -> int:
-        """From the `>` that ends template arguments to the word before them; any other token is its own answer."""
+        """The word before template arguments that end with a `>`; for any other token, the token itself."""
         if self.at(index) != ">":
             return index
         for opening in range(index - 1, max(-1, index - _LONGEST_TEMPLATE), -1):
@@ -216,21 +210,20 @@ class Code:
         return end
 
     def comparisons(self, first: int, last: int) -> Iterator[int]:
-        """Operators that compare. A `<` or `>` of a template, a shift or a launch is none."""
-        for index in range(first, last):
-            text = self.texts[index]
-            if text not in _COMPARISONS:
-                continue
-            if text == "<" and self.template_end(index) >= 0:
-                continue
-            if text == ">" and not self._compares(index):
-                continue
-            if text == ">=" and self.at(index - 1) == ">" and self.adjacent(index - 1):
-                continue
-            yield index
+        """Operators that compare, without the `<` and `>` of templates, shifts and launches."""
+        return (index for index in range(first, last) if self.texts[index] in _COMPARISONS and self._compares(index))
+
+    def _compares(self, index: int) -> bool:
+        text = self.texts[index]
+        if text == "<":
+            return self.template_end(index) < 0
+        if text in (">", ">=") and self.at(index - 1) == ">" and self.adjacent(index - 1):
+            return False
+        is_first = self.at(index + 1) in (">", ">=") and self.adjacent(index)
+        return text != ">" or (not is_first and self.before_template(index) == index)
 
     def operands(self, comparison: int) -> tuple[Range, Range]:
-        """What stands on either side of a comparison, up to what binds less."""
+        """The operands of a comparison, up to operators that bind less."""
         begin = comparison - 1
         while begin >= 0:
             if self.texts[begin] in (")", "]") and begin in self.partner:
@@ -240,13 +233,6 @@ class Code:
             begin -= 1
         end = self.find(_AROUND_COMPARISONS - {"(", "["}, comparison + 1, len(self))
         return (begin + 1, comparison), (comparison + 1, end)
-
-    def _compares(self, index: int) -> bool:
-        if self.at(index - 1) == ">" and self.adjacent(index - 1):
-            return False
-        if self.at(index + 1) in (">", ">=") and self.adjacent(index):
-            return False
-        return self.before_template(index) == index
 
 
 def paired(texts: Sequence[str]) -> dict[int, int]:
@@ -258,8 +244,8 @@ def paired(texts: Sequence[str]) -> dict[int, int]:
         if text in _PARTNERS:
             opened.append(index)
             waiting[text] += 1
-        elif waiting[_CLOSING[text]]:  # one that closes nothing is skipped
-            while True:  # one that closes an outer bracket ends the inner ones too
+        elif waiting[_CLOSING[text]]:  # brackets that close nothing are skipped
+            while True:  # a bracket that closes an outer one ends the inner ones too
                 opening = opened.pop()
                 waiting[texts[opening]] -= 1
                 if texts[opening] == _CLOSING[text]:

@@ -6,7 +6,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from ..cuda_text import Code
 from .source import Source
@@ -39,10 +39,6 @@ class Finding:
     def place(self) -> str:
         """'add.cu:12:3', which terminals and editors open."""
         return f"{self.path}:{self.line}:{self.column}"
-
-    def facts(self) -> dict[str, str | int]:
-        """For JSON."""
-        return asdict(self)
 
     def __str__(self) -> str:
         return f"{self.place}: {self.rule}: {self.message} {self.remedy}"

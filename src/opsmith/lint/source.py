@@ -98,13 +98,9 @@ class Source:
     def kernels(self) -> dict[str, Function]:
         return {function.name: function for function in self.functions if function.kind == "kernel"}
 
-    @cached_property
-    def _bodies(self) -> list[int]:
-        return [function.body[0] for function in self.functions]
-
     def function_at(self, index: int) -> Function | None:
         """The function whose body a token of the code is in."""
-        number = bisect_right(self._bodies, index) - 1
+        number = bisect_right(self.functions, index, key=lambda function: function.body[0]) - 1
         return self.functions[number] if number >= 0 and index in self.functions[number] else None
 
     @cached_property
