@@ -32,10 +32,10 @@ class TestAnyText:
         ],
         ids=lambda text: text[:20].strip(),
     )
-    def test_nor_does_one_nested_without_end(self, text: str) -> None:
+    def test_deeply_nested_text_does_not_break_the_linter(self, text: str) -> None:
         lint_text(text, "deep.cu")
 
-    def test_lines_may_end_as_they_do_elsewhere(self) -> None:
+    def test_lines_may_end_with_carriage_returns(self) -> None:
         text = "void f(float* x) {\n  k<<<1, 1>>>(x);\n}\n"
         places = {(found.line, found.column, found.rule) for found in lint_text(text, "a.cu")}
         assert places == {(2, 3, "default-stream"), (2, 3, "unchecked-launch")}

@@ -1,4 +1,4 @@
-"""What rules ask about a source."""
+"""Facts about a source that rules use."""
 
 from __future__ import annotations
 

@@ -126,7 +126,8 @@ def scan(code: Code) -> Iterator[Declaration]:
                 outer.append((start, namespace, in_class))
                 in_class, start = True, index + 1
             else:
-                if signature is not None and not (signature.has_initializers and _is_initializer(code, index)):
+                is_initializer = code.is_word(index - 1) or code.at(index - 1) == ">"  # of a member: `: count{0}`
+                if signature is not None and not (signature.has_initializers and is_initializer):
                     yield Declaration(start, index, signature, namespace, in_class)
                     start = code.closing(index) + 1
                 index = code.closing(index)
@@ -140,11 +141,6 @@ def _namespace(code: Code, first: int, last: int) -> str | None:
         names = [word for word in words[words.index("namespace") + 1 :] if word.isidentifier()]
         return "".join(f"{name}::" for name in names if name not in NOT_NAMES and name != "inline")
     return "" if words[:1] == ["extern"] and len(words) == 2 else None
-
-
-def _is_initializer(code: Code, brace: int) -> bool:
-    """Whether a brace is of a member in a constructor's list: `: count{0}`."""
-    return code.is_word(brace - 1) or code.at(brace - 1) == ">"
 
 
 def signature_in(code: Code, first: int, last: int) -> Signature | None:

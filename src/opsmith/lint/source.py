@@ -53,7 +53,6 @@ class Source:
         self.peers: Sequence[Source] = (self,)
         """The sources that are linted together, this one included."""
         self._reached: dict[str, frozenset[str]] = {}
-        self._reaching: dict[tuple[str, re.Pattern[str]], bool] = {}
 
     @cached_property
     def bare(self) -> str:
@@ -207,13 +206,8 @@ class Source:
 
     def mentions(self, first: int, last: int, wanted: re.Pattern[str]) -> bool:
         """Whether a wanted word is in a range of the code, or in a macro or a function that is named there."""
-        return any(self._reaches(word, wanted) for word in self.code.words_in(first, last))
-
-    def _reaches(self, name: str, wanted: re.Pattern[str]) -> bool:
-        key = name, wanted
-        if key not in self._reaching:
-            self._reaching[key] = any(map(wanted.fullmatch, self.reached(name)))
-        return self._reaching[key]
+        words = self.code.words_in(first, last)
+        return any(map(wanted.fullmatch, words.union(*map(self.reached, words))))
 
 
 def tensor_of(function: Function) -> str:

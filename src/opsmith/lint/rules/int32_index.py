@@ -89,8 +89,6 @@ class _Indices:
         self.function = function
         self.variables = function.variables
         self.arithmetic = Arithmetic(function, constants)
-        self._narrow_sources: dict[Variable, Variable | None] = {}
-        self._depth = 0
 
     def problems(self) -> Iterator[Problem]:
         accesses = list(accesses_of(self.function))
@@ -178,22 +176,16 @@ class _Indices:
 
     def _narrow(self, variable: Variable) -> Variable | None:
         """The variable that is set to a product of a block index in 32 bits: this one, or one it is a sum of."""
-        if variable not in self._narrow_sources:
-            self._narrow_sources[variable] = None  # while it is computed: a variable may be set to itself
-            if self._depth < _LONGEST_CHAIN:
-                self._depth += 1
-                self._narrow_sources[variable] = self._find_narrow(variable)
-                self._depth -= 1
-        return self._narrow_sources[variable]
-
-    def _find_narrow(self, variable: Variable) -> Variable | None:
-        for first, last in variable.definitions:
-            if self.arithmetic.narrow_product(first, last) is not None:
+        waiting, seen = [variable], {variable}
+        while waiting and len(seen) < _LONGEST_CHAIN:
+            variable = waiting.pop()
+            if any(self.arithmetic.narrow_product(*definition) for definition in variable.definitions):
                 return variable
-            for factors in self.arithmetic.terms(first, last):
-                other = _only_variable(self.function, *factors[0].range) if len(factors) == 1 else None
-                if other is not None and not other.pointer and (found := self._narrow(other)):
-                    return found
+            terms = (factors for definition in variable.definitions for factors in self.arithmetic.terms(*definition))
+            added = (_only_variable(self.function, *factors[0].range) for factors in terms if len(factors) == 1)
+            new = [other for other in added if other is not None and not other.pointer and other not in seen]
+            seen.update(new)
+            waiting += new
         return None
 
     def _is_flat(self, variable: Variable) -> bool:
