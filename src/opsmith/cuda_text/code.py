@@ -37,9 +37,12 @@ class Code:
     def __init__(self, texts: list[str], starts: list[int]) -> None:
         self.texts = texts
         self.starts = starts
-        self.partner = paired(texts)
-        """The index of each bracket's partner. Unpaired brackets are not in it."""
         self._template_ends: dict[int, int] = {}
+
+    @cached_property
+    def partner(self) -> dict[int, int]:
+        """The index of each bracket's partner. Unpaired brackets are not in it."""
+        return paired(self.texts)
 
     def __len__(self) -> int:
         return len(self.texts)

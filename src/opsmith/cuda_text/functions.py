@@ -98,10 +98,10 @@ def functions_in(code: Code) -> list[Function]:
 
 def scan(code: Code) -> Iterator[Declaration]:
     """The declarations at file scope, in namespaces and in classes."""
-    start = index = 0
+    start, index, end = 0, 0, len(code)
     namespace, in_class = "", False
     outer: list[tuple[int | None, str, bool]] = []  # where a class begins, and the scope around
-    while index < len(code):
+    while index < end:
         text = code.texts[index]
         if text == ";":
             yield Declaration(start, index, None, namespace, in_class)
