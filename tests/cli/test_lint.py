@@ -30,8 +30,8 @@ def test_a_finding_has_its_place_its_line_with_a_mark_and_its_remedy(run: Run, b
     assert done.returncode == 1, done.stderr
     assert done.stdout.splitlines()[:6] == [
         f"{bad}:2:3: default-stream",
-        "    scale_kernel is launched on the default stream: under another current stream (torch.cuda.stream,",
-        "    a CUDA graph) it runs too early or too late.",
+        "    scale_kernel is launched on the default stream: if another stream is current (torch.cuda.stream,",
+        "    a CUDA graph), it runs too early or too late.",
         "   2 │ scale_kernel<<<1, 256>>>(x);",
         "     │ ^~~~~~~~~~~~",
         "    fix Take a cudaStream_t from the caller: <<<grid, block, 0, stream>>>",
@@ -79,8 +79,8 @@ def test_json_has_every_fact(invoke: Invoke, bad: Path, tmp_path: Path) -> None:
         "line": 2,
         "column": 3,
         "rule": "default-stream",
-        "message": "scale_kernel is launched on the default stream: under another current stream "
-        "(torch.cuda.stream, a CUDA graph) it runs too early or too late.",
+        "message": "scale_kernel is launched on the default stream: if another stream is current "
+        "(torch.cuda.stream, a CUDA graph), it runs too early or too late.",
         "remedy": "Take a cudaStream_t from the caller: <<<grid, block, 0, stream>>>",
     }
     alone = invoke("lint", bad, "--json", "-")

@@ -1,4 +1,4 @@
-"""Comments that allow: where they reach, and what is said of those that reach nothing."""
+"""Comments that allow a rule to be broken: where they apply, and findings about those that apply to nothing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_comment_on_the_line_before_it_or_for_the_file_allows(text: str) -> No
         HEAD + f'  const char* text = "{ALLOW}";\n' + LAUNCH,
     ],
 )
-def test_elsewhere_it_does_not(text: str) -> None:
+def test_a_comment_elsewhere_does_not_allow(text: str) -> None:
     assert "default-stream" in rules(text)
 
 
@@ -64,7 +64,7 @@ def test_a_macro_of_several_lines_is_one() -> None:
     assert rules(macro.partition("\n")[2]) == ["messageless-check"]
 
 
-def test_what_is_no_rule_is_told_with_the_nearest_that_is() -> None:
+def test_an_unknown_rule_is_reported_with_the_nearest_known_one() -> None:
     (finding,) = found("int x;  // opsmith: allow(defualt-stream)")
     assert (finding.rule, finding.line, finding.column) == ("unknown-allow", 1, 27)
     assert finding.message == "There is no rule 'defualt-stream' to allow."
@@ -72,11 +72,11 @@ def test_what_is_no_rule_is_told_with_the_nearest_that_is() -> None:
 
 
 @pytest.mark.parametrize("comment", ["// opsmith: allow", "// opsmith: allow()", "// opsmith: allow default-stream"])
-def test_a_comment_that_names_none_is_told(comment: str) -> None:
+def test_a_comment_that_names_no_rule_is_reported(comment: str) -> None:
     assert rules(f"int x;  {comment}") == ["unknown-allow"]
 
 
-def test_what_is_not_broken_need_not_be_allowed() -> None:
+def test_an_allowed_rule_that_is_not_broken_is_reported() -> None:
     (one, two) = found("int x;  // opsmith: allow(int32-index, default-stream)")
     assert (one.rule, one.column, two.column) == ("unused-allow", 27, 40)
     assert one.message == "int32-index is allowed, and not broken on that line."
@@ -84,5 +84,5 @@ def test_what_is_not_broken_need_not_be_allowed() -> None:
     assert whole.message == "int32-index is allowed, and not broken in this file."
 
 
-def test_a_comment_that_speaks_of_opsmith_otherwise_is_a_comment() -> None:
+def test_other_comments_about_opsmith_are_ignored() -> None:
     assert rules("// opsmith: a library. See opsmith:allowance.\nint x;") == []

@@ -1,4 +1,4 @@
-"""Single cases of rules: what they see through, and what they let be."""
+"""Single cases of rules: what they find and what they do not report."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TestInt32Index:
             "float* row = y + blockIdx.x * blockDim.y; if (threadIdx.x < n) row[threadIdx.x] = 0;",
         ],
     )
-    def test_an_index_that_32_bits_do_not_hold_is_found_once(self, body: str) -> None:
+    def test_an_index_that_overflows_32_bits_is_found_once(self, body: str) -> None:
         assert rules(kernel(body)) == ["int32-index"]
 
     @pytest.mark.parametrize(
@@ -71,26 +71,26 @@ class TestInt32Index:
             f"float local[4]; int i = {FLAT}; local[i % 4] = 0; float* p = local; p[i] = 0;",
         ],
     )
-    def test_what_64_bits_hold_or_a_dimension_is_let_be(self, body: str) -> None:
+    def test_indices_of_64_bits_and_dimensions_are_not_reported(self, body: str) -> None:
         assert rules(kernel(body)) == []
 
     @pytest.mark.parametrize(
         ("type", "words"),
         [
-            ("int", "i is an index of 32 bits: from 2^31 elements on it is negative."),
-            ("const unsigned int", "i is an index of 32 bits: from 2^32 elements on it begins again at 0."),
-            ("uint32_t", "i is an index of 32 bits: from 2^32 elements on it begins again at 0."),
-            ("auto", "i is an index of 32 bits: from 2^32 elements on it begins again at 0."),
-            ("int64_t", "i has 64 bits, but what it is set to is computed in 32: from 2^32 on it begins again at 0."),
+            ("int", "i is an index of 32 bits: it is negative from 2^31 elements on."),
+            ("const unsigned int", "i is an index of 32 bits: it wraps to 0 at 2^32 elements."),
+            ("uint32_t", "i is an index of 32 bits: it wraps to 0 at 2^32 elements."),
+            ("auto", "i is an index of 32 bits: it wraps to 0 at 2^32 elements."),
+            ("int64_t", "i has 64 bits, but its value is computed in 32: it wraps to 0 at 2^32."),
         ],
     )
-    def test_where_an_index_goes_wrong_depends_on_its_type(self, type: str, words: str) -> None:
+    def test_where_an_index_overflows_depends_on_its_type(self, type: str, words: str) -> None:
         text = kernel(f"{type} i = {FLAT}; if (i < n) y[i] = 0;")
         assert messages(text, "int32-index") == [words]
         (finding,) = lint_text(text, "case.cu")
         assert finding.remedy == "int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;"
 
-    def test_what_a_member_is_is_not_known(self) -> None:
+    def test_the_type_of_a_member_is_unknown(self) -> None:
         assert rules(kernel("y[blockIdx.x * walk.columns] = 0;", "float* y, Walk walk")) == []
         assert rules(kernel("y[blockIdx.x * blockDim.y] = 0;", "float* y")) == ["int32-index"]
 
@@ -98,17 +98,17 @@ class TestInt32Index:
         body = "for (int64_t i = threadIdx.x * 2; i < columns; i += 64) y[blockIdx.x * int64_t(columns) + i] = x[i];"
         assert rules(kernel(body, "const float* x, float* y, int columns")) == []
 
-    def test_a_long_chain_of_sums_is_followed_as_far_as_is_sensible(self) -> None:
+    def test_a_long_chain_of_sums_is_followed_up_to_a_limit(self) -> None:
         chain = "".join(f"int i{k + 1} = i{k} + 1; auto j{k + 1} = j{k} + 1; " for k in range(500))
         body = f"int i0 = {FLAT}; auto j0 = {FLAT}; {chain} if (i500 < n && j500 < n) y[{{}}] = 0;"
         assert rules(kernel(body.format("i9"))) == ["int32-index"]
         assert rules(kernel(body.format("i500 + j500"))) == []
 
-    def test_a_type_that_is_a_template_s_is_the_caller_s_choice(self) -> None:
+    def test_a_template_parameter_as_type_is_not_reported(self) -> None:
         body = "index_t i = blockIdx.x * index_t(blockDim.x) + threadIdx.x; if (i < n) y[i] = 0;"
         assert rules("template <typename index_t> " + kernel(body, "float* y, index_t n")) == []
 
-    def test_an_accessor_counts_for_itself(self) -> None:
+    def test_accessors_are_not_reported(self) -> None:
         body = f"int i = {FLAT}; if (i < x.size(0)) x[i][0] = 0;"
         assert rules(kernel(body, "torch::PackedTensorAccessor64<float, 2> x")) == []
 
@@ -136,11 +136,11 @@ class TestInt32Index:
           C10_CUDA_KERNEL_LAUNCH_CHECK();
           const c10::cuda::CUDAGuard guard(x.device());
         }"""
-        assert messages(text, "int32-index") == ["total counts elements in 32 bits: from 2^31 on it is another number."]
+        assert messages(text, "int32-index") == ["total counts elements in 32 bits: it overflows from 2^31 on."]
         assert messages(text.replace("(total)", "()"), "int32-index") == []
         assert messages(text.replace("int total", "auto total"), "int32-index") == []  # x.size(2) has 64 bits
 
-    def test_a_parameter_that_is_given_a_count(self) -> None:
+    def test_a_parameter_that_is_launched_with_a_count(self) -> None:
         text = kernel("if (threadIdx.x < n) y[threadIdx.x] = 0;", "float* y, int n") + (
             "void f(const torch::Tensor& x, float* y) { k<<<1, 256, 0, stream>>>(y, x.numel()); }"
         )
@@ -187,7 +187,7 @@ class TestMissingBoundsCheck:
             "__shared__ float tile[64]; float* own = tile + int(x[threadIdx.x]); own[i] = 0;",
         ],
     )
-    def test_one_that_is_compared_or_only_read(self, body: str) -> None:
+    def test_an_index_that_is_compared_or_only_read(self, body: str) -> None:
         assert rules(kernel(f"int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; {body}")) == []
 
 
@@ -196,23 +196,23 @@ class TestDefaultStream:
         "stream",
         ["0", "nullptr", "NULL", "(cudaStream_t)0", "cudaStream_t{}", "cudaStreamLegacy", "cudaStreamPerThread"],
     )
-    def test_ways_to_say_the_default_one(self, stream: str) -> None:
+    def test_ways_to_write_the_default_stream(self, stream: str) -> None:
         text = f"void f(float* x) {{ k<<<1, 2, 0, {stream}>>>(x); C10_CUDA_KERNEL_LAUNCH_CHECK(); }}"
         assert rules(text) == ["default-stream"]
 
     @pytest.mark.parametrize(
         "stream", ["s", "streams[0]", "at::cuda::getCurrentCUDAStream()", "c10::cuda::getCurrentCUDAStream().stream()"]
     )
-    def test_ways_to_say_another(self, stream: str) -> None:
+    def test_ways_to_write_another_stream(self, stream: str) -> None:
         text = f"void f(float* x, cudaStream_t s) {{ k<<<1, 2, 0, {stream}>>>(x); C10_CUDA_KERNEL_LAUNCH_CHECK(); }}"
         assert rules(text) == []
 
-    def test_a_variable_that_is_made_a_stream_later_is_one(self) -> None:
+    def test_a_variable_may_be_set_to_a_stream_later(self) -> None:
         text = "void f() {{ cudaStream_t s = 0; {} k<<<1, 1, 0, s>>>(); C10_CUDA_KERNEL_LAUNCH_CHECK(); }}"
         assert rules(text.format("cudaStreamCreate(&s);")) == []
         assert rules(text.format("")) == ["default-stream"]
 
-    def test_a_launch_from_a_kernel_is_another_matter(self) -> None:
+    def test_launches_from_kernels_are_not_reported(self) -> None:
         assert rules("__global__ void outer() { inner<<<1, 32>>>(); }") == []
 
     def test_the_remedy_fits_the_file(self) -> None:
@@ -234,29 +234,29 @@ class TestCheckedLaunch:
             "my_check();",
         ],
     )
-    def test_ways_to_ask(self, check: str) -> None:
+    def test_ways_to_check(self, check: str) -> None:
         mine = "void my_check() { if (cudaGetLastError() != cudaSuccess) throw 1; }\n"
         assert rules(mine + f"void f(cudaStream_t s) {{ k<<<1, 1, 0, s>>>(); {check} }}") == []
 
     @pytest.mark.parametrize(
         "no_check", ["", "AT_CUDA_CHECK(cudaMemsetAsync(x, 0, 4, s));", "CHECK_CUDA(x);", "check_cuda_shapes();"]
     )
-    def test_what_does_not_ask(self, no_check: str) -> None:
+    def test_calls_that_do_not_check(self, no_check: str) -> None:
         mine = "void check_cuda_shapes() { }\n"
         text = mine + f"void f(float* x, cudaStream_t s) {{ k<<<1, 1, 0, s>>>(x); {no_check} }}"
         assert rules(text) == ["unchecked-launch"]
 
-    def test_a_check_before_the_launch_is_none(self) -> None:
+    def test_a_check_before_the_launch_does_not_count(self) -> None:
         text = "void f(cudaStream_t s) { C10_CUDA_KERNEL_LAUNCH_CHECK(); k<<<1, 1, 0, s>>>(); }"
         assert rules(text) == ["unchecked-launch"]
 
-    def test_every_caller_must_ask(self) -> None:
+    def test_every_caller_must_check(self) -> None:
         launcher = "void run(cudaStream_t s) { k<<<1, 1, 0, s>>>(); }\n"
         asks = "void one(cudaStream_t s) { run(s); C10_CUDA_KERNEL_LAUNCH_CHECK(); }\n"
         assert rules(launcher + asks) == []
         assert rules(launcher + asks + "void two(cudaStream_t s) { run(s); }") == ["unchecked-launch"]
 
-    def test_what_a_call_returns_is_used_or_not(self) -> None:
+    def test_the_result_of_a_launching_call_must_be_used(self) -> None:
         call = "cudaLaunchKernel((void*)k, 1, 1, args, 0, s)"
         assert rules(f"void f(cudaStream_t s) {{ {call}; }}") == ["unchecked-launch"]
         assert rules(f"void f(cudaStream_t s) {{ C10_CUDA_CHECK({call}); }}") == []
@@ -277,7 +277,7 @@ class TestDeviceGuard:
             "cudaSetDevice(x.get_device());",
         ],
     )
-    def test_ways_to_make_it_current(self, guard: str) -> None:
+    def test_ways_to_set_the_device(self, guard: str) -> None:
         text = f"void f(const at::Tensor& x, cudaStream_t s) {{ {guard} {self.LAUNCH} }}"
         assert rules(text) == []
 
@@ -285,7 +285,7 @@ class TestDeviceGuard:
         text = f"void f(const at::Tensor& x, cudaStream_t s) {{ {self.LAUNCH} at::cuda::CUDAGuard g(x.device()); }}"
         assert rules(text) == ["missing-device-guard"]
 
-    def test_a_function_of_pointers_is_the_caller_s_affair(self) -> None:
+    def test_callers_of_a_function_of_pointers_set_the_device(self) -> None:
         launcher = "void run(float* x, cudaStream_t s) { k<<<1, 1, 0, s>>>(x); C10_CUDA_KERNEL_LAUNCH_CHECK(); }\n"
         caller = "void f(const at::Tensor& x, cudaStream_t s) { %s run(x.data_ptr<scalar_t>(), s); }"
         assert rules(launcher) == []
@@ -299,10 +299,10 @@ class TestDeviceGuard:
         assert rules(text % "") == ["missing-device-guard"]
         assert rules(text % "c10::cuda::CUDAGuard g(all[0].device());") == []
 
-    def test_tensors_that_are_no_parameters_have_no_name_here(self) -> None:
+    def test_without_a_tensor_parameter_the_message_names_none(self) -> None:
         text = f"void f(cudaStream_t s) {{ auto x = made(); {self.LAUNCH} }}"
         (message,) = messages(text, "missing-device-guard")
-        assert message == "f launches on the GPU that is current, which need not be that of its tensors."
+        assert message == "f launches on the current GPU, which need not be that of its tensors."
 
 
 class TestFloatAtomics:
@@ -310,7 +310,7 @@ class TestFloatAtomics:
     LAUNCH = "void f({0}* y, cudaStream_t s) {{ k<{0}><<<1, 1, 0, s>>>(y); C10_CUDA_KERNEL_LAUNCH_CHECK(); }}"
 
     @pytest.mark.parametrize(("type", "found"), [("float", True), ("at::Half", True), ("int", False)])
-    def test_a_template_is_what_it_is_launched_on(self, type: str, found: bool) -> None:
+    def test_the_type_of_a_template_comes_from_its_launches(self, type: str, found: bool) -> None:
         text = (self.TEMPLATE + self.LAUNCH).format(type)
         assert rules(text) == ["float-atomics"] * found
 
@@ -327,7 +327,7 @@ class TestFloatAtomics:
             ("atomicAdd(&s->sum, 1);", False),  # of what type, is not known here
         ],
     )
-    def test_what_is_added_to(self, statement: str, found: bool) -> None:
+    def test_types_that_are_added_to(self, statement: str, found: bool) -> None:
         text = (
             f"template <typename scalar_t> __device__ void f(scalar_t* y, int* count, S* s, float v) {{ {statement} }}"
         )
@@ -346,7 +346,7 @@ class TestHostCode:
             "blocks = std::max<int64_t>(blocks, 1);",
         ],
     )
-    def test_ways_to_ask_for_an_empty_tensor(self, check: str) -> None:
+    def test_ways_to_check_for_an_empty_tensor(self, check: str) -> None:
         text = f"""void f(const at::Tensor& x, cudaStream_t s) {{
           const c10::cuda::CUDAGuard guard(x.device());
           const int64_t n = x.numel();
@@ -358,7 +358,7 @@ class TestHostCode:
         assert rules(text) == []
         assert rules(text.replace(check, "if (x.dim() == 1) return;")) == ["empty-tensor"]
 
-    def test_a_grid_that_is_no_tensor_s_size_is_never_empty(self) -> None:
+    def test_a_grid_that_does_not_depend_on_a_tensor_is_never_empty(self) -> None:
         text = """void f(const at::Tensor& x, cudaStream_t s) {
           const c10::cuda::CUDAGuard guard(x.device());
           k<<<4 * at::cuda::getCurrentDeviceProperties()->multiProcessorCount, 256, 0, s>>>();
@@ -378,7 +378,7 @@ class TestHostCode:
             ("dim3(1, rows)", True),
         ],
     )
-    def test_a_grid_s_y_and_z(self, grid: str, found: bool) -> None:
+    def test_the_grid_along_y_and_z(self, grid: str, found: bool) -> None:
         text = f"""void f(const at::Tensor& x, cudaStream_t s) {{
           const c10::cuda::CUDAGuard guard(x.device());
           if (x.numel() == 0) return;
@@ -398,10 +398,10 @@ class TestHostCode:
         "wait",
         ["at::cuda::getCurrentCUDAStream().synchronize();", "stream.synchronize();", "torch::cuda::synchronize();"],
     )
-    def test_torch_s_own_ways_to_wait(self, wait: str) -> None:
+    def test_waits_of_torch(self, wait: str) -> None:
         assert rules(f"void f(c10::cuda::CUDAStream stream) {{ {wait} }}") == ["device-synchronise"]
 
-    def test_expect_asks_where_a_tensor_is_and_copies_nothing(self) -> None:
+    def test_expect_checks_where_a_tensor_is_and_copies_nothing(self) -> None:
         assert rules('void f(Tensor x) { opsmith::expect(x, "x").cpu().dims(2); }') == []
         assert rules("void f(Tensor x) { auto y = x.cpu(); }") == ["device-synchronise"]
         assert rules("void f(Tensor x) { auto y = cpu(), z = x.cpu(1); }") == []
@@ -430,17 +430,17 @@ class TestHostCode:
             ("fresh.data_ptr<float>()", False),
         ],
     )
-    def test_elements_taken_as_one_type(self, argument: str, found: bool) -> None:
+    def test_elements_read_as_one_type(self, argument: str, found: bool) -> None:
         text = "void f(at::Tensor x) {{ auto fresh = at::empty({{4}}, at::kFloat); {} run({}); }}"
         assert rules(text.format("", argument)) == ["float-only"] * found
         assert rules(text.format('TORCH_CHECK(x.dtype() == at::kFloat, "f: x");', argument)) == []
 
-    def test_a_schema_that_declares_the_change_is_right(self) -> None:
+    def test_a_schema_must_declare_a_mutation(self) -> None:
         text = 'void f(at::Tensor x) {{ x.zero_(); }}\nTORCH_LIBRARY(a, m) {{ m.def("f({} x) -> ()", &f); }}'
         assert rules(text.format("Tensor(a!)")) == []
         assert rules(text.format("Tensor")) == ["undeclared-mutation"]
 
-    def test_a_change_of_a_copy_is_none_of_the_input(self) -> None:
+    def test_a_copy_may_be_mutated(self) -> None:
         text = """void f(at::Tensor x) { x = x.clone(); x.zero_(); }
         TORCH_LIBRARY(a, m) { m.def("f(Tensor x) -> ()", &f); }"""
         assert rules(text) == []

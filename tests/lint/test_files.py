@@ -1,4 +1,4 @@
-"""Files: those of a directory, those that belong together, sources inside Python files."""
+"""Files: directories, files that belong together, sources inside Python files."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from opsmith.lint import lint_file, lint_files
-from opsmith.lint.files import sources
+from opsmith.lint import lint_file, lint_files, sources
 
 LAUNCH = (
     "void run(const at::Tensor& x, cudaStream_t s) { k<<<(x.numel() + 255) / 256, 256, 0, s>>>(x.data_ptr<float>()); }"
@@ -100,7 +99,7 @@ name = "__global__"
             path.read_text(encoding="utf-8").split("\n")[finding.line - 1][finding.column - 1 :].startswith("atomicAdd")
         )
 
-    def test_where_lines_of_the_string_are_not_the_file_s_its_beginning_is_told(self, tmp_path: Path) -> None:
+    def test_a_string_whose_lines_are_not_lines_of_the_file_is_reported_at_its_beginning(self, tmp_path: Path) -> None:
         path = tmp_path / "op.py"
         path.write_text('x = 1\ncu = "__global__ void f(float* x) {\\n  atomicAdd(x, 1.0f);\\n}"\n')
         assert [(finding.line, finding.column) for finding in lint_file(path)] == [(2, 7)]
@@ -113,7 +112,7 @@ name = "__global__"
 
 
 class TestDirectories:
-    def test_sources_are_found_and_others_code_is_passed_over(self, tmp_path: Path) -> None:
+    def test_sources_are_found_and_third_party_code_is_skipped(self, tmp_path: Path) -> None:
         wanted = ["a.cu", "csrc/b.cuh", "csrc/c.cpp", "csrc/deep/d.h", "e.py"]
         others = ["f.txt", ".hidden.cu", ".git/g.cu", "build/h.cu", "third_party/i.cu", "env/lib/j.py"]
         for name in [*wanted, *others]:
@@ -123,7 +122,7 @@ class TestDirectories:
         found = sources([tmp_path])
         assert sorted(str(path.relative_to(tmp_path)) for path in found) == wanted
 
-    def test_a_file_that_is_named_is_taken_whatever_it_is_called_and_once(self, tmp_path: Path) -> None:
+    def test_a_named_file_is_linted_whatever_its_suffix_and_once(self, tmp_path: Path) -> None:
         path = tmp_path / "build" / "kernel.inc"
         path.parent.mkdir()
         path.write_text("void f() { k<<<1, 1>>>(); }")
@@ -131,7 +130,7 @@ class TestDirectories:
         assert sources([path, path, tmp_path]) == [path]
         assert set(rules(path)) == {"default-stream", "unchecked-launch"}
 
-    def test_bytes_that_are_no_utf_8_are_read_all_the_same(self, tmp_path: Path) -> None:
+    def test_bytes_that_are_not_utf_8_are_replaced(self, tmp_path: Path) -> None:
         path = tmp_path / "latin.cu"
         path.write_bytes(b"\xef\xbb\xbf// caf\xe9\nvoid f() { cudaDeviceSynchronize(); }\n")
         assert [(finding.line, finding.column) for finding in lint_file(path)] == [(2, 12)]

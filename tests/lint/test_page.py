@@ -2,7 +2,7 @@
 
     .venv/bin/python -m tests.lint.test_page
 
-writes the table and the output anew; tests/test_docs.py has the quotes of files.
+rewrites the table and the output; tests/test_docs.py checks the quotes of files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Each rule finds what it is for, at its line, and is silent about code that is right."""
+"""Each rule finds its fault, at its line, and reports nothing in correct code."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def named(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", BAD, ids=named)
-def test_what_is_found_is_what_the_comments_expect(path: Path) -> None:
+def test_findings_are_those_that_the_comments_expect(path: Path) -> None:
     assert sorted((finding.line, finding.rule) for finding in lint_file(path)) == expected(path)
 
 
 @pytest.mark.parametrize("path", GOOD, ids=named)
-def test_right_code_has_no_finding(path: Path) -> None:
+def test_correct_code_has_no_finding(path: Path) -> None:
     assert [str(finding) for finding in lint_file(path)] == []
 
 
@@ -56,7 +56,7 @@ class TestRule:
         for example in examples:
             assert [str(finding) for finding in lint_text(example, "example.cu")] == [], example
 
-    def test_its_name_and_its_reason_are_fit_to_be_read(self, rule: Rule) -> None:
+    def test_its_name_and_its_reason_are_well_formed(self, rule: Rule) -> None:
         assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.name)
         assert rule.reason.endswith(".") and ". " not in rule.reason
 

@@ -1,4 +1,4 @@
-"""No false alarm over opsmith's own sources, written and generated; quick; without torch."""
+"""opsmith's own sources, written and generated, have no findings; linting is fast and needs no torch."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import pytest
 import torch
 
 import opsmith
-from opsmith.lint import lint_files, lint_text
-from opsmith.lint.files import sources
+from opsmith.lint import lint_files, lint_text, sources
 
 ROOT = Path(__file__).parents[2]
 WRITTEN = ["src/opsmith", "examples", "benchmarks", "tests/emulator/right", "tests/generate/golden"]
@@ -36,7 +35,7 @@ def test_generated_kernels_have_no_finding(name: str) -> None:
                 assert [str(finding) for finding in lint_text(text, f"{name}{suffix}")] == []
 
 
-def test_the_linter_needs_the_standard_library_alone() -> None:
+def test_the_linter_needs_only_the_standard_library() -> None:
     code = (
         "import sys\n"
         "class Broken:\n"

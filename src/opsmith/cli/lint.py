@@ -6,6 +6,7 @@ import difflib
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,6 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import lint
-from ..lint import files
 from ._screen import FAILED, RefusedError, output
 
 _TAB = "    "
@@ -79,10 +79,10 @@ def _sources(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         if not path.exists():
             raise RefusedError(f"{path}: there is no such file or directory.")
-    found = files.sources(paths)
+    found = lint.sources(paths)
     if not found:
         raise RefusedError(
-            f"no source is below {', '.join(map(str, paths))}: files that end in {' '.join(files.SUFFIXES)} are."
+            f"no source is below {', '.join(map(str, paths))}: files that end in {' '.join(lint.SUFFIXES)} are."
         )
     return found
 
@@ -166,7 +166,7 @@ def _quoted(finding: lint.Finding, lines: Sequence[str]) -> Iterator[Text]:
 
 
 def _write_json(path: Path, findings: Sequence[lint.Finding], files: int) -> None:
-    text = json.dumps({"files": files, "findings": [finding.facts() for finding in findings]}, indent=2)
+    text = json.dumps({"files": files, "findings": [asdict(finding) for finding in findings]}, indent=2)
     if str(path) == "-":
         print(text)
         return

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from ..cuda_text.declarations import KernelText
 from ..kernels.cuda_source.signature import PRELUDE
-from ..kernels.cuda_source.text import KernelText
 from ..toolchain.diagnostics import Diagnostic
 
 MARKER = "13shared_marker"

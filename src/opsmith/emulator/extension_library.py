@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..cuda_text.declarations import KernelText
 from ..errors import EmulationError, SourceNotFoundError, UnsupportedFeatureError
-from ..kernels.cuda_source.text import KernelText
 from ..toolchain import Recipe, cache_key, find_cxx, obtain
 from ..toolchain.abi import AbiSettings, abi_settings
 from ..toolchain.compile import COMPILED, contents, file_stem, host_arch, without_include_flags

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..cuda_text.declarations import KernelText, declarations_in
 from ..errors import UnsupportedFeatureError
-from ..kernels.cuda_source import text
 from ..toolchain.headers import included
 from .translate import translated
 
@@ -27,7 +27,7 @@ class Mirror:
     texts: dict[str, str] = field(default_factory=dict)
     others: dict[str, str | bytes] = field(default_factory=dict)  # opsmith's own headers, which stay where they are
     dynamic_names: list[str] = field(default_factory=list)
-    kernels: dict[str, text.KernelText] = field(default_factory=dict)
+    kernels: dict[str, KernelText] = field(default_factory=dict)
     # Of headers, which the compiler may never come to: by the feature that it then says is not run.
     refusals: dict[str, UnsupportedFeatureError] = field(default_factory=dict)
 
@@ -72,7 +72,7 @@ def mirrored(
     found.texts[path] = f'#line 1 "{path}"\n{body}\n{ending}'
     headers = add_headers(found, contents, source.parent, include_dirs, system_dirs, translate)
     if translate:
-        found.kernels = text.read([contents, *headers]).kernels
+        found.kernels = declarations_in([contents, *headers]).kernels
     return found
 
 

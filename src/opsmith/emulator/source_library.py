@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..cuda_text.declarations import KernelText
 from ..errors import CompileError, UnsupportedFeatureError
-from ..kernels.cuda_source.text import KernelText
 from ..toolchain import cache_key, find_cxx, obtain
 from ..toolchain.invoke import invoke
 from . import entries

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
+from ..cuda_text.tokens import without_comments
 from ..errors import UnsupportedFeatureError
-from ..kernels.cuda_source.text import without_comments
 from .refused import INLINE_PTX
 
 _DYNAMIC_SHARED = re.compile(

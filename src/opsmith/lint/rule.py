@@ -1,4 +1,4 @@
-"""What a rule is: a name, a reason, a function that finds where a source breaks it, and examples in its docstring."""
+"""Rules, the problems that they find in a source, and the findings that are reported."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from .code import Code
+from ..cuda_text import Code
 from .source import Source
 
 _EXAMPLE = re.compile(r"^(Bad|Good):\n\n((?:    .*\n|\n)+)", re.MULTILINE)
@@ -16,12 +16,32 @@ _EXAMPLE = re.compile(r"^(Bad|Good):\n\n((?:    .*\n|\n)+)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Problem:
-    """A place where a rule is broken: a token of some code."""
+    """A token that breaks a rule."""
 
     code: Code
     index: int
     message: str
     remedy: str
+
+
+@dataclass(frozen=True, order=True)
+class Finding:
+    """`line` and `column` count from 1, the column in characters. `remedy` is one line."""
+
+    path: str
+    line: int
+    column: int
+    rule: str
+    message: str
+    remedy: str
+
+    @property
+    def place(self) -> str:
+        """'add.cu:12:3', which terminals and editors open."""
+        return f"{self.path}:{self.line}:{self.column}"
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.rule}: {self.message} {self.remedy}"
 
 
 Check = Callable[[Source], Iterator[Problem]]
@@ -42,5 +62,5 @@ class Rule:
 
 
 def rule(reason: str) -> Callable[[Check], Rule]:
-    """Makes a function a rule, which has the function's name."""
+    """Makes a rule of a function, and names it after the function."""
     return lambda check: Rule(check.__name__.replace("_", "-"), reason, check)

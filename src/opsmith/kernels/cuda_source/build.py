@@ -162,4 +162,4 @@ def listing(snapshot: Snapshot) -> list[str]:
 
 
 def _listed(name: str, template: Iterable[str] | None) -> str:
-    return name if template is None else f"{name}<{', '.join(each.split(' = ')[0] for each in template)}>"
+    return name if template is None else f"{name}<{', '.join(each.partition('=')[0].strip() for each in template)}>"

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+from ...cuda_text.declarations import SourceText, declarations_in
 from ...errors import SourceNotFoundError
 from ...toolchain.headers import IncludedFile, Stamp, included, settled, stamp
-from .text import SourceText, read
 
 PACKAGE = str(Path(__file__).parents[2]) + os.sep
 SUFFIXES = (".cu", ".cuh")
@@ -137,7 +137,7 @@ class Snapshot:
     @functools.cached_property
     def found(self) -> SourceText:
         own = [h for h in self.headers if not os.path.abspath(h.path).startswith(PACKAGE)]
-        return read([self.text, *(header.contents.decode(errors="replace") for header in own)])
+        return declarations_in([self.text, *(header.contents.decode(errors="replace") for header in own)])
 
     @functools.cached_property
     def fingerprint(self) -> str:

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
+from ...cuda_text.declarations import KernelText
 from ...errors import KernelArgumentError
 from .parameters import Parameter, Place, explain, parameter
 from .signature import DeviceType
-from .text import KernelText
 
 _PLAIN = {torch.Tensor, torch.nn.Parameter}
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ...cuda_text.parameters import Parameter
 from ...errors import (
     ConstantError,
     DeviceVariableError,
@@ -30,7 +31,6 @@ from .constants import Constants
 from .launch import Kernel
 from .module import Function, Module
 from .origin import Origin, Snapshot, locate, take
-from .text import Parameter
 
 _SPELLING = re.compile(r"^(?P<base>[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*)\s*(?P<arguments><[^;{}#\"\n]*>)?$")
 _WORD = re.compile(r"\w+|::|[^\s\w]")

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 
-from ..code import Code
-from ..functions import Function
+from ...cuda_text import Code, Function, Range, launches_in
 from ..rule import Problem, rule
 from ..source import Source
 
 _NULL = {"0", "0x0", "nullptr", "NULL", "cudaStreamLegacy", "cudaStreamPerThread", "cudaStreamDefault"}
 _AROUND_NULL = {"(", ")", "{", "}", "<", ">", "cudaStream_t", "CUstream", "static_cast", "reinterpret_cast"}
 
-_DEFAULT = "getDefaultCUDAStream"
-
-# Position of the stream among the arguments. None: the call takes no stream, and goes to the default one.
-_MEMORY = {
-    "cudaMemcpyAsync": 4,
-    "cudaMemsetAsync": 3,
-    "cudaMemcpy2DAsync": 7,
-    "cudaMemset": None,
-    "cudaMemset2D": None,
-}
+# Position of the stream among the arguments; beyond them where the function has no parameter for it.
+_MEMORY = {"cudaMemcpyAsync": 4, "cudaMemsetAsync": 3, "cudaMemcpy2DAsync": 7, "cudaMemset": 99, "cudaMemset2D": 99}
 _THRUST = {
     "adjacent_difference", "all_of", "any_of", "binary_search", "copy", "copy_if", "copy_n", "count", "count_if",
     "equal", "exclusive_scan", "exclusive_scan_by_key", "fill", "fill_n", "find", "find_if", "for_each",
@@ -37,12 +29,12 @@ _STREAM = re.compile(r"\w*stream\w*", re.IGNORECASE)
 _CONFIGURATION = re.compile("cudaLaunchConfig_t")
 _ITERATORS = {"begin", "cbegin", "device_pointer_cast", "device_ptr", "device_vector", "make_counting_iterator"}
 
-_WHY = "under another current stream (torch.cuda.stream, a CUDA graph) it runs too early or too late."
+_WHY = "if another stream is current (torch.cuda.stream, a CUDA graph), it runs too early or too late."
 
 
-@rule("Work on the default stream does not wait for torch's on its current stream, nor torch's for it.")
+@rule("Work on the default stream does not wait for torch's work on its current stream, nor the other way round.")
 def default_stream(source: Source) -> Iterator[Problem]:
-    """A launch, a copy, a call of Thrust or CUB without a stream, or with stream 0. Programs with a `main` are let be.
+    """A launch, a copy, a call of Thrust or CUB without a stream or with stream 0. Not in programs with a `main`.
 
     Bad:
 
@@ -53,21 +45,8 @@ def default_stream(source: Source) -> Iterator[Problem]:
     Bad:
 
         void scale(torch::Tensor x) {
-          cudaStream_t stream = 0;
-          scale_kernel<<<blocks, threads, 0, stream>>>(x.data_ptr<float>());
-        }
-
-    Bad:
-
-        void scale(torch::Tensor x) {
           auto stream = at::cuda::getDefaultCUDAStream();
           scale_kernel<<<blocks, threads, 0, stream>>>(x.data_ptr<float>());
-        }
-
-    Bad:
-
-        void sort(thrust::device_ptr<float> keys, int64_t n) {
-          thrust::sort(thrust::device, keys, keys + n);
         }
 
     Good:
@@ -76,122 +55,101 @@ def default_stream(source: Source) -> Iterator[Problem]:
           add_kernel<<<blocks, threads, 0, stream>>>(x, y, n);
           C10_CUDA_KERNEL_LAUNCH_CHECK();
         }
-
-    Good:
-
-        void sort(float* keys, int64_t n, cudaStream_t stream) {
-          thrust::sort(thrust::cuda::par.on(stream), keys, keys + n);
-        }
     """
     if source.is_program:
         return
     yield from _launches(source)
     for function in source.host_functions:
-        yield from _launch_configurations(source, function)
-        yield from _memory(source, function)
-        yield from _thrust(source, function)
-        yield from _cub(source, function)
+        found = chain(_launch_configurations(source, function), _memory(function), _thrust(function), _cub(function))
+        for index, name, how in found:
+            yield Problem(source.code, index, f"{name} goes to the default stream: {_WHY}", _remedy(source, how))
 
 
 def _remedy(source: Source, how: str) -> str:
-    whose = "at::cuda::getCurrentCUDAStream()" if source.is_torch else "stream"
-    taken = "" if source.is_torch else "Take a cudaStream_t from the caller: "
-    return taken + how.format(stream=whose)
+    if source.is_torch:
+        return how.format(stream="at::cuda::getCurrentCUDAStream()")
+    return "Take a cudaStream_t from the caller: " + how.format(stream="stream")
 
 
 def _launches(source: Source) -> Iterator[Problem]:
     places = [(source.code, launch, function) for function, launch in source.host_launches]
-    of_macros = [(macro.code, launch, None) for macro in source.macros for launch in macro.launches]
+    of_macros = [(macro.code, launch, None) for macro in source.macros for launch in launches_in(macro.code)]
     for code, launch, function in [*places, *of_macros]:
-        if launch.checked or (launch.stream is not None and not _is_null(source, code, launch.stream, function)):
-            continue
-        how = "<<<grid, block, 0, {stream}>>>" if launch.form == "<<<" else launch.form + "(..., {stream})"
-        message = f"{launch.kernel} is launched on the default stream: {_WHY}"
-        yield Problem(code, launch.index, message, _remedy(source, how))
+        if not launch.checked and (launch.stream is None or _is_null(code, launch.stream, function)):
+            how = "<<<grid, block, 0, {stream}>>>" if launch.form == "<<<" else launch.form + "(..., {stream})"
+            message = f"{launch.kernel} is launched on the default stream: {_WHY}"
+            yield Problem(code, launch.index, message, _remedy(source, how))
 
 
-def _launch_configurations(source: Source, function: Function) -> Iterator[Problem]:
+_Call = tuple[int, str, str]
+"""A call on the default stream: its token, its name, and how it takes a stream."""
+
+
+def _launch_configurations(source: Source, function: Function) -> Iterator[_Call]:
     """cudaLaunchKernelEx takes its stream from a cudaLaunchConfig_t."""
-    if source.mentions(*function.body, _STREAM):
-        return
-    for name in ("cudaLaunchKernelEx", "cudaLaunchKernelExC"):
-        for call in source.code.calls(name, function.body):
-            if source.mentions(*function.body, _CONFIGURATION):
-                message = f"{name} with no stream in its configuration goes to the default stream: {_WHY}"
-                yield Problem(source.code, call.name, message, _remedy(source, "config.stream = {stream};"))
+    if source.mentions(*function.body, _CONFIGURATION) and not source.mentions(*function.body, _STREAM):
+        for name in ("cudaLaunchKernelEx", "cudaLaunchKernelExC"):
+            for call in source.code.calls(name, function.body):
+                yield call.name, f"{name} with no stream in its configuration", "config.stream = {stream};"
 
 
-def _memory(source: Source, function: Function) -> Iterator[Problem]:
-    code = source.code
+def _memory(function: Function) -> Iterator[_Call]:
     for name, position in _MEMORY.items():
-        for call in code.calls(name, function.body):
-            given = call.arguments
-            if position is not None and len(given) > position:
-                if not _is_null(source, code, given[position], function):
-                    continue
-            asynchronous = name if name.endswith("Async") else f"{name}Async"
-            message = f"{name} goes to the default stream: {_WHY}"
-            yield Problem(code, call.name, message, _remedy(source, asynchronous + "(..., {stream})"))
+        for call in function.code.calls(name, function.body):
+            stream = call.arguments[position : position + 1]
+            if not stream or _is_null(function.code, stream[0], function):
+                yield call.name, name, name.removesuffix("Async") + "Async(..., {stream})"
 
 
-def _thrust(source: Source, function: Function) -> Iterator[Problem]:
-    code = source.code
-    first, last = function.body
+def _thrust(function: Function) -> Iterator[_Call]:
+    code = function.code
     for index in code.words.get("thrust", ()):
-        name = index + 2
-        if not (first <= index < last and code.at(index + 1) == "::" and code.at(name) in _THRUST):
-            continue
-        call = code.call_at(name)
-        if call is not None and call.arguments and _without_stream(source, function, *call.arguments[0]):
-            message = f"thrust::{code.at(name)} goes to the default stream: {_WHY}"
-            how = "thrust::" + code.at(name) + "(thrust::cuda::par.on({stream}), ...)"
-            yield Problem(code, index, message, _remedy(source, how))
+        name = code.at(index + 2)
+        call = code.call_at(index + 2)
+        if index in function and code.at(index + 1) == "::" and name in _THRUST and call is not None:
+            if call.arguments and _has_no_stream(function, *call.arguments[0]):
+                yield index, f"thrust::{name}", "thrust::" + name + "(thrust::cuda::par.on({stream}), ...)"
 
 
-def _without_stream(source: Source, function: Function, first: int, last: int) -> bool:
+def _has_no_stream(function: Function, first: int, last: int) -> bool:
     """Whether the first argument of a Thrust algorithm is a policy without a stream, or no policy at all."""
-    variables = source.variables(function)
+    variables = function.variables
     types = {word for variable in variables.used_in(first, last) for word in variable.type}
     words = variables.origins(first, last) | types
     if words & {"on", "seq", "host", "host_vector"} or any("stream" in word.lower() for word in words):
         return False
-    without = "thrust" in words and bool(words & {"device", "par", "par_nosync"})
-    return without or bool(words & _ITERATORS)
+    is_policy = "thrust" in words and bool(words & {"device", "par", "par_nosync"})
+    return is_policy or bool(words & _ITERATORS)
 
 
-def _cub(source: Source, function: Function) -> Iterator[Problem]:
-    """CUB is called twice, first for the size of its workspace; the second call is the one that works."""
-    code = source.code
-    first, last = function.body
+def _cub(function: Function) -> Iterator[_Call]:
+    """CUB is called twice, first for the size of its workspace; the second call does the work."""
+    code = function.code
     found = {}
     for index in code.words.get("cub", ()):
-        if first <= index < last and code.at(index + 1) == "::" and code.at(index + 2).startswith("Device"):
-            call = code.call_at(index + 4) if code.at(index + 3) == "::" else None
-            if call is not None:
-                words = code.texts[call.opening : call.closing]
-                if not any("stream" in word.lower() for word in words):
-                    found[code.spelled(index, call.name + 1)] = index
-    for name, index in found.items():
-        message = f"{name} goes to the default stream: {_WHY}"
-        yield Problem(code, index, message, _remedy(source, name + "(..., {stream})"))
+        call = code.call_at(index + 4)
+        is_of_device = code.at(index + 2).startswith("Device") and code.at(index + 1) == code.at(index + 3) == "::"
+        if index in function and is_of_device and call is not None:
+            words = code.texts[call.opening : call.closing]
+            if not any("stream" in word.lower() for word in words):
+                found[code.spelled(index, call.name + 1)] = index
+    return ((index, name, name + "(..., {stream})") for name, index in found.items())
 
 
-def _is_null(source: Source, code: Code, range: tuple[int, int], function: Function | None) -> bool:
-    first, last = range
-    if _is_default(code, range):
+def _is_null(code: Code, range: Range, function: Function | None) -> bool:
+    """Whether a stream is the default one: written so, or a variable that is only ever set to it."""
+    if _is_written_null(code, range):
         return True
-    if function is None or last != first + 1:
+    first, last = range
+    variable = function.variables.at(first) if function is not None and last == first + 1 else None
+    if function is None or variable is None or variable.parameter or not variable.definitions:
         return False
-    variable = source.variables(function).at(first)
-    if variable is None or variable.parameter or not variable.definitions:
-        return False
-    begin, end = function.body
-    named = (index for index in code.words[variable.name] if begin <= index < end)
+    named = (index for index in code.words[variable.name] if index in function)
     if any(code.at(index - 1) == "&" for index in named):  # cudaStreamCreate(&stream)
         return False
-    return all(_is_default(code, each) for each in variable.definitions)
+    return all(_is_written_null(code, each) for each in variable.definitions)
 
 
-def _is_default(code: Code, range: tuple[int, int]) -> bool:
+def _is_written_null(code: Code, range: Range) -> bool:
     texts = set(code.texts[slice(*range)])
-    return _DEFAULT in texts or texts - _AROUND_NULL <= _NULL
+    return "getDefaultCUDAStream" in texts or texts - _AROUND_NULL <= _NULL

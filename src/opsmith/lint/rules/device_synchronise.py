@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..code import Code
-from ..functions import Function
+from ...cuda_text import Function
 from ..rule import Problem, rule
 from ..source import Source
 
-_LEAVE_OUT = "Leave it out: later work on the stream waits by itself, and so does reading the result."
+_REMOVE = "Remove it: later work on the stream waits by itself, and so does reading the result."
 _COPY = "Copy on torch's current stream: cudaMemcpyAsync, or Tensor::copy_."
 _WAITS = {
-    "cudaDeviceSynchronize": ("waits until the whole GPU is idle", _LEAVE_OUT),
-    "cudaThreadSynchronize": ("waits until the whole GPU is idle", _LEAVE_OUT),
-    "cuCtxSynchronize": ("waits until the whole GPU is idle", _LEAVE_OUT),
-    "cudaStreamSynchronize": ("waits until the stream is idle", _LEAVE_OUT),
-    "cuStreamSynchronize": ("waits until the stream is idle", _LEAVE_OUT),
+    "cudaDeviceSynchronize": ("waits until the whole GPU is idle", _REMOVE),
+    "cudaThreadSynchronize": ("waits until the whole GPU is idle", _REMOVE),
+    "cuCtxSynchronize": ("waits until the whole GPU is idle", _REMOVE),
+    "cudaStreamSynchronize": ("waits until the stream is idle", _REMOVE),
+    "cuStreamSynchronize": ("waits until the stream is idle", _REMOVE),
     "cudaEventSynchronize": ("waits for the GPU", "Let a stream wait for it: cudaStreamWaitEvent."),
     "cudaMemcpy": ("waits until the copy is done", _COPY),
     "cudaMemcpy2D": ("waits until the copy is done", _COPY),
-    "cudaFree": ("waits until the whole GPU is idle", "Take the memory as a tensor: torch's allocator does not wait."),
+    "cudaFree": ("waits until the whole GPU is idle", "Allocate a tensor instead: torch's allocator does not wait."),
 }
 _TO_HOST = {"kCPU", "CPU"}
 
 
 @rule("Waiting in an op leaves the GPU idle between kernels, and cannot be captured in a CUDA graph.")
 def device_synchronise(source: Source) -> Iterator[Problem]:
-    """A wait in host code: by name, by .item(), or by a copy to the CPU. Programs with a `main` are let be.
+    """A wait in host code: by name, by .item(), or by a copy to the CPU. Programs with a `main` may wait.
 
     Bad:
 
@@ -54,56 +53,49 @@ def device_synchronise(source: Source) -> Iterator[Problem]:
     for function in source.host_functions:
         for name, (what, remedy) in _WAITS.items():
             for call in source.code.calls(name, function.body):
-                # One that frees what another has allocated may well be called when all is over.
+                # Memory that another function allocated may be freed when all work is done.
                 if name != "cudaFree" or any(source.code.calls("cudaMalloc", function.body)):
                     yield Problem(source.code, call.name, f"{name} {what}.", remedy)
-        yield from _torch_waits(source, function)
+        yield from _torch_waits(function)
         if source.is_cuda:
-            yield from _copies(source, function)
+            yield from _copies(function)
 
 
-def _torch_waits(source: Source, function: Function) -> Iterator[Problem]:
-    code = source.code
+def _torch_waits(function: Function) -> Iterator[Problem]:
+    code = function.code
     for call in code.calls("synchronize", function.body):
         before = code.at(call.name - 1)
         owner = code.at(call.name - 2)
         if before == "::" and owner == "cuda":
-            yield Problem(code, call.name, "torch::cuda::synchronize waits until the whole GPU is idle.", _LEAVE_OUT)
+            yield Problem(code, call.name, "torch::cuda::synchronize waits until the whole GPU is idle.", _REMOVE)
         elif before in (".", "->") and ("stream" in owner.lower() or owner == ")"):
-            yield Problem(code, call.name, "synchronize() waits until the stream is idle.", _LEAVE_OUT)
+            yield Problem(code, call.name, "synchronize() waits until the stream is idle.", _REMOVE)
 
 
-def _copies(source: Source, function: Function) -> Iterator[Problem]:
+def _copies(function: Function) -> Iterator[Problem]:
     """.item(), .cpu(), .to(torch::kCPU)"""
-    code = source.code
+    code = function.code
     for name in ("item", "cpu", "to"):
         for call in code.calls(name, function.body):
-            if code.at(call.name - 1) not in (".", "->") or _expects(source, call.name):
-                continue
-            if name == "to" and not any(_TO_HOST.intersection(code.texts[slice(*each)]) for each in call.arguments):
-                continue
-            if name != "to" and call.arguments:
-                continue
-            if name == "item" and code.at(call.name - 2) == ")" and _called(code, call.name - 2) == "cpu":
-                continue  # told of .cpu()
-            yield Problem(
-                code,
-                call.name,
-                f".{name}() waits until the GPU has computed the tensor.",
-                "Leave the value on the GPU, and give the kernel a pointer to it.",
-            )
+            to_host = bool(_TO_HOST.intersection(code.texts[call.opening : call.closing]))
+            is_copy = to_host if name == "to" else not call.arguments
+            after_cpu = name == "item" and code.at(code.called(call.name - 2)) == "cpu"  # .cpu() is reported
+            if (
+                is_copy
+                and not after_cpu
+                and code.at(call.name - 1) in (".", "->")
+                and not _expects(function, call.name)
+            ):
+                message = f".{name}() waits until the GPU has computed the tensor."
+                remedy = "Leave the value on the GPU, and pass the kernel a pointer to it."
+                yield Problem(code, call.name, message, remedy)
 
 
-def _called(code: Code, closing: int) -> str:
-    """The name of the call that ends with a bracket."""
-    return code.at(code.before_template(code.partner[closing] - 1))
-
-
-def _expects(source: Source, index: int) -> bool:
-    """opsmith::expect(x, "x").cpu() asks where a tensor is."""
-    code = source.code
+def _expects(function: Function, index: int) -> bool:
+    """opsmith::expect(x, "x").cpu() checks where a tensor is."""
+    code = function.code
     while code.at(index - 1) in (".", "->") and code.at(index - 2) == ")":
-        index = code.before_template(code.partner[index - 2] - 1)
+        index = code.called(index - 2)
         if code.at(index) == "expect":
             return True
     return False

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..functions import Function
+from ...cuda_text import Function, Variable
 from ..rule import Problem, rule
 from ..source import Source
-from ..variables import Variable
 
 _ADDS = {
     "atomicAdd", "atomicAdd_block", "atomicAdd_system", "gpuAtomicAdd", "gpuAtomicAddNoReturn", "fastAtomicAdd",
@@ -19,7 +18,7 @@ FLOATS = {
 _FLOAT_BY_NAME = {"scalar_t", "scalar", "accscalar_t", "acc_t", "opmath_t", "float_t"}
 
 
-@rule("Floating-point sums depend on their order, and atomics have another order in every run.")
+@rule("Floating-point sums depend on their order, and atomics add in a different order in every run.")
 def float_atomics(source: Source) -> Iterator[Problem]:
     """atomicAdd on float, double or a half type, in device or in shared memory.
 
@@ -37,45 +36,42 @@ def float_atomics(source: Source) -> Iterator[Problem]:
           if (i < n && x[i] > 0) atomicAdd(positive, 1);
         }
     """
-    code = source.code
-    for name in sorted(_ADDS):
-        for call in code.calls(name):
+    for name in _ADDS:
+        for call in source.code.calls(name):
             function = source.function_at(call.name)
             if function is None or function.kind == "host" or not call.arguments:
                 continue
-            target = _target(source, function, *call.arguments[0])
+            target = _target(function, *call.arguments[0])
             if target is not None and _is_float(source, function, target):
-                yield Problem(
-                    code,
-                    call.name,
-                    f"{function.name} adds to {target.name} ({target.type[-1]}) in whatever order threads come: "
-                    "the result differs from run to run.",
-                    "Add within a block in a fixed order, write a sum a block, and add those in a second kernel.",
+                message = (
+                    f"{function.name} adds to {target.name} ({target.type[-1]}) in the order in which threads arrive: "
+                    "the result differs from run to run."
                 )
+                remedy = (
+                    "Add within a block in a fixed order, write one sum per block, and add those in a second kernel."
+                )
+                yield Problem(source.code, call.name, message, remedy)
 
 
-def _target(source: Source, function: Function, first: int, last: int) -> Variable | None:
+def _target(function: Function, first: int, last: int) -> Variable | None:
     """The variable whose memory is added to: `out` in &out[i], out + i, &out."""
-    code = source.code
+    code = function.code
     while first < last and code.texts[first] in ("&", "("):
         first += 1
     if code.at(first + 1) in (".", "->", "::", "("):
         return None  # a member, or a cast
-    return source.variables(function).at(first)
+    return function.variables.at(first)
 
 
 def _is_float(source: Source, function: Function, variable: Variable) -> bool:
     words = set(variable.type)
-    if words & FLOATS or words & _FLOAT_BY_NAME:
+    if words & (FLOATS | _FLOAT_BY_NAME):
         return True
     templates = {word for word in words if function.template_parameters.get(word) in (("typename",), ("class",))}
-    return bool(templates) and _is_launched_on_floats(source, function.name)
-
-
-def _is_launched_on_floats(source: Source, kernel: str) -> bool:
-    for launch in source.launches:
-        if launch.kernel == kernel:
-            words = source.code.texts[launch.index : launch.grid[0] if launch.grid else launch.index]
-            if FLOATS.intersection(words) or _FLOAT_BY_NAME.intersection(words):
-                return True
-    return False
+    launched_on = {
+        text
+        for launch in source.launches
+        if launch.kernel == function.name and launch.grid is not None
+        for text in source.code.texts[launch.index : launch.grid[0]]
+    }
+    return bool(templates and launched_on & (FLOATS | _FLOAT_BY_NAME))

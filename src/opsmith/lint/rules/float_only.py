@@ -5,20 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..code import Code
-from ..functions import Function
+from ...cuda_text import Code, Function
 from ..rule import Problem, rule
-from ..source import Source
+from ..source import DATA, Source
 from .float_atomics import FLOATS
 
-_DATA = ("data_ptr", "const_data_ptr", "mutable_data_ptr")
 _TYPES = FLOATS | {"int", "long", "int32_t", "int64_t", "uint8_t", "bool", "char"}
 _CHECK = re.compile(r"scalar_type|ScalarType|is_floating_point|(?:AT|THO)_DISPATCH\w*|\.dtype(?:\(\)|<)")
 
 
-@rule("A pointer of a fixed type reads other dtypes as rubbish, or refuses them in words that name no argument.")
+@rule("A pointer of a fixed type reads garbage from other dtypes, or rejects them without naming the argument.")
 def float_only(source: Source) -> Iterator[Problem]:
-    """A parameter's elements taken as one floating-point type, where neither function nor callers ask its dtype.
+    """A parameter read as one floating-point type, where neither the function nor its callers check the dtype.
 
     `data_ptr<float>()` raises for another dtype; a cast of `data_ptr()` does not even do that.
 
@@ -36,43 +34,25 @@ def float_only(source: Source) -> Iterator[Problem]:
           TORCH_CHECK(x.scalar_type() == torch::kFloat32, "scale: x must be float32, is ", x.scalar_type());
           launch_scale(x.data_ptr<float>(), x.numel());
         }
-
-    Good:
-
-        void scale(const torch::Tensor& x) {
-          AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), "scale", [&] {
-            launch_scale<scalar_t>(x.data_ptr<scalar_t>(), x.numel());
-          });
-        }
     """
-    code = source.code
     for function in source.host_functions:
-        places = sorted(index for word in _DATA for index in code.words.get(word, ()) if index in function)
-        for index in places:
-            read = _read_as(source, function, index)
-            if read is None:
-                continue
-            tensor, type, cast = read
-            if not source.holds(function, index, _is_asked):
-                if cast:
-                    message = f"{tensor} is read as {type}, whatever its dtype is."
-                else:
-                    message = f"{function.name} takes {type} alone, and no message of its own says so."
-                yield Problem(
-                    code,
-                    index - 2,
-                    message,
-                    f'Dispatch on {tensor}.scalar_type(), or TORCH_CHECK(it, "{tensor} must be ...").',
-                )
-            break
+        places = sorted(index for word in DATA for index in source.code.words.get(word, ()) if index in function)
+        reads = ((index, _read_as(function, index)) for index in places)
+        index, read = next(((index, read) for index, read in reads if read is not None), (0, None))
+        if read is not None and not source.holds(function, index, _checks_dtype):
+            tensor, type, is_cast = read
+            message = f"{function.name} accepts only {type}, and no message names the argument."
+            if is_cast:
+                message = f"{tensor} is read as {type}, whatever its dtype is."
+            remedy = f'Dispatch on {tensor}.scalar_type(), or TORCH_CHECK(it, "{tensor} must be ...").'
+            yield Problem(source.code, index - 2, message, remedy)
 
 
-def _read_as(source: Source, function: Function, index: int) -> tuple[str, str, bool] | None:
-    """The parameter whose elements are taken, the type they are taken as, and whether by a cast."""
-    code = source.code
+def _read_as(function: Function, index: int) -> tuple[str, str, bool] | None:
+    """The parameter whose elements are read, the type they are read as, and whether by a cast."""
+    code, variables = function.code, function.variables
     if code.at(index - 1) not in (".", "->"):
         return None
-    variables = source.variables(function)
     name = index - 2
     if code.texts[index - 6 : index - 1] == [".", "contiguous", "(", ")", "."]:
         name = index - 7
@@ -83,25 +63,22 @@ def _read_as(source: Source, function: Function, index: int) -> tuple[str, str, 
             variable = variables.at(first)
     if variable is None or not variable.parameter or "Tensor" not in variable.type:
         return None
-    cast = code.at(index + 1) != "<"
-    if cast:
+    is_cast = code.at(index + 1) != "<"
+    if is_cast:
         words = [text for text in _cast_before(code, name) if text in _TYPES]
     else:
         words = [text for text in code.texts[index + 2 : code.template_end(index + 1)] if text in FLOATS]
-    return (variable.name, words[-1], cast) if words else None
+    return (variable.name, words[-1], is_cast) if words else None
 
 
 def _cast_before(code: Code, index: int) -> list[str]:
     """The type in `static_cast<float*>(x` and `(float*)x`."""
     before = index - 1
     if code.at(before) == "(":
-        before -= 1
-        name = code.before_template(before)
-        return code.texts[name + 2 : before] if code.at(name).endswith("_cast") else []
-    if code.at(before) == ")":
-        return code.texts[code.partner[before] + 1 : before]
-    return []
+        name = code.before_template(before - 1)
+        return code.texts[name + 2 : before - 1] if code.at(name).endswith("_cast") else []
+    return code.texts[code.opening(before) + 1 : before] if code.at(before) == ")" else []
 
 
-def _is_asked(source: Source, function: Function, _: int) -> bool:
+def _checks_dtype(source: Source, function: Function, _: int) -> bool:
     return source.mentions(*function.body, _CHECK)

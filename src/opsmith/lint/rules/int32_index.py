@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ...cuda_text import Code, Function, Range, Variable
 from ..accesses import Access, accesses_of
 from ..expressions import Arithmetic, Factor
-from ..functions import Function
 from ..rule import Problem, rule
 from ..source import SIZES, Source
-from ..variables import Variable, Variables
 
 _LIMITS = re.compile(r"canUse32BitIndexMath|INT_MAX|INT32_MAX|UINT32_MAX|2147483647|0x7fffffff", re.IGNORECASE)
 _LONGEST_REMEDY = 100
@@ -18,12 +17,12 @@ _LONGEST_CHAIN = 50
 """Variables that are each a sum of the one before."""
 
 
-@rule("A tensor of 2^31 elements or more has indices that 32 bits do not hold: the kernel reads and writes elsewhere.")
+@rule("An index of 32 bits overflows for a tensor of 2^31 elements: the kernel reads and writes the wrong memory.")
 def int32_index(source: Source) -> Iterator[Problem]:
     """An index or a count of elements in 32 bits: in a kernel, among its parameters, or in host code.
 
     A product of two 32-bit numbers has 32 bits, whatever it is assigned to: one of the factors must be widened first.
-    The rule is silent in a file whose host code asks for the limit (INT_MAX, canUse32BitIndexMath).
+    Files whose host code checks the limit (INT_MAX, canUse32BitIndexMath) have no findings.
 
     Bad:
 
@@ -64,67 +63,55 @@ def int32_index(source: Source) -> Iterator[Problem]:
           for (int64_t i = threadIdx.x; i < columns; i += blockDim.x) y[blockIdx.x * columns + i] = x[i];
         }
     """
-    if _asks_for_the_limit(source):
+    if any(_checks_the_limit(function) for function in source.host_functions):
         return
-    counts = set()
-    for function in source.device_functions:
-        if any(index in function for index in source.code.words.get("blockIdx", ())):
-            for problem in _Indices(source, function).problems():
-                counts.add(problem.index)
-                yield problem
+    for function in source.functions:
+        if function.kind != "host" and "blockIdx" in function.texts:
+            yield from _Indices(function, source.constants).problems()
     for function in source.host_functions:
         yield from _host_counts(source, function)
-    for problem in _launched_with_counts(source):
-        if problem.index not in counts:
-            counts.add(problem.index)
-            yield problem
+    yield from _launched_with_counts(source)
 
 
-def _asks_for_the_limit(source: Source) -> bool:
-    texts = source.code.texts
-    for function in source.host_functions:
-        first, last = function.body
-        for index in range(first, last):
-            if _LIMITS.fullmatch(texts[index]):
-                return True
-            if texts[index] == "numeric_limits" and source.code.at(index + 2) in ("int", "int32_t", "uint32_t"):
-                return True
-    return False
+def _checks_the_limit(function: Function) -> bool:
+    code = function.code
+    limits = [index for index in code.words.get("numeric_limits", ()) if index in function]
+    return any(map(_LIMITS.fullmatch, function.texts)) or any(
+        code.at(index + 2) in ("int", "int32_t", "uint32_t") for index in limits
+    )
 
 
 class _Indices:
     """The indices of one kernel or device function."""
 
-    def __init__(self, source: Source, function: Function) -> None:
-        self.code = source.code
+    def __init__(self, function: Function, constants: dict[str, int | None]) -> None:
+        self.code = function.code
         self.function = function
-        self.variables: Variables = source.variables(function)
-        self.arithmetic: Arithmetic = source.arithmetic(function)
-        self._products: dict[Variable, Variable | None] = {}
-        self._depth = 0
+        self.variables = function.variables
+        self.arithmetic = Arithmetic(function, constants)
 
     def problems(self) -> Iterator[Problem]:
-        accesses = list(accesses_of(self.variables))
-        told: dict[int, Problem] = {}
-        counted: set[Variable] = set()
+        accesses = list(accesses_of(self.function))
+        found: dict[int, Problem] = {}  # by the variable that is widened
+        counters: set[Variable] = set()
         dimensions = self._dimensions(accesses)
         for access in accesses:
-            product = self.arithmetic.narrow_product(*access.offset, "blockIdx")
+            product = self.arithmetic.narrow_product(*access.offset)
             if product is not None:
-                told.setdefault(self._key(product), self._product(product))
+                found.setdefault(self._widened_by(product), self._product(product))
                 continue
             for variable in self._added(access):
                 narrow = self._narrow(variable)
                 if narrow is not None and narrow not in dimensions:
-                    told.setdefault(narrow.index, self._index(narrow))
-                    counted.add(narrow)
+                    found.setdefault(narrow.index, self._index(narrow))
+                    counters.add(narrow)
                 elif self._is_flat(variable) and variable not in dimensions:
-                    counted.add(variable)
-        yield from told.values()
-        yield from self._bounds(counted)
+                    counters.add(variable)
+        yield from found.values()
+        yield from self._bounds(counters)
 
-    def _key(self, product: list[Factor]) -> int:
-        """One finding for all products of a variable: widening it mends them all."""
+    def _widened_by(self, product: list[Factor]) -> int:
+        """One finding for all products of a variable: widening it fixes them all."""
         for factor in product:
             for index in range(*factor.range):
                 variable = self.variables.at(index)
@@ -135,112 +122,93 @@ class _Indices:
     def _product(self, product: list[Factor]) -> Problem:
         first, last = product[0].range
         text = self.code.spelled(first, product[-1].range[1])
-        return Problem(
-            self.code,
-            first,
-            f"{text} is computed in 32 bits: from 2^31 on it is another number.",
-            f"Widen a factor first: {_widened(self.code.spelled(first, last))} * ...",
-        )
+        remedy = f"Widen a factor first: {_widened(self.code, first, last)} * ..."
+        return Problem(self.code, first, f"{text} is computed in 32 bits: it overflows from 2^31 on.", remedy)
 
     def _index(self, variable: Variable) -> Problem:
-        name = variable.name
-        if variable.bits == 32 and "unsigned" not in variable.type and "uint32_t" not in variable.type:
-            message = f"{name} is an index of 32 bits: from 2^31 elements on it is negative."
-        elif variable.bits == 64:
-            message = f"{name} has 64 bits, but what it is set to is computed in 32: from 2^32 on it begins again at 0."
+        if variable.bits == 64:
+            problem = "has 64 bits, but its value is computed in 32: it wraps to 0 at 2^32"
+        elif variable.bits == 32 and not {"unsigned", "uint32_t"} & set(variable.type):
+            problem = "is an index of 32 bits: it is negative from 2^31 elements on"
         else:
-            message = f"{name} is an index of 32 bits: from 2^32 elements on it begins again at 0."
-        return Problem(self.code, variable.index, message, self._remedy(variable))
+            problem = "is an index of 32 bits: it wraps to 0 at 2^32 elements"
+        return Problem(self.code, variable.index, f"{variable.name} {problem}.", self._remedy(variable))
 
     def _remedy(self, variable: Variable) -> str:
-        """What the variable is set to, with a factor widened."""
+        """The definition of the variable, with a factor widened."""
         for first, last in variable.definitions:
-            product = self.arithmetic.narrow_product(first, last, "blockIdx")
+            product = self.arithmetic.narrow_product(first, last)
             if product is not None:
                 begin, end = product[0].range
                 before, after = self.code.spelled(first, begin), self.code.spelled(end, last)
                 before += " " if before and not self.code.adjacent(begin - 1) else ""
-                factor = _widened(self.code.spelled(begin, end))
+                factor = _widened(self.code, begin, end)
                 whole = f"int64_t {variable.name} = {before}{factor} {after};"
                 return whole if len(whole) < _LONGEST_REMEDY else f"Widen a factor first: {factor} * ..."
         return f"int64_t {variable.name}"
 
-    def _bounds(self, counted: set[Variable]) -> Iterator[Problem]:
+    def _bounds(self, counters: set[Variable]) -> Iterator[Problem]:
         """Parameters of 32 bits that an index of elements is compared with."""
-        told = set()
         for comparison in self.code.comparisons(*self.function.body):
-            sides = [
-                self.variables.at(first) if last == first + 1 else None
-                for first, last in self.code.operands(comparison)
-            ]
-            for one, other in (sides, sides[::-1]):
-                if one in counted and other is not None and other.parameter and other.bits == 32:
-                    if other not in told:
-                        told.add(other)
-                        yield _count(self.function, other)
+            one, other = (_only_variable(self.function, *each) for each in self.code.operands(comparison))
+            for index, bound in ((one, other), (other, one)):
+                if index in counters and bound is not None and bound.parameter and bound.bits == 32:
+                    yield _count(self.function, bound)
 
     def _dimensions(self, accesses: list[Access]) -> set[Variable]:
-        """Variables that number the rows or columns of something: they stand in a sum with a product, row * columns +
-        column, so it is the sum that numbers elements."""
+        """Variables that number rows or columns: they stand in a sum with a product, row * columns + column, so it is
+        the sum that numbers elements."""
         found: set[Variable] = set()
-        sums = [access.offset for access in accesses]
-        for first, last in [*sums, *(definition for variable in self.variables for definition in variable.definitions)]:
+        definitions = [definition for variable in self.variables for definition in variable.definitions]
+        for first, last in [*(access.offset for access in accesses), *definitions]:
             terms = list(self.arithmetic.terms(first, last))
-            if any(_is_product(factors) for factors in terms):
-                for factors in terms:
-                    for factor in factors:
-                        found |= self.variables.used_in(*factor.range)
+            if any(map(_is_product, terms)):
+                found.update(*(self.variables.used_in(*factor.range) for factors in terms for factor in factors))
         return found
 
     def _added(self, access: Access) -> list[Variable]:
-        """Variables that an offset is, or is the sum of. None where it has products, for those go by dimensions."""
-        found = []
-        for factors in self.arithmetic.terms(*access.offset):
-            if _is_product(factors):
-                return []
-            for factor in factors:
-                variable = self.variables.at(factor.range[0])
-                if variable is not None and not variable.pointer and factor.range[1] == factor.range[0] + 1:
-                    found.append(variable)
-        return found
+        """The variable that an offset is, or those it is the sum of. None where it has products: it has dimensions."""
+        terms = list(self.arithmetic.terms(*access.offset))
+        if any(map(_is_product, terms)):
+            return []
+        variables = [_only_variable(self.function, *factor.range) for factors in terms for factor in factors]
+        return [variable for variable in variables if variable is not None and not variable.pointer]
 
     def _narrow(self, variable: Variable) -> Variable | None:
-        """The variable that is set to a block's number times something in 32 bits: this one, or one it is a sum of."""
-        if variable not in self._products:
-            self._products[variable] = None  # while it is looked for: a variable may be set to itself
-            if self._depth < _LONGEST_CHAIN:
-                self._depth += 1
-                self._products[variable] = self._find_narrow(variable)
-                self._depth -= 1
-        return self._products[variable]
-
-    def _find_narrow(self, variable: Variable) -> Variable | None:
-        for first, last in variable.definitions:
-            if self.arithmetic.narrow_product(first, last, "blockIdx") is not None:
+        """The variable that is set to a product of a block index in 32 bits: this one, or one it is a sum of."""
+        waiting, seen = [variable], {variable}
+        while waiting and len(seen) < _LONGEST_CHAIN:
+            variable = waiting.pop()
+            if any(self.arithmetic.narrow_product(*definition) for definition in variable.definitions):
                 return variable
-            for factors in self.arithmetic.terms(first, last):
-                index, end = factors[0].range
-                other = self.variables.at(index) if len(factors) == 1 and end == index + 1 else None
-                if other is not None and not other.pointer and (found := self._narrow(other)):
-                    return found
+            terms = (factors for definition in variable.definitions for factors in self.arithmetic.terms(*definition))
+            added = (_only_variable(self.function, *factors[0].range) for factors in terms if len(factors) == 1)
+            new = [other for other in added if other is not None and not other.pointer and other not in seen]
+            seen.update(new)
+            waiting += new
         return None
 
     def _is_flat(self, variable: Variable) -> bool:
-        """Whether it is set to a block's number times something, in however many bits."""
-        for first, last in variable.definitions:
-            for factors in self.arithmetic.terms(first, last):
-                ranges = [factor.range for factor in factors]
-                if len(factors) > 1 and any("blockIdx" in self.variables.origins(*each) for each in ranges):
-                    return True
-        return False
+        """Whether it is set to a block index times something, in however many bits."""
+        return any(
+            len(factors) > 1 and any("blockIdx" in self.variables.origins(*factor.range) for factor in factors)
+            for definition in variable.definitions
+            for factors in self.arithmetic.terms(*definition)
+        )
+
+
+def _only_variable(function: Function, first: int, last: int) -> Variable | None:
+    """The variable that a range is, if it is one."""
+    return function.variables.at(first) if last == first + 1 else None
 
 
 def _is_product(factors: list[Factor]) -> bool:
-    """Of more than one factor that is no number."""
+    """Whether it has several factors that are not numbers."""
     return sum(factor.value is None and factor.operator in ("", "*") for factor in factors) > 1
 
 
-def _widened(text: str) -> str:
+def _widened(code: Code, first: int, last: int) -> str:
+    text = code.spelled(first, last)
     return f"static_cast<int64_t>{text if text.startswith('(') else f'({text})'}"
 
 
@@ -251,76 +219,64 @@ def _count(function: Function, parameter: Variable) -> Problem:
 
 def _host_counts(source: Source, function: Function) -> Iterator[Problem]:
     """`int n = x.numel();`, and `int n = batch * channels;` that a kernel is launched with."""
-    variables, arithmetic = source.variables(function), source.arithmetic(function)
+    arithmetic = Arithmetic(function, source.constants)
     launched = {
-        variables.at(first)
+        _only_variable(function, *argument)
         for where, launch in source.host_launches
         if where is function
-        for first, last in launch.arguments or ()
-        if last == first + 1
+        for argument in launch.arguments or ()
     }
-    for variable in variables:
+    for variable in function.variables:
         if not variable.definitions or variable.pointer:
             continue
-        first, last = variable.definitions[0]
-        bits = variable.bits if variable.type != ("auto",) else arithmetic.bits(first, last)
-        if bits != 32:
-            continue
-        first, last = _uncast(source, first, last)
-        if source.code.texts[last - 3 : last] == ["numel", "(", ")"]:
-            counts = _is_whole(arithmetic, first, last)
+        definition = variable.definitions[0]
+        bits = variable.bits if variable.type != ("auto",) else arithmetic.bits(*definition)
+        first, last = _uncast(source.code, *definition)
+        if _is_numel(source.code, first, last):
+            counts = [len(factors) for factors in arithmetic.terms(first, last)] == [1]  # not y + x.numel()
         else:
-            counts = variable in launched and _is_volume(variables, arithmetic, first, last)
-        if counts:
-            message = f"{variable.name} counts elements in 32 bits: from 2^31 on it is another number."
-            text = source.code.spelled(first, last)
-            yield Problem(source.code, variable.index, message, f"const int64_t {variable.name} = {text};")
+            counts = variable in launched and _is_volume(arithmetic, first, last)
+        if counts and bits == 32:
+            message = f"{variable.name} counts elements in 32 bits: it overflows from 2^31 on."
+            remedy = f"const int64_t {variable.name} = {source.code.spelled(first, last)};"
+            yield Problem(source.code, variable.index, message, remedy)
 
 
-def _is_whole(arithmetic: Arithmetic, first: int, last: int) -> bool:
-    """Whether an expression is one operand: x.numel(), not y + x.numel()."""
-    return [len(factors) for factors in arithmetic.terms(first, last)] == [1]
+def _is_numel(code: Code, first: int, last: int) -> bool:
+    return code.texts[max(first, last - 3) : last] == ["numel", "(", ")"]
 
 
-def _is_volume(variables: Variables, arithmetic: Arithmetic, first: int, last: int) -> bool:
+def _is_volume(arithmetic: Arithmetic, first: int, last: int) -> bool:
     """Whether an expression is a product of sizes."""
     terms = list(arithmetic.terms(first, last))
-    return (
-        len(terms) == 1
-        and len(terms[0]) > 1
-        and all(factor.operator in ("", "*") and bool(variables.origins(*factor.range) & SIZES) for factor in terms[0])
+    return len(terms) == 1 < len(terms[0]) and all(
+        factor.operator in ("", "*") and bool(arithmetic.variables.origins(*factor.range) & SIZES)
+        for factor in terms[0]
     )
 
 
-def _uncast(source: Source, first: int, last: int) -> tuple[int, int]:
+def _uncast(code: Code, first: int, last: int) -> Range:
     """The value in `static_cast<int>(x.numel())`, `(int)x.numel()` and `int(x.numel())`."""
-    code = source.code
+    if code.at(first) == "(" and code.at(first + 2) == ")":
+        return first + 3, last
     opening = first + 1
     if code.at(first) == "static_cast":
         opening = code.template_end(first + 1) + 1
-    elif code.at(first) == "(" and code.at(first + 2) == ")":
-        return first + 3, last
     elif code.at(first) not in ("int", "unsigned", "int32_t", "uint32_t"):
         return first, last
-    if code.at(opening) in ("(", "{") and code.partner[opening] == last - 1:
-        return opening + 1, last - 1
-    return first, last
+    return (opening + 1, last - 1) if code.partner.get(opening) == last - 1 else (first, last)
 
 
 def _launched_with_counts(source: Source) -> Iterator[Problem]:
-    """Parameters of 32 bits that a launch in this file gives a tensor's numel()."""
+    """Parameters of 32 bits that a launch in this file sets to a tensor's numel()."""
     for function, launch in source.host_launches:
         kernel = source.kernels.get(launch.kernel)
         if kernel is None or launch.arguments is None or len(launch.arguments) != len(kernel.parameters):
             continue
-        variables = source.variables(function)
-        for parameter, (first, last) in zip(kernel.parameters, launch.arguments, strict=True):
-            value = (first, last)
-            variable = variables.at(first) if last == first + 1 else None
-            if variable is not None and len(variable.definitions) == 1:
-                value = variable.definitions[0]
-            if source.code.texts[value[1] - 3 : value[1]] != ["numel", "(", ")"]:
-                continue
-            declared = source.variables(kernel).find(parameter.name, parameter.index)
-            if declared is not None and declared.bits == 32:
+        for parameter, argument in zip(kernel.parameters, launch.arguments, strict=True):
+            variable = _only_variable(function, *argument)
+            is_set_once = variable is not None and len(variable.definitions) == 1
+            value = variable.definitions[0] if variable is not None and is_set_once else argument
+            declared = kernel.variables.find(parameter.name, parameter.index)
+            if _is_numel(source.code, *value) and declared is not None and declared.bits == 32:
                 yield _count(kernel, declared)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..code import Call, Code
+from ...cuda_text import Call, Code
 from ..rule import Problem, rule
 from ..source import Source
 
@@ -15,9 +15,9 @@ _CHECKS = {
 _REMEDY = 'As in: TORCH_CHECK(x.dim() == 2, "op: x must be [rows, columns], is ", x.sizes());'
 
 
-@rule("A check without a message repeats a line of C++: the user learns neither what was given nor what is taken.")
+@rule("A check without a message repeats a line of C++: the user learns neither what was passed nor what is accepted.")
 def messageless_check(source: Source) -> Iterator[Problem]:
-    """TORCH_CHECK and its kin with a condition alone, also in macros; `assert` in host code.
+    """TORCH_CHECK and similar macros with only a condition; `assert` in host code.
 
     Bad:
 
@@ -37,34 +37,19 @@ def messageless_check(source: Source) -> Iterator[Problem]:
           TORCH_CHECK(x.dim() == 2, "scale: x must be [rows, columns], is ", x.sizes());
         }
     """
-    for code in (source.code, *(macro.code for macro in source.macros)):
+    for code in source.codes:
         for name in _CHECKS & code.words.keys():
             for call in code.calls(name):
                 if call.arguments and _is_silent(code, call):
                     condition = code.spelled(*call.arguments[0])
-                    yield Problem(
-                        code,
-                        call.name,
-                        f"Where it fails, {name} says no more than that {condition} is false.",
-                        _REMEDY,
-                    )
-    if source.is_torch:
-        yield from _asserts(source)
-
-
-def _is_silent(code: Code, call: Call) -> bool:
-    rest = call.arguments[1:]
-    return all(last == first + 1 and code.texts[first] == '""' for first, last in rest)
-
-
-def _asserts(source: Source) -> Iterator[Problem]:
-    for function in source.host_functions:
+                    yield Problem(code, call.name, f"If it fails, {name} only says that {condition} is false.", _REMEDY)
+    for function in source.host_functions if source.is_torch else ():
         for call in source.code.calls("assert", function.body):
             if call.arguments and source.code.at(call.name - 1) not in (".", "->", "::"):
                 condition = source.code.spelled(*call.arguments[0])
-                yield Problem(
-                    source.code,
-                    call.name,
-                    f"assert ends the process where {condition} is false, and NDEBUG leaves it out.",
-                    _REMEDY,
-                )
+                message = f"assert ends the process where {condition} is false, and NDEBUG removes it."
+                yield Problem(source.code, call.name, message, _REMEDY)
+
+
+def _is_silent(code: Code, call: Call) -> bool:
+    return all(code.texts[slice(*argument)] == ['""'] for argument in call.arguments[1:])

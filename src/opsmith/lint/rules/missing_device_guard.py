@@ -5,19 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..functions import Function
+from ...cuda_text import Function
 from ..rule import Problem, rule
-from ..source import Source, tensor_of
+from ..source import Source, has_tensors, tensor_of
 
 _GUARD = re.compile(
     r"\w*(?:device|cuda|stream|gpu|hip)_?guard\w*|cudaSetDevice|cuCtx(?:SetCurrent|PushCurrent)|set_device"
     r"|(?:maybe_)?exchange_?device|CurrentDevice",
     re.IGNORECASE,
 )
-_SOME = "its tensors"
 
 
-@rule("A launch goes to the GPU that is current, which need not be the one its tensors are on.")
+@rule("A launch goes to the current GPU, which need not be the one its tensors are on.")
 def missing_device_guard(source: Source) -> Iterator[Problem]:
     """A host function that launches on a tensor, where neither it nor its callers make the tensor's GPU current.
 
@@ -47,11 +46,10 @@ def missing_device_guard(source: Source) -> Iterator[Problem]:
     if source.is_program:
         return
     for function, site in _launching(source).items():
-        tensor = tensor_of(function)
         if not source.holds(function, site, _is_guarded):
-            message = (
-                f"{function.name} launches on the GPU that is current, which need not be that of {tensor or _SOME}."
-            )
+            tensor = tensor_of(function)
+            where = f"that of {tensor or 'its tensors'}"
+            message = f"{function.name} launches on the current GPU, which need not be {where}."
             remedy = f"Before it: const c10::cuda::CUDAGuard guard({tensor or 'x'}.device());"
             yield Problem(source.code, site, message, remedy)
 
@@ -60,19 +58,17 @@ def _is_guarded(source: Source, function: Function, site: int) -> bool:
     exported = source.code.calls("OPSMITH_EXPORT")
     if any(function.name in source.code.texts[call.opening : call.closing] for call in exported):
         return True
-    # With the word at the site: a launching function that is called there may have the guard itself.
+    # The word at the site included: a launching function that is called there may have the guard.
     return source.mentions(function.body[0], site + 1, _GUARD)
 
 
 def _launching(source: Source) -> dict[Function, int]:
-    """The functions that have tensors and launch, and where first: themselves, or by calling one that has none."""
-    sites: dict[Function, list[int]] = {}
-    for function, launch in source.host_launches:
-        if not launch.checked:
-            sites.setdefault(function, []).append(launch.index)
+    """The functions with tensors that launch, or call a launcher of pointers, and where first."""
+    sites = [(function, launch.index) for function, launch in source.host_launches if not launch.checked]
     for name in {name for peer in source.peers for name in peer.launchers_of_pointers}:
-        for call in source.code.calls(name):
-            caller = source.function_at(call.name)
-            if caller is not None and caller.kind == "host":
-                sites.setdefault(caller, []).append(call.name)
-    return {function: min(found) for function, found in sites.items() if source.has_tensors(function)}
+        sites += source.calls(name)
+    found: dict[Function, int] = {}
+    for function, site in sites:
+        if has_tensors(function):
+            found[function] = min(site, found.get(function, site))
+    return found

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..code import Range
-from ..functions import Function
-from ..launches import Launch
+from ...cuda_text import Function, Launch, Range
 from ..rule import Problem, rule
 from ..source import SIZES, Source
 
 
 @rule("Along y and z a grid has at most 65535 blocks, and a tensor may have more rows.")
 def no_grid_limit(source: Source) -> Iterator[Problem]:
-    """A block a row along y or z, where the number of rows is compared with nothing.
+    """One block per row along y or z, where the number of rows is not limited.
 
     Bad:
 
@@ -35,58 +33,51 @@ def no_grid_limit(source: Source) -> Iterator[Problem]:
           C10_CUDA_KERNEL_LAUNCH_CHECK();
         }
     """
-    told = set()
+    found = set()
     for function, launch in source.host_launches:
-        for axis, part in _beyond_x(source, function, launch):
-            if part[0] not in told and _is_unlimited(source, function, part):
-                told.add(part[0])
+        for axis, part in _beyond_x(function, launch):
+            if part[0] not in found and _is_unlimited(function, part):
+                found.add(part[0])
                 size = source.code.spelled(*part)
-                yield Problem(
-                    source.code,
-                    part[0],
-                    f"The grid of {launch.kernel} is {size} along {axis}, where 65535 blocks are the most.",
-                    "Put it along x, which takes 2147483647, or let each block go through several.",
-                )
+                message = f"The grid of {launch.kernel} is {size} along {axis}, where the limit is 65535 blocks."
+                remedy = "Put it along x, where the limit is 2147483647, or let each block process several."
+                yield Problem(source.code, part[0], message, remedy)
 
 
-def _beyond_x(source: Source, function: Function, launch: Launch) -> Iterator[tuple[str, Range]]:
-    """What a grid is along y and z: in `dim3(a, b, c)`, in the variable that holds it, in opsmith's `{a, b, c}`."""
-    code = source.code
-    if launch.grid is None:
-        return
-    first, last = launch.grid
-    if code.at(first) == "dim3" and code.at(first + 1) in ("(", "{"):
-        parts = code.split(first + 2, code.closing(first + 1, last))
-    elif code.at(first) == "{":
+def _beyond_x(function: Function, launch: Launch) -> Iterator[tuple[str, Range]]:
+    """The grid along y and z: in `dim3(a, b, c)`, in the variable that holds it, in opsmith's `{a, b, c}`."""
+    code = function.code
+    first, last = launch.grid or (0, 0)
+    variable = function.variables.at(first) if last == first + 1 else None
+    if variable is not None and variable.type == ("dim3",) and len(variable.definitions) == 1:
+        first, last = variable.definitions[0]
+        parts = code.split(first, last)
+        if code.at(first) == "dim3":  # dim3 grid = dim3(a, b)
+            parts = code.split(first + 2, code.closing(first + 1, last))
+    elif code.at(first) == "{" or (code.at(first) == "dim3" and code.at(first + 1) in ("(", "{")):
+        first += code.at(first) == "dim3"
         parts = code.split(first + 1, code.closing(first, last))
     else:
-        variable = source.variables(function).at(first) if last == first + 1 else None
-        if variable is None or variable.type != ("dim3",) or len(variable.definitions) != 1:
-            return
-        first, last = variable.definitions[0]
-        if code.at(first) == "dim3":  # dim3 grid = dim3(a, b)
-            first, last = first + 2, code.closing(first + 1, last)
-        parts = code.split(first, last)
+        return
     yield from zip("yz", parts[1:3], strict=False)
 
 
-def _is_unlimited(source: Source, function: Function, part: Range) -> bool:
-    code, variables = source.code, source.variables(function)
+def _is_unlimited(function: Function, part: Range) -> bool:
+    code, variables = function.code, function.variables
     words = variables.origins(*part)
     if not words & SIZES or words & {"min", "clamp", "ceil_div", "div_up", "DIVUP", "CEIL_DIV"}:
         return False
-    used = {each for variable in variables.used_in(*part) for each in variables.sources_of(variable)}
+    used = {source for variable in variables.used_in(*part) for source in variables.sources_of(variable)}
     own = {variable for variable in used if not variable.parameter}
     ranges = [part, *(definition for variable in used for definition in variable.definitions)]
-    if any(not {"/", ">"}.isdisjoint(code.texts[first:last]) for first, last in ranges):
-        return False  # divided or shifted: a block takes many rows
-    first, last = function.body
-    if any(text in ("65535", "65536", "0xffff", "maxGridSize") for text in code.texts[first:last]):
+    if any(not {"/", ">"}.isdisjoint(code.texts[slice(*each)]) for each in ranges):
+        return False  # divided or shifted: each block processes many rows
+    if function.texts & {"65535", "65536", "0xffff", "maxGridSize"}:
         return False
     spelled = code.spelled(*part)
-    for comparison in code.comparisons(first, last):
-        for operand in code.operands(comparison):
-            is_its = variables.used_in(*operand) & own or code.spelled(*operand) == spelled
-            if is_its and "0" not in code.texts[slice(*code.operands(comparison)[1])]:  # rows == 0 is no limit
-                return False
+    for comparison in code.comparisons(*function.body):
+        operands = code.operands(comparison)
+        is_of_part = any(variables.used_in(*each) & own or code.spelled(*each) == spelled for each in operands)
+        if is_of_part and "0" not in code.texts[slice(*operands[1])]:  # rows == 0 is no limit
+            return False
     return True

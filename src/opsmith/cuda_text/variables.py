@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 from .code import Code, Range
-from .functions import INTEGERS, QUALIFIERS, Function, parameter_in
+from .parameters import INTEGERS, QUALIFIERS, Parameter, parameter_in
 
 _NO_TYPES = {
     "return", "else", "throw", "delete", "new", "goto", "case", "using", "typedef", "if", "for", "while", "do",
@@ -23,7 +23,7 @@ _ASSIGNMENTS = {"=", "+=", "-=", "*=", "/=", "|=", "^=", "&=", "%=", "<<="}
 
 @dataclass(eq=False)
 class Variable:
-    """A variable or a parameter. `definitions` are what it is set to, wherever: initialisers and assignments."""
+    """A variable or a parameter. `definitions` are its initialisers and the values assigned to it."""
 
     name: str
     index: int  # of the token that declares it
@@ -42,56 +42,35 @@ class Variable:
         return max(widths) if widths and known and not self.pointer and not self.array else None
 
 
-def _index_of(variable: Variable) -> int:
-    return variable.index
-
-
 class Variables:
     """Those of one function, its lambdas' parameters too."""
 
-    def __init__(self, function: Function) -> None:
-        self.function = function
-        self.code = function.code
+    def __init__(self, code: Code, parameters: Iterable[Parameter], body: Range) -> None:
+        self.code = code
+        self.body = body
         self._by_name: dict[str, list[Variable]] = {}  # in the order of the declarations
         self._origins: dict[Variable, frozenset[str]] = {}
-        first, last = function.body
-        for parameter in function.parameters:
-            self._add(
-                Variable(parameter.name, parameter.index, last, parameter.type, parameter.pointer, parameter=True)
-            )
-        for variable in _declared(self.code, first, last):
-            self._add(variable)
-        for declared in self._by_name.values():
-            declared.sort(key=_index_of)
-        self._read_assignments(first, last)
-
-    def _add(self, variable: Variable) -> None:
-        self._by_name.setdefault(variable.name, []).append(variable)
-
-    def _read_assignments(self, first: int, last: int) -> None:
-        code = self.code
-        for index in range(first, last):
-            if code.texts[index] in _ASSIGNMENTS and code.is_word(index - 1) and code.at(index - 2) not in (".", "->"):
-                variable = self.find(code.texts[index - 1], index - 1)
-                if variable is not None and variable.index != index - 1:
-                    variable.definitions.append((index + 1, _expression_end(code, index + 1, last)))
+        of_function = (_parameter(each, body[1]) for each in parameters)
+        for variable in sorted([*of_function, *_declared(code, *body)], key=lambda variable: variable.index):
+            self._by_name.setdefault(variable.name, []).append(variable)
+        for index in range(*body):
+            if code.texts[index] in _ASSIGNMENTS and code.at(index - 2) not in (".", "->"):
+                assigned = self.at(index - 1)
+                if assigned is not None and assigned.index != index - 1:
+                    assigned.definitions.append((index + 1, _expression_end(code, index + 1, body[1])))
 
     def __iter__(self) -> Iterator[Variable]:
         for variables in self._by_name.values():
             yield from variables
 
     def find(self, name: str, index: int) -> Variable | None:
-        """The variable that a name means at a token: the last that was declared before, in a scope still open."""
-        declared = self._by_name.get(name)
-        if declared is None:
-            return None
-        for number in range(bisect_right(declared, index, key=_index_of), 0, -1):
-            if index < declared[number - 1].end:
-                return declared[number - 1]
-        return None
+        """The variable that a name means at a token: the last one declared before, in a scope still open."""
+        known = self._by_name.get(name, [])
+        before = known[: bisect_right(known, index, key=lambda variable: variable.index)]
+        return next((variable for variable in reversed(before) if index < variable.end), None)
 
     def at(self, index: int) -> Variable | None:
-        """The variable that a token names, if it names one. `.x` and `->x` are members, and no variables."""
+        """The variable that a token names, if it names one. `.x` and `->x` are members."""
         if not self.code.is_word(index) or self.code.at(index - 1) in (".", "->", "::"):
             return None
         return self.find(self.code.texts[index], index)
@@ -109,14 +88,9 @@ class Variables:
 
     def origins_of(self, variable: Variable) -> frozenset[str]:
         """The same of a variable's value."""
-        known = self._origins.get(variable)
-        if known is not None:
-            return known
-        words: set[str] = set()
-        for each in self.sources_of(variable):
-            for first, last in each.definitions:
-                words |= self.code.words_in(first, last)
-        self._origins[variable] = frozenset(words)
+        if variable not in self._origins:
+            ranges = (each for source in self.sources_of(variable) for each in source.definitions)
+            self._origins[variable] = frozenset().union(*(self.code.words_in(*each) for each in ranges))
         return self._origins[variable]
 
     def sources_of(self, variable: Variable) -> set[Variable]:
@@ -129,10 +103,9 @@ class Variables:
                 waiting += new
         return found
 
-    def results_of(self, sources: set[Variable]) -> set[Variable]:
-        """Those variables, and every one that is computed from them."""
-        found = set(sources)
-        return found | {variable for variable in self if self.sources_of(variable) & sources}
+
+def _parameter(parameter: Parameter, end: int) -> Variable:
+    return Variable(parameter.name, parameter.index, end, parameter.type, parameter.pointer, parameter=True)
 
 
 def _declared(code: Code, first: int, last: int) -> Iterator[Variable]:
@@ -144,32 +117,25 @@ def _declared(code: Code, first: int, last: int) -> Iterator[Variable]:
             blocks.append(code.closing(index, last))
         elif text == "}" and len(blocks) > 1:
             blocks.pop()
-        if text == "(" and before == "]" and _is_lambda(code, index):
-            closing = code.closing(index, last)
-            end = code.closing(_body_of(code, closing), last)
-            for part in code.split(index + 1, closing):
-                parameter = parameter_in(code, *part)
-                if parameter is not None:
-                    yield Variable(parameter.name, parameter.index, end, parameter.type, pointer=parameter.pointer)
+        lambda_body = _lambda_body(code, index) if text == "(" and before == "]" else -1
+        if lambda_body >= 0:
+            end = code.closing(lambda_body, last)
+            parameters = (parameter_in(code, *part) for part in code.split(index + 1, code.closing(index, last)))
+            yield from (replace(_parameter(each, end), parameter=False) for each in parameters if each.name)
         elif index == first or before in (";", "{", "}"):
             yield from _declaration(code, index, last, blocks[-1])
         elif before == "(" and code.at(index - 2) in _HEADERS:
             yield from _declaration(code, index, last, _header_end(code, index - 1, last))
 
 
-def _is_lambda(code: Code, opening: int) -> bool:
-    closing = code.partner[opening]
-    return closing >= 0 and code.at(_body_of(code, closing)) == "{"
-
-
-def _body_of(code: Code, closing: int) -> int:
-    """Where a lambda's body begins, after the bracket that closes its parameters."""
-    index = closing + 1
-    while code.at(index) in ("mutable", "noexcept", "const", "constexpr", "->") or (
-        index > closing + 1 and code.is_word(index)
-    ):
+def _lambda_body(code: Code, opening: int) -> int:
+    """Where a lambda's body begins, after its parameters; -1 if they are not a lambda's."""
+    after = code.closing(opening) + 1
+    between = {"mutable", "noexcept", "const", "constexpr", "->"}
+    index = after
+    while code.at(index) in between or (index > after and code.is_word(index)):
         index += 1
-    return index
+    return index if code.at(index) == "{" else -1
 
 
 def _declaration(code: Code, first: int, last: int, end: int) -> Iterator[Variable]:
@@ -223,16 +189,7 @@ def _declaration(code: Code, first: int, last: int, end: int) -> Iterator[Variab
 
 def _expression_end(code: Code, index: int, last: int) -> int:
     """The `,`, `;` or closing bracket after an expression."""
-    while index < last:
-        text = code.texts[index]
-        if text in (",", ";", ")", "}", "]"):
-            return index
-        if text in ("(", "[", "{"):
-            index = code.closing(index, last)
-        elif text == "<":
-            index = max(index, min(code.template_end(index), last - 1))
-        index += 1
-    return last
+    return code.find({",", ";", ")", "}", "]"}, index, last, templates=True)
 
 
 def _header_end(code: Code, opening: int, last: int) -> int:

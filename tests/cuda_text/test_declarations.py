@@ -1,14 +1,14 @@
-"""What is read off a CUDA source without a compiler: kernels, their parameters, constants, variables."""
+"""The declarations of a CUDA source: kernels, their parameters, constants, variables."""
 
 from __future__ import annotations
 
 import pytest
 
-from opsmith.kernels.cuda_source.text import KernelText, SourceText, read, without_comments
+from opsmith.cuda_text.declarations import KernelText, SourceText, declarations_in
 
 
 def found(text: str) -> SourceText:
-    return read([text])
+    return declarations_in([text])
 
 
 def only(text: str) -> KernelText:
@@ -29,6 +29,13 @@ def only(text: str) -> KernelText:
         "__global__ auto k(float* x, int n) -> void {}",
         "__global__ void k(float*, int);\n__global__ void k(float* x, int n) {}",
         "__global__ void k(float* x, int n);\n__global__ void k(float* x, int n) {}",
+        "__global__ void BOUNDS(128) k(float* x, int n) {}",
+        "BOUNDS(128) __global__ void k(float* x, int n) {}",
+        "__global__ void k(float* x, int n) ATTRIBUTE(3);",
+        "[[maybe_unused]] __global__ void k(float* x, int n) {}",
+        "#if A\n__global__ void k(float* x, int n) {\n#else\n__global__ void k(double* x, int n) {\n#endif\n}",
+        "#if 0\n__global__ void k(float* x, int n) {}\n#endif",
+        "#if 0\n} } /* dead */ {\n#endif\n__global__ void \\\nk(float* x, int n) {}",
         "struct S { __device__ int f(int a) { return a; } };\n__global__ void k(float* x, int n) { { *x = 1; } }",
     ],
 )
@@ -51,7 +58,7 @@ def test_a_kernel_is_found_however_it_is_declared(text: str) -> None:
         "",
     ],
 )
-def test_what_only_looks_like_a_kernel_is_none(text: str) -> None:
+def test_text_that_only_looks_like_a_kernel_is_none(text: str) -> None:
     assert not found(text).kernels
 
 
@@ -71,20 +78,21 @@ def test_names_are_qualified_by_their_namespaces() -> None:
     assert found(text).constants == ["c::table"] and found(text).variables == ["c::seen"]
 
 
-def test_a_template_tells_its_parameters_and_how_an_instance_is_spelled() -> None:
+def test_a_template_has_parameters_and_an_example_of_an_instance() -> None:
     kernel = only(
         "template <typename T, int N = 4, bool Fast = false, class U = Pair<T, int>>\n__global__ void k(T* x) {}"
     )
-    assert kernel.template == ("typename T", "int N = 4", "bool Fast = false", "class U = Pair < T , int >")
+    assert kernel.template == ("typename T", "int N = 4", "bool Fast = false", "class U = Pair<T, int>")
     assert kernel.example == "k<float, 4, true, float>"
     assert only("template <typename T> requires (sizeof(T) > 2) __global__ void k(T* x) {}").template == ("typename T",)
 
 
-def test_specialisations_and_explicit_instances_are_no_kernels_of_their_own() -> None:
+def test_specialisations_and_explicit_instances_are_not_kernels() -> None:
     text = """
     template <typename T> __global__ void k(T* x) {}
     template <> __global__ void k<int>(int* y) {}
     template __global__ void k<float>(float*);
+    template __global__ void k(double*);
     """
     assert [parameter.name for parameter in only(text).parameters] == ["x"]
 
@@ -107,7 +115,7 @@ def test_specialisations_and_explicit_instances_are_no_kernels_of_their_own() ->
         ("float* __restrict__", ""),
     ],
 )
-def test_the_name_of_a_parameter_is_told_from_its_type(written: str, name: str) -> None:
+def test_a_parameter_has_a_name_apart_from_its_type(written: str, name: str) -> None:
     kernel = only(f"__global__ void k(int before, {written}, int after) {{}}")
     assert [(p.text, p.name) for p in kernel.parameters] == [
         ("int before", "before"), (written, name), ("int after", "after")
@@ -120,7 +128,8 @@ def test_no_parameters_may_be_written_as_void() -> None:
 
 def test_constants_are_found_in_every_form() -> None:
     text = "__constant__ float a[4], *b = nullptr; static __constant__ S c{1, 2}; __device__ __constant__ int d = 3;"
-    assert found(text).constants == ["a", "b", "c", "d"]
+    text += "__constant__ struct { int rows, cols; } e; alignas(16) __constant__ cuda::std::array<int, 2> f = {1, 2};"
+    assert found(text).constants == ["a", "b", "c", "d", "e", "f"]
 
 
 @pytest.mark.parametrize(
@@ -143,17 +152,10 @@ def test_constants_are_found_in_every_form() -> None:
         ("using F = int; typedef int G;", []),
     ],
 )
-def test_variables_that_kernels_may_write_are_told_from_the_rest(text: str, variables: list[str]) -> None:
+def test_variables_are_those_that_kernels_may_write(text: str, variables: list[str]) -> None:
     assert found(text).variables == variables
 
 
 def test_text_that_never_closes_ends_nevertheless() -> None:
     for text in ("__global__ void k(int x", "namespace a {", "/* __global__", "__global__ void k(int x) { {", "}}}"):
         assert isinstance(found(text), SourceText)
-
-
-def test_comments_become_spaces_and_literals_stay() -> None:
-    text = 'int a; // one\nconst char* s = "/* no // comment */"; /* two\nlines */ int b;\n'
-    bare = without_comments(text)
-    assert bare == 'int a;       \nconst char* s = "/* no // comment */";       \n         int b;\n'
-    assert len(bare) == len(text)
