@@ -19,8 +19,8 @@ from rich.console import Console
 
 from opsmith import ops
 from opsmith.checks.report import Report
-from opsmith.cli.check.job import Job
 from opsmith.cli.check.supervisor import Planned, supervised
+from opsmith.cli.check.worker import Job
 
 LEVELS = ["full", "quick"]
 PLACES = {"cpu": ("cpu", "emulated"), "cuda": ("cuda",)}

@@ -24,8 +24,8 @@ import opsmith
 from opsmith import Op, Sample, ops, runtime
 from opsmith.benchmark.contenders import OPSMITH, contender
 from opsmith.benchmark.run import workloads
-from opsmith.benchmark.sampling import measured
-from opsmith.benchmark.stage import Stage
+from opsmith.benchmark.timing import measured
+from opsmith.benchmark.workload import Stage
 from opsmith.generate import devices, tuning
 
 console = Console(highlight=False, width=150)

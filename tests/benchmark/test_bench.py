@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import itertools
 import json
@@ -20,10 +21,10 @@ import opsmith
 from opsmith import errors
 from opsmith.benchmark import Ceilings, ceilings, cpu
 from opsmith.benchmark.cold import first_call_seconds
-from opsmith.benchmark.environment import processor
 from opsmith.benchmark.profiling import kernels, own_times
-from opsmith.benchmark.results import COLUMNS
+from opsmith.benchmark.results import COLUMNS, processor
 from opsmith.benchmark.run import workloads
+from opsmith.benchmark.timing import CallSampler
 
 from .ops_to_time import Fresh, cubed, halve_, scale_add
 
@@ -58,7 +59,7 @@ def test_rows_of_an_op_beside_eager(fresh: Fresh) -> None:
     json.dumps(results.rows)
     about = results.environment
     assert about["kind"] == "cpu" and about["torch"] == torch.__version__ and about["device"] == processor()
-    assert about["ceilings"] == HUGE.as_dict() and about["opsmith"] == opsmith.__version__
+    assert about["ceilings"] == dataclasses.asdict(HUGE) and about["opsmith"] == opsmith.__version__
     assert about["date"][:2] == "20" and about["date"].endswith("+00:00")
 
 
@@ -161,7 +162,7 @@ def test_a_limit_of_arithmetic(fresh: Fresh) -> None:
 
 
 def test_a_direction_that_is_none(fresh: Fresh) -> None:
-    with pytest.raises(ValueError, match="direction='sideways' is not one of forward, backward, both"):
+    with pytest.raises(ValueError, match="direction 'sideways' is not one of forward, backward, both"):
         opsmith.bench(cubed(fresh), device="cpu", direction="sideways", ceilings=SOME)
 
 
@@ -186,7 +187,7 @@ def test_which_ceiling_sets_the_least_time() -> None:
 
 def test_calls_take_turns_over_their_arguments_and_a_sample_lasts() -> None:
     seen: list[int] = []
-    sampler = cpu.CallSampler([lambda: seen.append(0), lambda: seen.append(1), lambda: seen.append(2)], seconds=1e-3)
+    sampler = CallSampler([lambda: seen.append(0), lambda: seen.append(1), lambda: seen.append(2)], seconds=1e-3)
     seen.clear()
     taken = sampler.sample()
     assert taken > 0 and taken * len(seen) > 2e-4
@@ -445,17 +446,17 @@ def test_an_op_without_a_sample_that_has_elements_says_so(fresh: Fresh) -> None:
 
 
 def test_work_of_other_processes_is_noticed() -> None:
-    neighbours = cpu.Neighbours()
+    others = cpu.OtherLoad()
     spinning = "import time; until = time.time() + 1.5\nwhile time.time() < until: pass"
-    with neighbours.watched():
+    with others.watched():
         subprocess.run([sys.executable, "-c", spinning], check=True)
-    assert neighbours.share > 0.5 / len(os.sched_getaffinity(0))
-    own = cpu.Neighbours()
+    assert others.share > 0.5 / len(os.sched_getaffinity(0))
+    own = cpu.OtherLoad()
     with own.watched():
         until = time.process_time() + 1.0
         while time.process_time() < until:
             pass
-    assert own.share < neighbours.share
+    assert own.share < others.share
 
 
 def test_a_wide_interval_is_noted(fresh: Fresh) -> None:

@@ -11,8 +11,14 @@ from collections.abc import Callable
 import pytest
 
 from opsmith.benchmark import Timing
-from opsmith.benchmark.sampling import LEAST_ROUNDS, SamplingError, indistinguishable, interval, measured
-from opsmith.benchmark.timing import median_interval
+from opsmith.benchmark.timing import (
+    LEAST_ROUNDS,
+    SamplingError,
+    indistinguishable,
+    interval,
+    measured,
+    median_interval,
+)
 
 
 class Made:

@@ -45,4 +45,3 @@ def test_garbage_collection_is_off_inside_and_back_on_after() -> None:
 def test_words() -> None:
     first, second = Timing("a", (2.0, 2.0, 2.0)), Timing("b", (1.0, 1.0, 1.0))
     assert str(first.versus(second)) == "2.00x (2.00-2.00)"
-    assert first.spread == 0.0

@@ -13,7 +13,7 @@ from rich.console import Console
 
 import opsmith
 from opsmith.benchmark import Ceilings, Results, ceilings
-from opsmith.benchmark.environment import processor
+from opsmith.benchmark.results import processor
 from opsmith.cli._bench_table import bar, shown
 
 from .conftest import Invoke, flat
@@ -154,7 +154,7 @@ def test_compare_with_rows_of_other_things_proves_nothing(invoke: Invoke, tmp_pa
     other.save(tmp_path / "other.json")
     result = invoke(*FORWARD, "--compare", tmp_path / "other.json")
     assert result.exit_code == 1
-    assert "0 rows compared" in flat(result.output) and "Nothing was measured that is in both" in flat(result.output)
+    assert "0 rows compared" in flat(result.output) and "No row is in both" in flat(result.output)
 
 
 def test_compare_ends_with_1_where_a_kernel_is_not_measured_any_more(invoke: Invoke, tmp_path: Path) -> None:
@@ -275,13 +275,19 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
     (tmp_path / "file").write_text("")
     for path in (tmp_path, tmp_path / "file" / "rows.json"):
         result = invoke(*FORWARD, "--json", path)
-        assert result.exit_code == 2 and f"--json {path} cannot be written" in flat(result.output)
+        assert result.exit_code == 2 and f"error: --json {path}" in flat(result.output)
+
+
+def test_rows_go_to_stdout_in_place_of_the_report(invoke: Invoke) -> None:
+    result = invoke(*FORWARD, "--json", "-")
+    assert result.exit_code == 0, result.output
+    assert [row["contender"] for row in json.loads(result.stdout)["rows"]] == ["opsmith", "eager"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--direction", ","), "give one or more of forward, backward, both"),
+        (("--direction", ","), "give one or more directions of forward, backward, both"),
         (("--threads", "0"), "greater than or equal to 1"),
         (("--shape", "2^45"), "scale_add, float32: "),
         (("--shape", "2^60"), "--shape: '2^60' does not fit in any memory"),
@@ -312,7 +318,7 @@ def test_a_wrong_op_is_told_and_the_others_are_timed(invoke: Invoke, tmp_path: P
 
 def test_profile_tells_what_runs(invoke: Invoke) -> None:
     result = invoke(*FORWARD, "--profile")
-    assert result.exit_code == 0 and "bench_tests::scale_add  sample 0, forward: what runs" in result.output
+    assert result.exit_code == 0 and "bench_tests::scale_add  sample 0, forward: kernels" in result.output
 
 
 def test_who_is_not_measured_is_noted(invoke: Invoke) -> None:
@@ -324,10 +330,10 @@ def test_who_is_not_measured_is_noted(invoke: Invoke) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--shape", "many"], "--shape: 'many' is not a shape. Give sizes with x between them, as 4096x1024, or 2^20."),
+        (["--shape", "many"], "--shape: 'many' is not a shape: give sizes separated by x, as in 4096x1024, or 2^20"),
         (["--shape", "4x0"], "--shape: '4x0' is not a shape"),
-        (["--dtype", "float31"], "--dtype float31 is none of torch's"),
-        (["--direction", "sideways"], "--direction sideways is not one of forward, backward, both"),
+        (["--dtype", "float31"], "--dtype float31 is not a dtype of torch"),
+        (["--direction", "sideways"], "--direction: direction 'sideways' is not one of forward, backward, both"),
         (["--compare", "nowhere.json"], "--compare: nowhere.json cannot be read: No such file or directory"),
     ],
 )

@@ -20,9 +20,9 @@ from checks.reproductions import run as reproduce
 import opsmith
 from opsmith.checks.reproduction import setup
 from opsmith.cli._screen import RefusedError
-from opsmith.cli.check.job import Job
 from opsmith.cli.check.subjects import chosen
 from opsmith.cli.check.supervisor import Began, Ended, Planned, supervised
+from opsmith.cli.check.worker import Job
 
 from .conftest import PACKAGES, Invoke, Run, flat
 
@@ -262,7 +262,7 @@ def test_what_is_not_there_is_refused(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--device", "cuda", "--emulate"], "leave --device cuda out, or --emulate"),
+        (["--device", "cuda", "--emulate"], "leave out --device cuda or --emulate"),
         (["--json", "no/such/folder/report.json"], "there is no directory"),
     ],
 )
@@ -314,15 +314,18 @@ DOUBLE = "torch.ops.check_tests_adopted.double"
         (Job(names=("no.such.module",)), "there is no module 'no' here"),
         (Job(names=("json",)), "declares no op"),
         (Job(names=("torch.ops.aten.sin",)), "add --reference FILE.py:FUNCTION"),
-        (Job(names=("mish",), reference=f"{OPERATORS}:double"), "go with one operator of torch.ops, and there is mish"),
-        (Job(samples=f"{OPERATORS}:one_row"), "go with one operator of torch.ops, and there is no name"),
+        (
+            Job(names=("mish",), reference=f"{OPERATORS}:double"),
+            "go with one operator of torch.ops, and mish was given",
+        ),
+        (Job(samples=f"{OPERATORS}:one_row"), "go with one operator of torch.ops, and no operator was given"),
         (Job(names=(DOUBLE, DOUBLE), reference=f"{OPERATORS}:double"), "go with one operator"),
         (Job(names=(DOUBLE,), reference="double"), "give a file or a module and the function in it"),
         (Job(names=(DOUBLE,), reference=f"{OPERATORS}:duoble"), "has no function 'duoble'"),
-        (Job(names=(DOUBLE,), reference=f"{OPERATORS}:NOT_A_FUNCTION"), "has no function but int 'NOT_A_FUNCTION'"),
+        (Job(names=(DOUBLE,), reference=f"{OPERATORS}:NOT_A_FUNCTION"), "is not a function but int"),
         (
             Job(names=("torch.ops.check_tests_adopted.quadruple",), reference=f"{OPERATORS}:double"),
-            "torch knows no operator torch.ops.check_tests_adopted.quadruple",
+            "torch has no operator torch.ops.check_tests_adopted.quadruple",
         ),
         (
             Job(names=("torch.ops.check_tests_adopted.several",), reference=f"{OPERATORS}:double"),

@@ -18,7 +18,7 @@ from opsmith.cli.doctor import cuda_driver
 from opsmith.cli.doctor.child import find
 from opsmith.cli.doctor.cuda_driver import DriverError, Gpu
 from opsmith.cli.doctor.finding import Finding
-from opsmith.cli.doctor.probes import PROBES, cache, cxx, driver, numba, nvidia, pytorch, system, triton
+from opsmith.cli.doctor.probes import PROBES, compilers, driver, host, languages, pytorch
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def ask(name: str) -> Finding:
 
 
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (pytorch, nvidia, triton, numba):
+    for module in (pytorch, compilers, languages):
         monkeypatch.setattr(module, "gpus", list)
 
 
@@ -85,7 +85,7 @@ def test_no_compiler_at_all_is_missing_with_the_line_that_installs_it(
 
 
 def test_a_compiler_whose_library_computes_nonsense_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cxx, "SQUARES", cxx.SQUARES.replace("value * value", "value"))
+    monkeypatch.setattr(compilers, "SQUARES", compilers.SQUARES.replace("value * value", "value"))
     finding = ask("cxx")
     assert finding.status == "broken"
     assert finding.found.endswith("the sum of ten squares is 385, and its library gives 55")
@@ -111,7 +111,7 @@ def test_nvrtc_compiles_half_types_without_a_gpu(monkeypatch: pytest.MonkeyPatch
 
 def test_nvrtc_that_is_not_installed_names_the_extra_for_torchs_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda.pathfinder", None)
-    monkeypatch.setattr(nvidia, "torch_cuda_version", lambda: "12.8")
+    monkeypatch.setattr(compilers, "torch_cuda_version", lambda: "12.8")
     finding = ask("nvrtc")
     assert (finding.status, finding.fix) == ("missing", "pip install 'opsmith[cuda12]'")
 
@@ -184,10 +184,10 @@ def test_a_kernel_that_computes_nonsense_is_broken(monkeypatch: pytest.MonkeyPat
         def launch(self, *_: object) -> list[float]:
             return [0.0, 0.0, 0.0]
 
-    monkeypatch.setattr(nvidia, "gpus", lambda: [Gpu("a GPU", "sm_80", 1)])
-    monkeypatch.setattr(nvidia, "Driver", Wrong)
+    monkeypatch.setattr(compilers, "gpus", lambda: [Gpu("a GPU", "sm_80", 1)])
+    monkeypatch.setattr(compilers, "Driver", Wrong)
     with pytest.raises(ArithmeticError, match=r"should give \[0.5, 1.5, 2.5\] and gives \[0.0, 0.0, 0.0\]"):
-        nvidia._prove(tmp_path)
+        compilers._prove(tmp_path)
 
 
 @pytest.mark.gpu
@@ -242,9 +242,9 @@ import sys, numpy
 if sys.argv[1] == "without" and hasattr(numpy, "row_stack"):
     del numpy.row_stack  # as NumPy 2.5 has
 from opsmith.cli.doctor.child import find
-finding = find("opsmith.cli.doctor.probes.numba:numba")
+finding = find("opsmith.cli.doctor.probes.languages:numba")
 assert finding.status == "ok" and finding.proof.startswith("ran a kernel"), finding
-assert finding.found.endswith("looks for it, and opsmith lends it") == (not hasattr(numpy, "row_stack")), finding
+assert finding.found.endswith("looks for it, and opsmith supplies it") == (not hasattr(numpy, "row_stack")), finding
 print(finding.found)
 """
 
@@ -273,7 +273,7 @@ def test_without_a_gpu_a_kernel_runs_in_the_languages_own_emulator(name: str, mo
 
 
 def test_python_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system, "OLDEST_PYTHON", (9, 9))
+    monkeypatch.setattr(host, "OLDEST_PYTHON", (9, 9))
     assert ask("python").status == "broken"
 
 
@@ -302,7 +302,7 @@ def test_a_cache_that_cannot_be_made_or_written(tmp_path: Path, monkeypatch: pyt
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(cache.tempfile, "TemporaryDirectory", full)
+    monkeypatch.setattr(host.tempfile, "TemporaryDirectory", full)
     assert ask("cache") == Finding("broken", f"{tmp_path}/cache, mode 0700: No space left on device")
 
 
@@ -310,7 +310,7 @@ def test_a_probe_that_needs_torch_where_there_is_none_points_at_torchs_line(monk
     def no_torch() -> None:
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
-    monkeypatch.setattr(nvidia, "find_nvcc", no_torch)
+    monkeypatch.setattr(compilers, "find_nvcc", no_torch)
     assert ask("nvcc") == Finding("broken", "needs torch", fix="see PyTorch's line")
 
 

@@ -53,8 +53,8 @@ print("seconds", time.perf_counter() - began)
 
 
 def first_call_seconds(op: Op, row: Row, device: str, threads: int, *, resized: bool = False) -> float:
-    """Of forward and backward, where there is one, for the first time, on what a row ran on; `resized`: a sample that
-    is not the op's own, by its shape. Raises RuntimeError where it does not run alone."""
+    """The time of the first forward and backward, if there is one, on a row's sample. `resized`: the sample is a shape,
+    not one of the op's own. Raises RuntimeError if the op cannot run in a new process."""
     given = {
         "op": op.name, "module": op.module, "file": _file(op), "device": device, "threads": threads,
         "resized": resized, "path": sys.path, **{key: row[key] for key in ("contender", "dtype", "sample")},
@@ -79,7 +79,7 @@ def first_call_seconds(op: Op, row: Row, device: str, threads: int, *, resized: 
 
 
 def _file(op: Op) -> str | None:
-    """Of a module that is no part of a package: its name may be another's in a new process."""
+    """The file of a module outside packages, whose name may mean another module in a new process."""
     package = getattr(sys.modules.get(op.module), "__package__", "")
     code = getattr(op.reference, "__code__", None)
     file = os.path.abspath(code.co_filename) if code is not None else ""

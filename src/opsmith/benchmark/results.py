@@ -1,14 +1,23 @@
-"""Results: rows as plain dictionaries, the environment, and the comparison of two files."""
+"""Results: rows as plain dictionaries, the environment that they were measured in, and the comparison of two files."""
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import json
+import platform
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import torch
+
+from .. import __version__
 from ..errors import ResultsFileError
+
+if TYPE_CHECKING:
+    from .ceilings import Ceilings
 
 SCHEMA = 1
 Row = dict[str, Any]
@@ -44,6 +53,30 @@ KEY = ("op", "sample", "dtype", "elements", "direction", "contender", "device", 
 CELL = tuple(name for name in KEY if name != "contender")
 NOISE = 0.03
 """How much two runs on one machine differ besides their own spread: clocks and memory locations."""
+
+
+def environment(device: str, threads: int, ceilings: Ceilings) -> dict[str, Any]:
+    """What rows are measured on: the device, the versions, the date and the ceilings."""
+    return {
+        "device": torch.cuda.get_device_name() if device == "cuda" else processor(),
+        "kind": device,
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "cuda": torch.version.cuda,
+        "threads": threads if device == "cpu" else None,
+        "ceilings": asdict(ceilings),
+        "opsmith": __version__,
+    }
+
+
+def processor() -> str:
+    """'AMD EPYC 9654 96-Core Processor'; 'x86_64' if the system does not report it."""
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as lines:
+        for line in lines:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Which ops are to be checked: by name, by the file or module that declares them, or out of torch.ops."""
+"""The ops of a job: by name, by the file or module that declares them, or an operator of torch.ops."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ import torch
 from ...errors import NotAnOperatorError, SeveralOverloadsError
 from ...operator.adopted import Adopted, adopt
 from ...operator.op import Op
+from .._ops import load, selected
 from .._screen import RefusedError
-from .._selection import selected
-from .._sources import load
-from .job import Job
+from .worker import Job
 
 PREFIX = "torch.ops."
 
 
 def chosen(job: Job) -> list[Op | Adopted]:
-    """The ops of a job, in the order it names them, each once; raises RefusedError."""
+    """The ops of a job, in the given order, each once. Raises RefusedError."""
     operators = [name for name in job.names if name.startswith(PREFIX)]
     if operators or job.reference or job.samples:
         return [_adopted(job, operators)]
@@ -27,15 +26,15 @@ def chosen(job: Job) -> list[Op | Adopted]:
 
 def _adopted(job: Job, operators: list[str]) -> Adopted:
     if len(operators) != 1 or len(job.names) != 1:
-        given = ", ".join(job.names) or "no name"
+        given = ", ".join(job.names) or "no operator"
         raise RefusedError(
-            f"--reference and --samples go with one operator of torch.ops, and there is {given}. Give:\n"
+            f"--reference and --samples go with one operator of torch.ops, and {given} was given. Use:\n"
             "  opsmith check torch.ops.NAMESPACE.NAME --reference FILE.py:FUNCTION"
         )
     if job.reference is None:
         raise RefusedError(
-            f"{operators[0]} is checked beside plain PyTorch that says what it computes: "
-            "add --reference FILE.py:FUNCTION"
+            f"{operators[0]} is checked against a PyTorch function that computes the same: add --reference "
+            "FILE.py:FUNCTION"
         )
     libraries = [load(source).__name__ for source in job.sources]
     reference, reference_home = _function(job.reference, "--reference")
@@ -44,7 +43,7 @@ def _adopted(job: Job, operators: list[str]) -> Adopted:
         adopted = adopt(_operator(operators[0], job.reference), reference, samples)
     except (NotAnOperatorError, SeveralOverloadsError) as error:
         raise RefusedError(str(error)) from error
-    # Not where the functions say they were written: these are the files that load the operator's library.
+    # The files that were given, which load the operator's library, not those where the functions were written.
     adopted.reference_home, adopted.samples_home = reference_home, samples_home
     adopted.libraries = libraries
     return adopted
@@ -57,7 +56,7 @@ def _operator(name: str, reference: str) -> Any:
             found = getattr(found, part)
         except (AttributeError, RuntimeError) as error:
             raise RefusedError(
-                f"torch knows no operator {name}. What registers it must be loaded first: import it in "
+                f"torch has no operator {name}. Its library must be loaded first: import it in "
                 f"{reference.rpartition(':')[0]}, or give its module or file by --from."
             ) from error
     return found
@@ -70,6 +69,7 @@ def _function(given: str, option: str) -> tuple[Any, tuple[str, str]]:
     module = load(source)
     function = getattr(module, name, None)
     if not callable(function):
-        what = "no function" if function is None else f"no function but {type(function).__name__}"
-        raise RefusedError(f"{option} {given}: {source} has {what} {name!r}.")
+        if function is None:
+            raise RefusedError(f"{option} {given}: {source} has no function {name!r}.")
+        raise RefusedError(f"{option} {given}: {name!r} in {source} is not a function but {type(function).__name__}.")
     return function, (module.__name__, name)

@@ -1,56 +1,79 @@
-"""The process that runs items for `opsmith check`: what an op does to it, its supervisor outlives.
+"""The process that runs items for `opsmith check`. An op may crash it; its supervisor survives.
 
-It tells its plan, and then runs the tasks whose numbers it reads from one pipe, one a line, and tells of their
-beginning and end by another, one JSON object a line. A task is one item of one run, a run is one op with one seed;
-tasks are numbered through all runs, and every process of a job numbers them alike.
+It sends its plan, then runs the tasks whose numbers it reads from one pipe, one per line, and sends their beginning and
+end on another, one JSON object per line. A task is one item of one run; a run is one op with one seed. Every process of
+a job numbers the tasks alike.
 """
 
 from __future__ import annotations
 
+import ast
 import faulthandler
 import json
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import CheckOptionError, OpsmithError, SamplesMissingError
 from .._screen import FAILED, REFUSED, RefusedError
-from .job import Job
 
 if TYPE_CHECKING:
     from ...checks.items import CheckItem
     from ...checks.subject import Subject
 
-WHERE_IT_IS = signal.SIGUSR1
+WRITE_STACKS = signal.SIGUSR1
 """Makes the worker write the stack of each of its threads."""
 
 
+@dataclass(frozen=True)
+class Job:
+    """What to check. `names` are ops, modules, files, or operators of torch.ops; none of them means every shipped op.
+    `reference` and `samples` are 'FILE.py:FUNCTION' or 'MODULE:FUNCTION'. Each op is checked once per seed."""
+
+    names: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    reference: str | None = None
+    samples: str | None = None
+    device: str | None = None
+    emulate: bool = False
+    level: Literal["quick", "full"] = "quick"
+    seeds: tuple[int, ...] = (0,)
+    items: tuple[str, ...] | None = None
+
+    def text(self) -> str:
+        return repr(asdict(self))
+
+    @classmethod
+    def read(cls, text: str) -> Job:
+        return cls(**ast.literal_eval(text))
+
+
 def main(job: str, commands: str, messages: str, stack: str) -> None:
-    """The last three are file descriptors."""
+    """`commands`, `messages` and `stack` are file descriptors."""
     faulthandler.enable(int(stack))
-    faulthandler.register(WHERE_IT_IS, int(stack))
+    faulthandler.register(WRITE_STACKS, int(stack))
     # As an exception, SIGTERM lets the toolchain end the compiler it waits for.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(FAILED))
     for descriptor in (commands, messages, stack):
         os.set_inheritable(int(descriptor), False)
     with os.fdopen(int(commands)) as numbers, os.fdopen(int(messages), "w") as pipe:
 
-        def tell(kind: str, **facts: Any) -> None:
+        def send(kind: str, **facts: Any) -> None:
             print(json.dumps({"kind": kind, **facts}), file=pipe, flush=True)
 
         try:
-            run(Job.read(job), map(int, numbers), tell)
+            run(Job.read(job), map(int, numbers), send)
         except (OpsmithError, RefusedError) as error:
-            tell("refused", message=str(error), status=REFUSED if isinstance(error, RefusedError) else FAILED)
+            send("refused", message=str(error), status=REFUSED if isinstance(error, RefusedError) else FAILED)
         except BrokenPipeError:
             sys.exit("the supervisor has gone")
 
 
-def run(job: Job, numbers: Iterable[int], tell: Callable[..., None]) -> None:
-    """The plan, then each task that is asked for."""
+def run(job: Job, numbers: Iterable[int], send: Callable[..., None]) -> None:
+    """Sends the plan, then runs each task whose number arrives."""
     from ...checks.run import empty_report, gpu_error, items_of, lacks_samples, run_item, subject_of
     from .subjects import chosen
 
@@ -73,14 +96,14 @@ def run(job: Job, numbers: Iterable[int], tell: Callable[..., None]) -> None:
             reports.append({**asdict(empty_report(subject)), "unfinished": [item.name for item in items]})
     except CheckOptionError as error:
         raise RefusedError(str(error)) from error
-    tell("plan", reports=reports)
+    send("plan", reports=reports)
     at = -1
     for number in numbers:
         position, item = tasks[number]
         if position != at:
-            at, subject = position, subject_at(position)  # the samples of the one before go with it
-        tell("begin", again=subject.again(item.name))
+            at, subject = position, subject_at(position)  # this frees the samples of the one before
+        send("begin", again=subject.again(item.name))
         found = run_item(subject, item)
-        tell("end", item=asdict(found))
+        send("end", item=asdict(found))
         if found.status == "failed" and gpu_error(subject):
-            return  # the next process has a GPU that answers
+            return  # the GPU works again in a new process

@@ -1,36 +1,41 @@
-"""`opsmith doctor`: proves each tool by using it, and tells what mends those that fail and what works meanwhile."""
+"""`opsmith doctor`: proves each tool by using it, and names a fix for each one that fails and what works without it."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from .._screen import FAILED, RefusedError, errors
+from ... import __version__
+from .._options import Json, option
+from .._screen import FAILED, RefusedError, errors, prepare_json, write_json
 from .finding import Line
 from .probes import PATHS, PROBES
 
 
 def _known() -> dict[str, tuple[str, ...]]:
-    """What --require takes, and the probes each name stands for."""
+    """What --require takes, and the probes that each name stands for."""
     return {**PATHS, **{probe.name: (probe.name,) for probe in PROBES}}
 
 
 def command(
     require: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help=f"Exit with 1 unless this works: {', '.join(_known())}.", show_default=False),
+        list[str] | None, option(metavar="NAME", help=f"Exit with 1 unless this works: {', '.join(_known())}.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+    json: Json = None,
 ) -> None:
-    """Prove compilers, drivers and packages by using each, and tell how to mend what does not work."""
+    """Test compilers, drivers and packages by using each, and show how to fix what fails."""
+    from .report import print_report
+
     for name in require or ():
         if name not in _known():
-            raise RefusedError(f"--require {name}: doctor knows no such thing. It knows {', '.join(_known())}.")
-    lines = _print_json() if as_json else _print_report()
+            raise RefusedError(f"--require {name}: doctor has no such probe. It has {', '.join(_known())}.")
+    prepare_json(json)
+    lines = print_report(PROBES, _lines())
+    write_json(json, {"opsmith": __version__, "probes": [asdict(line) for line in lines]})
     working = {line.probe: line.status == "ok" for line in lines}
     failing = {name: [part for part in _known()[name] if not working.get(part)] for name in require or ()}
     for name, parts in failing.items():
@@ -41,25 +46,11 @@ def command(
 
 
 def _lines() -> Iterator[Line]:
-    if sys.platform != "linux":  # the others need Linux to be asked at all
-        from .probes.system import system
+    if sys.platform != "linux":  # the other probes run only on Linux
+        from .probes.host import system
 
         yield Line.of(PROBES[0], system(), 0.0)
         return
     from .guard import examine
 
     yield from examine(PROBES)
-
-
-def _print_json() -> list[Line]:
-    lines = []
-    for line in _lines():
-        print(json.dumps(line.facts()), flush=True)
-        lines.append(line)
-    return lines
-
-
-def _print_report() -> list[Line]:
-    from .report import print_report
-
-    return print_report(PROBES, _lines())

@@ -17,12 +17,12 @@ def main(function: str, descriptor: str) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("was ended"))
     with os.fdopen(int(descriptor), "w") as answer:
         json.dump(asdict(find(function)), answer)
-    # Libraries that crash while the interpreter shuts down have answered by now.
+    # The finding is written: a library that crashes at interpreter shutdown changes nothing.
     os._exit(0)
 
 
 def find(function: str) -> Finding:
-    """What the probe finds; an exception is a finding too."""
+    """The probe's finding; an exception is one too."""
     module, _, name = function.partition(":")
     try:
         finding: Finding = getattr(importlib.import_module(module), name)()

@@ -1,6 +1,6 @@
-"""NVIDIA's driver by ctypes alone: which GPUs there are, and one launch of a compiled kernel on the first of them.
+"""NVIDIA's driver through ctypes: the GPUs, and one launch of a compiled kernel on the first of them.
 
-Not through torch or cuda-bindings: when one of these is broken, doctor must still tell what the driver is worth.
+Not through torch or cuda-bindings: doctor must test the driver also where one of these is broken.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _COMPUTE_CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 
 
 
 class DriverError(Exception):
-    """A call of the driver's failed; `code` is its CUresult."""
+    """A driver call failed; `code` is its CUresult."""
 
-    def __init__(self, function: str, code: int, words: str) -> None:
+    def __init__(self, function: str, code: int, message: str) -> None:
         self.code = code
-        super().__init__(f"{function} failed with error {code}: {words}")
+        super().__init__(f"{function} failed with error {code}: {message}")
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Gpu:
 
 
 class Driver:
-    """libcuda, initialised. Raises OSError where there is none, and DriverError where it does not start."""
+    """libcuda, initialised. Raises OSError if there is none, and DriverError if it does not start."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL("libcuda.so.1")
@@ -39,13 +39,13 @@ class Driver:
     def __call__(self, function: str, *arguments: Any) -> None:
         code = getattr(self._library, function)(*arguments)
         if code != 0:
-            words = ctypes.c_char_p()
-            self._library.cuGetErrorString(code, ctypes.byref(words))
-            raise DriverError(function, code, (words.value or b"unknown").decode())
+            message = ctypes.c_char_p()
+            self._library.cuGetErrorString(code, ctypes.byref(message))
+            raise DriverError(function, code, (message.value or b"unknown").decode())
 
     @property
     def version(self) -> str:
-        """The newest CUDA the driver runs, '13.0'."""
+        """The newest CUDA version that the driver runs: '13.0'."""
         number = ctypes.c_int()
         self("cuDriverGetVersion", ctypes.byref(number))
         return f"{number.value // 1000}.{number.value % 1000 // 10}"
@@ -68,7 +68,7 @@ class Driver:
         return Gpu(name.value.decode(errors="replace"), f"sm_{''.join(capability)}", size.value)
 
     def launch(self, cubin: Path, kernel: str, inputs: list[float]) -> list[float]:
-        """`kernel(const float* x, float* y, int n)` on the first GPU, one block; gives y."""
+        """`kernel(const float* x, float* y, int n)` on the first GPU, one block; returns y."""
         device, context, module, function = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
         self("cuDeviceGet", ctypes.byref(device), 0)
         self("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
@@ -90,7 +90,7 @@ class Driver:
 
 
 def gpus() -> list[Gpu]:
-    """The GPUs the driver shows; none where there is no driver."""
+    """The GPUs that the driver reports; none without a driver."""
     try:
         return Driver().gpus()
     except (OSError, DriverError):

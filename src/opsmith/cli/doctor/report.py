@@ -1,4 +1,4 @@
-"""Doctor's report in a terminal: a line a probe, and below what is not ok its fix and what works without it."""
+"""Doctor's report in a terminal: a line for each probe; below one that is not ok, the fix and what works without it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MARKS: dict[Status, str] = {"ok": "✓", "missing": "○", "broken": "✗"}
 
 
 def print_report(probes: Sequence[Probe], lines: Iterator[Line]) -> list[Line]:
-    """Prints each line as it becomes known; a spinner names the one that is waited for."""
+    """Prints each line as soon as it is known; a spinner names the next one."""
     output.print(Text.assemble((f"opsmith {__version__}", "bold"), ("  doctor", "dim")))
     output.print()
     title_width = max(len(probe.title) for probe in probes)

@@ -1,4 +1,4 @@
-"""Probe: NVIDIA's driver starts and shows its GPUs."""
+"""Probe: NVIDIA's driver starts and reports its GPUs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def driver() -> Finding:
     except DriverError as error:
         if error.code == NO_DEVICE:
             return _without_gpu()
-        return Finding("broken", str(error), fix="nvidia-smi tells more; after an update of the driver, reboot")
+        return Finding("broken", str(error), fix="run nvidia-smi for details; reboot after an update of the driver")
     gpus = driver.gpus()
     if not gpus:
         return _without_gpu()
@@ -29,7 +29,7 @@ def driver() -> Finding:
     return Finding("ok", f"for CUDA up to {driver.version}: {listed}", "initialised it")
 
 
-def _without_driver(words: str) -> Finding:
+def _without_driver(message: str) -> Finding:
     if Path("/proc/driver/nvidia/version").exists():
         return Finding(
             "missing",
@@ -37,7 +37,7 @@ def _without_driver(words: str) -> Finding:
             fix="docker run --gpus all (with NVIDIA's container toolkit)",
         )
     if _on_the_bus():
-        return Finding("missing", f"an NVIDIA GPU, but no driver: {words}", fix="apt-get install nvidia-driver")
+        return Finding("missing", f"an NVIDIA GPU, but no driver: {message}", fix="apt-get install nvidia-driver")
     return Finding("missing", "no libcuda.so.1, and no NVIDIA GPU in this machine", fix="a machine with an NVIDIA GPU")
 
 
@@ -45,7 +45,7 @@ def _without_gpu() -> Finding:
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
     if hidden is not None:
         return Finding("missing", f"no GPU with CUDA_VISIBLE_DEVICES={hidden!r}", fix="unset CUDA_VISIBLE_DEVICES")
-    return Finding("missing", "the driver is there, but shows no GPU")
+    return Finding("missing", "the driver works, but reports no GPU")
 
 
 def _on_the_bus() -> bool:

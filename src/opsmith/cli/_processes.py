@@ -1,26 +1,39 @@
-"""A verb in a process of its own, so that an op that ends its process is noticed.
+"""Processes that verbs start: one that runs a verb and is watched, and how to stop one.
 
-`os._exit(0)` inside a kernel ends the process with status 0. The process that started it knows that the verb had not
-come to its end, and says so.
+`os._exit(0)` inside a kernel ends the process with status 0. A parent process knows that the verb did not complete.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
 from collections.abc import Callable
 
 from ._screen import FAILED, errors
 
-VERBS = ("bench", "demo")
-"""Those that run a user's code. `opsmith check` has workers for that."""
+WATCHED_VERBS = ("bench", "demo")
+"""Verbs that run a user's code in their own process. `opsmith check` has workers for that."""
+_GRACE_SECONDS = 2.0
 _SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGCHLD}
 _FROM_TERMINAL = 128
-"""si_code of a signal from the kernel: Ctrl-C, which every process of the terminal gets by itself."""
+"""si_code of a signal from the kernel: Ctrl-C, which every process of the terminal receives itself."""
 
 
-def run(verb: Callable[[], None]) -> None:
-    """Calls `verb` in a forked process and ends with its exit status; with status 1 if it did not come to its end."""
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process that leads its group: by SIGTERM first, so that it can end the compilers it has started."""
+    process.terminate()
+    try:
+        process.wait(_GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def run_watched(verb: Callable[[], None]) -> None:
+    """Calls `verb` in a forked process and ends with its exit status; with status 1 if it did not complete."""
     reading, writing = os.pipe()
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     child = os.fork()
@@ -30,18 +43,18 @@ def run(verb: Callable[[], None]) -> None:
         try:
             verb()
         except SystemExit:
-            _tell_end(writing)
+            os.write(writing, b".")
             raise
-        _tell_end(writing)
+        os.write(writing, b".")
         return
     os.close(writing)
     status = _waited(child)
-    came_to_its_end = os.read(reading, 1) != b""
+    completed = os.read(reading, 1) != b""
     os.close(reading)
     if status < 0:
         errors.print(f"error: the process was ended by {signal.Signals(-status).name}.", style="bold red")
         raise SystemExit(128 - status)
-    if not came_to_its_end and status == 0:
+    if not completed and status == 0:
         errors.print(
             "error: the process ended early, with status 0, before the results were complete. An op or its samples "
             "call os._exit or end the program in another way.",
@@ -52,13 +65,8 @@ def run(verb: Callable[[], None]) -> None:
     raise SystemExit(status)
 
 
-def _tell_end(pipe: int) -> None:
-    os.write(pipe, b".")
-    os.close(pipe)
-
-
 def _waited(child: int) -> int:
-    """Its exit status, negative for the signal that ended it. Signals from other processes are passed on to it."""
+    """Its exit status, negative for a signal. Signals from other processes are passed on to the child."""
     while True:
         received = signal.sigwaitinfo(_SIGNALS)
         if received.si_signo != signal.SIGCHLD:
