@@ -20,9 +20,8 @@ from checks.reproductions import run as reproduce
 import opsmith
 from opsmith.checks.reproduction import setup
 from opsmith.cli._screen import RefusedError
-from opsmith.cli.check.subjects import chosen
 from opsmith.cli.check.supervisor import Began, Ended, Planned, supervised
-from opsmith.cli.check.worker import Job
+from opsmith.cli.check.worker import Job, chosen
 
 from .conftest import PACKAGES, Invoke, Run, flat
 

@@ -214,10 +214,7 @@ class _Run:
                 if verifier is not None:
                     verifier.verify(name, function)
                 contenders[name] = function
-        for (
-            name,
-            function,
-        ) in contenders.items():  # in a second loop: creating a contender may reset another's compiled code
+        for name, function in contenders.items():  # after all are made: making one may drop another's compiled code
             with self._left_out_if_it_fails(name):
                 samplers[name] = stage.sampler(function)
         return contenders, samplers

@@ -31,9 +31,9 @@ def parsed(text: str) -> tuple[int, ...]:
 
 
 def resized(op: Op, shape: Sequence[int], device: str, dtype: torch.dtype) -> Sample:
-    """The op's first non-empty sample, with another shape of its first tensor. The others follow: a dimension that is as
-    long as the first tensor's, counted from the right, stays so. The sample's values repeat: an op may not accept
-    others."""
+    """The op's first non-empty sample, with another shape of its first tensor. The others follow: a dimension that is
+    as long as the first tensor's, counted from the right, stays so. The sample's values are repeated, since an op may
+    not accept others."""
     signature = op.signature
     for sample in op.samples_for(device, dtype):
         values = signature.bind(sample.args, dict(sample.kwargs))

@@ -1,4 +1,4 @@
-"""Processes that verbs start: one that runs a verb and is watched, and how to stop one.
+"""Processes: their environment, how to stop one, and one that runs a verb and is watched.
 
 `os._exit(0)` inside a kernel ends the process with status 0. A parent process knows that the verb did not complete.
 """
@@ -9,7 +9,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ._screen import FAILED, errors
 
@@ -19,6 +19,19 @@ _GRACE_SECONDS = 2.0
 _SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGCHLD}
 _FROM_TERMINAL = 128
 """si_code of a signal from the kernel: Ctrl-C, which every process of the terminal receives itself."""
+
+
+@contextlib.contextmanager
+def variable(name: str, value: str) -> Iterator[None]:
+    """Inside, an environment variable has this value."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 from ...checks.stacks import innermost_line
@@ -19,7 +20,7 @@ from . import worker
 from .worker import Job
 
 _EXIT_SECONDS = 30.0
-_KEPT_BYTES = 1 << 16
+_LONGEST_STACK = 1 << 16
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from opsmith.cli.check import worker; worker.main(*sys.argv[2:])"
@@ -27,10 +28,10 @@ _START = (
 
 
 class Process:
-    """The process, with pipes for the numbers of tasks, for its messages and for all other output, and a file in memory
-    for its stack when it crashes."""
+    """The process, with pipes for the numbers of tasks and for its messages, and a file in memory for its stack when it
+    crashes. Threads put its messages, and lines of its other output, into `events`."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, events: SimpleQueue[tuple[Process, dict[str, Any] | str]]) -> None:
         self.planned = False
         """Whether it has sent its plan."""
         self.task: int | None = None
@@ -38,10 +39,11 @@ class Process:
         """The code that runs its task again."""
         self.late = False
         self._began = time.monotonic()
-        self._unread = self._partial = self._latest = b""
+        self._events = events
+        self._last_line = ""
         self._stack = os.memfd_create("stack")
         numbers, self._numbers = os.pipe()
-        self.messages, messages = os.pipe()
+        received, messages = os.pipe()
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-u", "-c", _START, json.dumps(sys.path), job.text()]
@@ -57,45 +59,22 @@ class Process:
         finally:
             os.close(numbers)
             os.close(messages)
-        assert self._process.stdout is not None
-        self._output = self._process.stdout
-        self.open = {self.messages, self._output.fileno()}
-        """The pipes that can still be read."""
+        self._readers = [
+            Thread(target=self._read_messages, args=(received,), daemon=True),
+            Thread(target=self._read_output, daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
 
     @property
     def alive(self) -> bool:
         """Whether it can still send something. Its own children may keep the pipes open longer."""
-        return bool(self.open) and self._process.poll() is None
+        return self._process.poll() is None and any(reader.is_alive() for reader in self._readers)
 
     def give(self, task: int) -> None:
         self.task, self._began = task, time.monotonic()
         with contextlib.suppress(BrokenPipeError):  # it has ended, which the supervisor is about to notice
             os.write(self._numbers, f"{task}\n".encode())
-
-    def rest(self) -> Iterator[dict[str, Any] | str]:
-        """The rest of the output of a process that has ended."""
-        for pipe in list(self.open):
-            os.set_blocking(pipe, False)
-            with contextlib.suppress(BlockingIOError):
-                while pipe in self.open:
-                    yield from self.read(pipe)
-
-    def read(self, pipe: int) -> Iterator[dict[str, Any] | str]:
-        """What has arrived: messages, or whole lines of other output."""
-        data = os.read(pipe, 1 << 16)
-        if not data:
-            self.open.discard(pipe)
-        if pipe == self.messages:
-            *lines, self._unread = (self._unread + data).split(b"\n")
-            for line in lines:
-                yield json.loads(line)
-            return
-        self._latest = (self._latest + data)[-_KEPT_BYTES:]
-        whole, newline, self._partial = (self._partial + data).rpartition(b"\n")
-        if not data and self._partial:
-            whole, newline, self._partial = self._partial, b"\n", b""
-        if newline:
-            yield (whole + newline).decode(errors="replace")
 
     def seconds(self) -> float:
         """Since it was given its task."""
@@ -115,15 +94,15 @@ class Process:
             self._numbers = -1
 
     def end(self, wait: bool) -> None:
-        """Waits for its end, or ends it, and closes its pipes."""
+        """Waits for its end, or ends it, and reads the rest of its output."""
         self.dismiss()
         try:
             self._process.wait(_EXIT_SECONDS if wait else 0)
         except subprocess.TimeoutExpired:
             stop(self._process)
-        self._place = innermost_line(os.pread(self._stack, _KEPT_BYTES, 0).decode(errors="replace"))
-        self._output.close()
-        os.close(self.messages)
+        for reader in self._readers:
+            reader.join(1.0)
+        self._place = innermost_line(os.pread(self._stack, _LONGEST_STACK, 0).decode(errors="replace"))
         os.close(self._stack)
 
     def ending(self, timeout: float) -> str:
@@ -133,5 +112,18 @@ class Process:
             return f"did not end within {timeout:g} s{self._place}"
         if status < 0:
             return f"the process was ended by {signal.Signals(-status).name}{self._place}"
-        lines = self._latest.decode(errors="replace").strip().splitlines()
-        return f"the process ended with status {status}" + (f": {lines[-1]}" if lines else "")
+        return f"the process ended with status {status}" + (f": {self._last_line}" if self._last_line else "")
+
+    def _read_messages(self, pipe: int) -> None:
+        with os.fdopen(pipe, "rb") as messages:
+            for line in messages:
+                if line.endswith(b"\n"):  # otherwise it was killed while it wrote
+                    self._events.put((self, json.loads(line)))
+
+    def _read_output(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as output:
+            for line in output:
+                text = line.decode(errors="replace").rstrip("\n")
+                self._last_line = text.strip() or self._last_line
+                self._events.put((self, f"{text}\n"))

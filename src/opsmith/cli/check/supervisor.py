@@ -7,8 +7,9 @@ are done, so that two ops that need much memory never run together.
 
 from __future__ import annotations
 
+import contextlib
 import os
-import selectors
+import queue
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -79,15 +80,16 @@ class _Workers:
         self._timeout = timeout
         self._most = most
         self._processes: list[Process] = []
+        self._queue: queue.SimpleQueue[tuple[Process, dict[str, Any] | str]] = queue.SimpleQueue()
         self._reports: list[Report] = []
         self._tasks: list[tuple[Report, str]] = []
         self._left: list[int] = []
         """The numbers of the tasks that no process was given."""
 
     def run(self) -> Iterator[Event]:
-        self._processes += [Process(self._job) for _ in range(self._first())]
+        self._processes += [Process(self._job, self._queue) for _ in range(self._first())]
         while not self._reports or self._left or self._busy():
-            yield from self._received()
+            yield from self._received(_POLL_SECONDS)
             for process in list(self._processes):
                 if process.task is not None and not process.late and process.seconds() > self._timeout:
                     process.give_up()
@@ -109,7 +111,7 @@ class _Workers:
         """Gives tasks to idle processes, and starts more processes if it is worthwhile."""
         wanted = min(self._at_once(), 1 + len(self._left) // WORTHWHILE) if self._left else 0
         while len(self._processes) < wanted:
-            self._processes.append(Process(self._job))
+            self._processes.append(Process(self._job, self._queue))
         for process in self._processes:
             if process.planned and process.task is None and (task := self._task_for(process)) is not None:
                 self._left.remove(task)
@@ -137,15 +139,11 @@ class _Workers:
             return self._most
         return 1 if self._reports[0].device == "cuda" else min(2, len(os.sched_getaffinity(0)))
 
-    def _received(self) -> Iterator[Event]:
-        """Events from the messages of the next moment."""
-        with selectors.DefaultSelector() as selector:
-            for process in self._processes:
-                for pipe in process.open:
-                    selector.register(pipe, selectors.EVENT_READ, process)
-            for key, _ in selector.select(_POLL_SECONDS):
-                for message in key.data.read(key.fd):
-                    yield from self._events(key.data, message)
+    def _received(self, seconds: float) -> Iterator[Event]:
+        """Events from the messages that are there, and from one that arrives within this time."""
+        with contextlib.suppress(queue.Empty):
+            for _ in range(1 + self._queue.qsize()):
+                yield from self._events(*self._queue.get(timeout=seconds))
 
     def _events(self, process: Process, message: dict[str, Any] | str) -> Iterator[Event]:
         if isinstance(message, str):
@@ -178,10 +176,9 @@ class _Workers:
 
     def _ended(self, process: Process) -> Iterator[Event]:
         """Removes a process that has ended, during a task or after one that broke its GPU."""
-        for message in process.rest():
-            yield from self._events(process, message)
-        self._processes.remove(process)
         process.end(wait=True)
+        yield from self._received(0.0)
+        self._processes.remove(process)
         ending = process.ending(self._timeout)
         if not self._reports:
             raise RefusedError(f"while the ops were imported, {ending}.")

@@ -15,11 +15,10 @@ from rich.text import Text
 from .._screen import STYLES
 
 if TYPE_CHECKING:
-    from .building import Built
     from .measuring import Row
 
 WHO = {"opsmith": 7, "eager": 7, "compile": 8}
-"""Who made a call, and the width of the column."""
+"""The implementations, with the widths of their columns."""
 
 
 def of(rows: Sequence[Row], device: str) -> Table:
@@ -39,11 +38,11 @@ def of(rows: Sequence[Row], device: str) -> Table:
 def _title(rows: Sequence[Row], device: str) -> Text:
     import torch
 
-    from .building import elements, timed_sample
+    from .measuring import elements, timed_sample
 
     count = max(elements(timed_sample(row.op, device)) for row in rows)
     where = torch.cuda.get_device_name() if device == "cuda" else f"the CPU, {torch.get_num_threads()} threads"
-    return Text(f"Milliseconds a call on {where}; {count:,} elements, float32")
+    return Text(f"Milliseconds per call on {where}; {count:,} elements, float32")
 
 
 def _error(row: Row) -> Text:
@@ -52,7 +51,7 @@ def _error(row: Row) -> Text:
 
 
 def _times(times: Mapping[str, float]) -> Text:
-    """Three times in a line, the least of them in green."""
+    """The times in a line, the least of them in green."""
     least = min(times.values(), default=0.0)
     text = Text()
     for who, width in WHO.items():
@@ -68,11 +67,11 @@ def _milliseconds(seconds: float) -> str:
     return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}"
 
 
-def notes(rows: Sequence[Row], built: Built, load: float) -> Group:
-    """What the table leaves unsaid. `load` is what other programs put on the machine."""
+def notes(rows: Sequence[Row], refusal: str, load: float) -> Group:
+    """What a reader of the table should know. `refusal`: why kernels were not built; `load`: of other programs."""
     from ... import runtime
 
-    lines = ["error: the largest of results and gradients; 100% is what rounding explains."]
+    lines = ["error: the largest error of results and gradients; 100% is the allowed rounding error."]
     untimed = [row for row in rows if row.no_compile]
     if untimed:
         which = "no op" if len(untimed) == len(rows) else f"{len(rows) - len(untimed)} of {len(rows)} ops"
@@ -83,6 +82,6 @@ def notes(rows: Sequence[Row], built: Built, load: float) -> Group:
     cores = os.cpu_count() or 1
     if load > cores / 2:
         lines.append(f"Other programs keep this machine busy (load {load:.1f}, {cores} cores): the times are rough.")
-    if built.refusal:
-        lines.append(built.refusal)
+    if refusal:
+        lines.append(refusal)
     return Group(*(Text(line, "dim") for line in lines), Text())

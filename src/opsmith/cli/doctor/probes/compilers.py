@@ -33,6 +33,7 @@ from ....toolchain import (
     python_headers,
 )
 from ....toolchain.find import torch_cuda_version
+from ..._processes import variable
 from ..._screen import tilde
 from ..cuda_driver import Driver, gpus
 from ..finding import Finding
@@ -59,22 +60,15 @@ extern "C" __global__ void doctor(const float* x, float* y, int n) {
   if (i < n) y[i] = __half2float(__hadd(__float2half(x[i]), __float2half(0.5f)));
 }
 """
-DEFAULT_ARCH = "sm_80"  # supported by every toolkit of CUDA 12 and 13
 CACHE = "OPSMITH_CACHE_DIR"
+DEFAULT_ARCH = "sm_80"  # supported by every toolkit of CUDA 12 and 13
 
 
 @contextlib.contextmanager
 def empty_cache() -> Iterator[Path]:
     """A directory for sources; inside the context, opsmith's cache is empty."""
-    before = os.environ.get(CACHE)
-    with tempfile.TemporaryDirectory(prefix="opsmith-doctor-") as directory:
-        os.environ[CACHE] = os.path.join(directory, "cache")
-        try:
-            yield Path(directory)
-        finally:
-            os.environ.pop(CACHE)
-            if before is not None:
-                os.environ[CACHE] = before
+    with tempfile.TemporaryDirectory(prefix="opsmith-doctor-") as directory, variable(CACHE, f"{directory}/cache"):
+        yield Path(directory)
 
 
 def compiler() -> Finding:
