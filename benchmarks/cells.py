@@ -19,13 +19,13 @@ from rich.console import Console
 
 import opsmith
 from opsmith import Op, Sample, ops
-from opsmith.benchmark import Results, ceilings, results
+from opsmith.benchmark import Results, ceilings
 from opsmith.benchmark.cpu import pinned
 
 POWERS = {"cuda": (10, 14, 18, 22, 25, 28), "cpu": (10, 14, 18, 22, 24)}
 AGAINST = {"cuda": ("eager", "compile-max"), "cpu": ("eager", "compile")}
 HELD_AGAINST = {"cuda": ("eager", "compile-max"), "cpu": ("compile",)}
-"""Whom the bar names. A CPU's eager kernels are told, and not always beaten."""
+"""The contenders that must not win. On a CPU, eager is reported, and sometimes faster."""
 LEAST_RATIO, LEAST_US = 0.03, 0.2
 CHANNELS, SCALE, COLUMNS = 64, 1.5, (64, 4096, 65536)
 Filled = Callable[..., torch.Tensor]
@@ -90,7 +90,7 @@ SUITES = {"cells": cells, "large": large}
 
 
 def lost(rows: list[dict[str, Any]], device: str) -> list[dict[str, Any]]:
-    """The rows of contenders that are faster, beyond doubt and beyond the bar."""
+    """The rows of contenders that are faster, beyond noise and beyond the bar."""
     own = {_cell(row): row["us"] for row in rows if row["contender"] == "opsmith"}
     return [
         row for row in rows
@@ -108,13 +108,13 @@ def main() -> None:
     parser.add_argument("--suite", choices=list(SUITES), default="cells")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--dtypes", nargs="*", default=["float32", "bfloat16"])
-    parser.add_argument("--against", nargs="*", help="whom; eager and compile where none is given")
-    parser.add_argument("--powers", nargs="*", type=int, help="of two; the sizes")
-    parser.add_argument("--ops", nargs="*", help="names; all where none is given")
+    parser.add_argument("--against", nargs="*", help="baselines; none: those of the device")
+    parser.add_argument("--powers", nargs="*", type=int, help="sizes, as powers of two")
+    parser.add_argument("--ops", nargs="*", help="names of ops; none: all")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     device, console = options.device, Console(highlight=False, width=140)
-    with pinned(2 if device == "cpu" else torch.get_num_threads()):
+    with pinned(2 if device == "cpu" else None):
         limits = ceilings.measure(device)
     everything = Results()
     for dtype in (getattr(torch, name) for name in options.dtypes):
@@ -129,11 +129,11 @@ def main() -> None:
                 op, device=device, dtype=dtype, samples=[Sample(args, name=name)],
                 against=AGAINST[device] if options.against is None else options.against, threads=2, ceilings=limits,
             )  # fmt: skip
-            _tell(console, found.rows)
+            _print_rows(console, found.rows)
             everything.rows += found.rows
             everything.environment = found.environment
             everything.warnings += [text for text in found.warnings if text not in everything.warnings]
-            if options.json:  # as it goes: a lent machine may be taken back
+            if options.json:  # after each cell: the run may be interrupted
                 everything.save(options.json)
     slower = lost(everything.rows, device)
     count = len({_cell(row) for row in everything.rows})
@@ -144,14 +144,14 @@ def main() -> None:
     sys.exit(1 if slower else 0)
 
 
-def _tell(console: Console, rows: list[dict[str, Any]]) -> None:
+def _print_rows(console: Console, rows: list[dict[str, Any]]) -> None:
     for direction in ("forward", "backward"):
-        times = results.selected(rows, direction=direction)
+        times = [row for row in rows if row["direction"] == direction]
         if times:
-            told = ", ".join(f"{row['contender']} {row['us']:.4g}" for row in times)
+            listed = ", ".join(f"{row['contender']} {row['us']:.4g}" for row in times)
             share = f", {times[0]['share']:.0%} of the limit" if "share" in times[0] else ""
             where = f"{times[0]['op']:26} {times[0]['dtype']:9} {times[0]['sample']:22} {direction:9}"
-            console.print(f"{where} {told} us{share}", soft_wrap=True)
+            console.print(f"{where} {listed} us{share}", soft_wrap=True)
 
 
 if __name__ == "__main__":

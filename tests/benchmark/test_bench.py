@@ -104,7 +104,7 @@ def test_a_wrong_contender_is_left_out_and_told(fresh: Fresh) -> None:
     results = opsmith.bench(op, device="cpu", against=["wrong", "eager"], direction="forward", ceilings=SOME)
     assert [row["contender"] for row in results.rows] == ["opsmith", "eager"]
     (told,) = quiet(results.warnings)
-    assert "wrong is not timed, for its results are not the reference's: result:" in told
+    assert "wrong is not timed, because its results differ from the reference's: result:" in told
 
 
 def test_who_cannot_be_had_is_told_once(fresh: Fresh) -> None:

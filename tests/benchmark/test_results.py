@@ -12,7 +12,7 @@ import pytest
 
 from opsmith import errors
 from opsmith.benchmark import Results, regressions
-from opsmith.benchmark.results import COLUMNS, KEY, NOISE, common_rows, key_of, missing, selected
+from opsmith.benchmark.results import COLUMNS, KEY, NOISE, common_rows, key_of, missing
 
 from .made_rows import made_results, made_row
 
@@ -68,7 +68,7 @@ def test_a_committed_file_of_an_older_kind_is_refused() -> None:
 
 def changed(results: Results, factor: float, **wanted: object) -> Results:
     """The same rows with those that are `wanted` slower by a factor."""
-    chosen = [id(row) for row in selected(results.rows, **wanted)]
+    chosen = [id(row) for row in results.rows if all(row[key] == value for key, value in wanted.items())]
     slowed = [
         {**row, **{key: row[key] * factor for key in ("us", "low_us", "high_us")}} if id(row) in chosen else row
         for row in results.rows

@@ -310,7 +310,7 @@ def test_a_wrong_op_is_told_and_the_others_are_timed(invoke: Invoke, tmp_path: P
         "bench", OPS, "--device", "cpu", "--against", "", "--direction", "forward", "--json", tmp_path / "r"
     )
     assert result.exit_code == 1, result.output
-    assert "bench_tests::wrong, 64: opsmith is not timed, for its results are not the reference's" in flat(
+    assert "bench_tests::wrong, 64: opsmith is not timed, because its results differ from the reference's" in flat(
         result.output
     )
     assert {row["op"] for row in Results.load(tmp_path / "r").rows} == {"bench_tests::scale_add"}

@@ -328,7 +328,7 @@ DOUBLE = "torch.ops.check_tests_adopted.double"
         ),
         (
             Job(names=("torch.ops.check_tests_adopted.several",), reference=f"{OPERATORS}:double"),
-            "has overloads, of which one is checked: first, second",
+            "has several overloads: first, second",
         ),
     ],
 )

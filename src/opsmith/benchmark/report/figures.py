@@ -1,4 +1,4 @@
-"""What a chart is: its title, its caption, and what page.js draws."""
+"""A chart: its title, its caption, and the data that page.js draws."""
 
 from __future__ import annotations
 
