@@ -294,7 +294,8 @@ def test_what_the_page_says() -> None:
     said = words(text)
     for each in (
         "NVIDIA H200", "torch 2.11.0+cu130", "CUDA 13.0", "2026-05-04", "384 rows · 4 ops · 4 contenders",
-        "as fast as eager", "faster in 96 of 96 samples", "96 % of the machine's limit", "4.18 TB/s bandwidth of a copy kernel",
+        "as fast as eager", "faster in 96 of 96 samples", "96 % of the machine's limit",
+        "4.18 TB/s bandwidth of a copy kernel",
         "1 note", "liger is not measured: <not> installed", "Roofline", "Memory", "Op by op", "Host", "Peak memory",
         "First call", "Environment", "760 TFLOP/s", "gpu.json (384 rows)", "Charts by Chart.js",
     ):  # fmt: skip

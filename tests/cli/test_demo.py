@@ -107,7 +107,7 @@ def test_torch_compile_stops_when_its_time_is_up(clock: Callable[[float], None])
     assert compiler.compiled(op, []) == (len, "")
     clock(4.0)
     assert [compiler.compiled(op, [])[0] for _ in range(4)] == [len, len, len, None]
-    assert compiler.compiled(op, [])[1] == "its time limit of 30 s (--compile-seconds)"
+    assert compiler.compiled(op, [])[1] == "its time limit of 30 s was reached (--compile-seconds)"
 
 
 def test_why_torch_compile_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,7 @@ def test_show_tells_an_op_part_by_part(invoke: Invoke) -> None:
 
 def test_ops_are_selected_by_name_by_file_and_by_from(invoke: Invoke) -> None:
     def listed(*arguments: object) -> list[str]:
-        facts = json.loads(invoke("list", *arguments, "--json", "-").output)
+        facts = json.loads(invoke("list", *arguments, "--json", "-").stdout)
         return [op["name"] for op in facts["ops"]]
 
     own = listed(OPS)
@@ -92,10 +92,10 @@ def test_json_has_the_facts_of_list_and_show(invoke: Invoke, tmp_path: Path) -> 
     assert "opsmith::swiglu" in listed.output, "the report is still printed"
     (op,) = json.loads((tmp_path / "list.json").read_text())["ops"]
     assert (op["name"], op["generated"]) == ("opsmith::swiglu", True) and "samples" in op["written"]
-    shown = json.loads(invoke("show", "swiglu", "gelu", "--json", "-").output)["ops"]
+    shown = json.loads(invoke("show", "swiglu", "gelu", "--json", "-").stdout)["ops"]
     assert [op["name"] for op in shown] == ["opsmith::swiglu", "opsmith::gelu"]
     assert {"name": "vmap", "status": "derived", "detail": "by broadcasting"} in shown[0]["parts"]
-    (source,) = json.loads(invoke("show", "swiglu", "--source", "cpu", "--json", "-").output)["ops"]
+    (source,) = json.loads(invoke("show", "swiglu", "--source", "cpu", "--json", "-").stdout)["ops"]
     assert source["source"] == opsmith.ops.swiglu.source("cpu")
 
 

@@ -2,54 +2,29 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
+
+import torch
 
 from ..operator import child_process
-from ..operator.op import Op
-
-if TYPE_CHECKING:
-    from .results import Row
+from ..operator.op import Op, get
+from .contenders import contender
+from .results import Row
+from .run import workloads
+from .shapes import parsed, resized
+from .timing import synchronizer
+from .workload import call_for
 
 SECONDS = 600.0
-_PROGRAM = """
-import importlib.util, json, sys, time
-import torch
-given = json.loads(sys.argv[1])
-import opsmith
-from opsmith.operator.child_process import until_parent_call
-sys.path[:] = given["path"]  # only now: a file beside the op's may have the name of a module that torch imports
-with until_parent_call():
-    if given["file"]:
-        spec = importlib.util.spec_from_file_location("opsmith_cold", given["file"])
-        sys.modules["opsmith_cold"] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    else:
-        importlib.import_module(given["module"])
-from opsmith.benchmark.contenders import contender
-from opsmith.benchmark.run import workloads
-from opsmith.benchmark.shapes import parsed, resized
-from opsmith.benchmark.workload import call_for
-if given["device"] == "cpu":
-    torch.set_num_threads(given["threads"])
-op, dtype = opsmith.get(given["op"]), getattr(torch, given["dtype"])
-samples = [resized(op, parsed(given["sample"]), given["device"], dtype)] if given["resized"] else None
-(workload,) = [each for each in workloads(op, given["device"], dtype, samples) if each.name == given["sample"]]
-if given["device"] == "cuda":
-    torch.cuda.synchronize()
-began = time.perf_counter()
-call = call_for(contender(op, given["contender"], given["device"]), workload.values, op.signature,
-                "both" if workload.has_gradient else "forward")
-call()
-if given["device"] == "cuda":
-    torch.cuda.synchronize()
-print("seconds", time.perf_counter() - began)
-"""
 
 
 def first_call_seconds(op: Op, row: Row, device: str, threads: int, *, resized: bool = False) -> float:
@@ -67,7 +42,7 @@ def first_call_seconds(op: Op, row: Row, device: str, threads: int, *, resized: 
             "TRITON_CACHE_DIR": os.path.join(folder, "triton"),
             "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]),
         }
-        command = [sys.executable, "-c", _PROGRAM, json.dumps(given)]
+        command = [sys.executable, "-c", f"from {__name__} import main; main()", json.dumps(given)]
         try:
             ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)
         except subprocess.TimeoutExpired:
@@ -76,6 +51,36 @@ def first_call_seconds(op: Op, row: Row, device: str, threads: int, *, resized: 
         if line.startswith("seconds "):
             return round(float(line.split()[1]), 3)
     raise RuntimeError((ran.stderr.strip().splitlines() or [f"it ended with {ran.returncode}"])[-1])
+
+
+def main() -> None:
+    """Prints the seconds of the call that the first argument describes."""
+    given = json.loads(sys.argv[1])
+    sys.path[:] = given["path"]  # only now: a file beside the op's may have the name of a module that torch imports
+    with child_process.until_parent_call():
+        _import(given)
+    if given["device"] == "cpu":
+        torch.set_num_threads(given["threads"])
+    op, dtype = get(given["op"]), getattr(torch, given["dtype"])
+    samples = [resized(op, parsed(given["sample"]), given["device"], dtype)] if given["resized"] else None
+    (workload,) = [each for each in workloads(op, given["device"], dtype, samples) if each.name == given["sample"]]
+    wait = synchronizer(given["device"]) or (lambda: None)
+    wait()
+    began = time.perf_counter()
+    function = contender(op, given["contender"], given["device"])
+    call_for(function, workload.values, op.signature, "both" if workload.has_gradient else "forward")()
+    wait()
+    print("seconds", time.perf_counter() - began)
+
+
+def _import(given: dict[str, Any]) -> None:
+    if not given["file"]:
+        importlib.import_module(given["module"])
+        return
+    spec = importlib.util.spec_from_file_location("opsmith_cold", given["file"])
+    assert spec is not None and spec.loader is not None
+    sys.modules["opsmith_cold"] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
 
 
 def _file(op: Op) -> str | None:

@@ -11,7 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from ._screen import plural
+from ..errors.base import plural
 
 if TYPE_CHECKING:
     from ..benchmark.results import Row

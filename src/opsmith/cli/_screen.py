@@ -65,11 +65,6 @@ def print_note(text: str) -> None:
     errors.print(Text.assemble(("note: ", "yellow"), text), soft_wrap=not errors.is_terminal)
 
 
-def plural(count: int, noun: str) -> str:
-    """'1 op', '12 ops'."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 # --- Files ------------------------------------------------------------------------------------------------------------
 
 

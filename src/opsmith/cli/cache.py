@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from ..errors.base import plural
 from ._options import Json
-from ._screen import output, plural, prepare_json, size, tilde, write_json
+from ._screen import output, prepare_json, size, tilde, write_json
 
 
 def command(

@@ -14,9 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import lint
+from ..errors.base import plural
 from ..lint import files
 from ._options import Json, option
-from ._screen import FAILED, RefusedError, output, plural, prepare_json, write_json
+from ._screen import FAILED, RefusedError, output, prepare_json, write_json
 
 _TAB = "    "
 _SHORTEST = 20

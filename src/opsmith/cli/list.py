@@ -8,9 +8,10 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from ..errors.base import plural
 from ._ops import selected
 from ._options import From, Json, Ops
-from ._screen import STYLES, output, plural, prepare_json, write_json
+from ._screen import STYLES, output, prepare_json, write_json
 
 if TYPE_CHECKING:
     from ..operator.op import Op

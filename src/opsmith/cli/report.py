@@ -10,8 +10,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from ..errors.base import plural
 from ._bench_table import bar
-from ._screen import RefusedError, output, plural, require_writable, size, tilde, write
+from ._screen import RefusedError, output, require_writable, size, tilde, write
 
 if TYPE_CHECKING:
     from ..benchmark.report import Machine

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ...errors.base import plural
 from ..contenders import OPSMITH
 from ..results import Results, Row
 from . import costs, limits, speed
@@ -74,7 +75,7 @@ def _header(machines: Sequence[Machine], rows: Sequence[Row]) -> Html:
     ops = {row["op"] for row in rows}
     one = len(machines) == 1
     names = {row["contender"] for row in rows}
-    counted = [_count(len(rows), "row"), _count(len(ops), "op"), _count(len(names), "contender")]
+    counted = [plural(len(rows), "row"), plural(len(ops), "op"), plural(len(names), "contender")]
     return tag(
         "header",
         tag("p", "opsmith bench", class_="brand"),
@@ -87,10 +88,6 @@ def _header(machines: Sequence[Machine], rows: Sequence[Row]) -> Html:
 def _contents(machines: Sequence[Machine]) -> Html:
     links = (tag("li", tag("a", machine.name, href=f"#machine-{place}")) for place, machine in enumerate(machines))
     return tag("nav", tag("ul", links), aria_label="machines")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _versions(machine: Machine) -> str:
@@ -195,7 +192,7 @@ def _largest(machine: Machine) -> list[Row]:
 def _notes(machine: Machine) -> Html | None:
     if not machine.notes:
         return None
-    summary = tag("summary", _count(len(machine.notes), "note"))
+    summary = tag("summary", plural(len(machine.notes), "note"))
     notes = tag("ul", (tag("li", note) for note in machine.notes))
     return tag("details", summary, notes, class_="notes", open=len(machine.notes) <= 5)
 
@@ -204,7 +201,7 @@ def _slower(machine: Machine) -> Html | None:
     rows = slower_rows(machine)
     if not rows:
         return None
-    title = f"Where opsmith is slower: {_count(len(rows), 'row')}"
+    title = f"Where opsmith is slower: {plural(len(rows), 'row')}"
     return tag("details", tag("summary", title), sortable(rows, SLOWER), class_="slower")
 
 
@@ -244,7 +241,7 @@ def _summary_of(machine: Machine, op: str) -> str:
 
 def _all_rows(machines: Sequence[Machine], files: Sequence[tuple[str, Results]], rows: Sequence[Row]) -> Html:
     links = (
-        tag("a", f"{name} ({_count(len(results.rows), 'row')})", class_="download", data_file=place, download=True)
+        tag("a", f"{name} ({plural(len(results.rows), 'row')})", class_="download", data_file=place, download=True)
         for place, (name, results) in enumerate(files)
     )
     return tag(

@@ -15,7 +15,8 @@ from rich.text import Text
 
 from ...checks.report import Item, Report
 from ...checks.report import Status as Outcome
-from .._screen import output, plural
+from ...errors.base import plural
+from .._screen import output
 
 MARKS: dict[Outcome, str] = {"passed": "✓", "failed": "✗", "skipped": "-"}
 COLOURS: dict[Outcome, str] = {"passed": "green", "failed": "red", "skipped": "dim"}

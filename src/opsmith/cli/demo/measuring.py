@@ -166,7 +166,7 @@ class Compiler:
     def compiled(self, op: Op, args: Sequence[object]) -> tuple[Callable[..., Any] | None, str]:
         """The compiled reference, with its kernels built; or None and why."""
         if self._refusal or self._left < self._last:
-            return None, self._refusal or f"its time limit of {self._given:.0f} s (--compile-seconds)"
+            return None, self._refusal or f"its time limit of {self._given:.0f} s was reached (--compile-seconds)"
         started = time.perf_counter()
         try:
             function = _compiled(op, args)

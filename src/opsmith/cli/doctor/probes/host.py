@@ -10,7 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ..._screen import plural, size, tilde
+from ....errors.base import plural
+from ..._screen import size, tilde
 from ..finding import Finding
 
 OLDEST_PYTHON = (3, 10)
