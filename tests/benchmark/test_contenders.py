@@ -46,7 +46,7 @@ def test_a_kernel_by_its_name(fresh: Fresh) -> None:
     assert contender(op, "twice", "cpu")([torch.tensor([2.0])]).item() == 8
 
 
-def test_a_name_that_is_nobodys(fresh: Fresh) -> None:
+def test_an_unknown_contender(fresh: Fresh) -> None:
     op = cubed(fresh)
     op.register_kernel("cpu", name="fast")(lambda x: x**3)
     with pytest.raises(errors.UnavailableError) as caught:
@@ -56,7 +56,7 @@ def test_a_name_that_is_nobodys(fresh: Fresh) -> None:
 
 
 def test_a_kernel_for_another_device_is_not_measured_under_its_name(fresh: Fresh) -> None:
-    """There `using` would run the op's own kernel, and its time would be told as that kernel's."""
+    """There `using` would run the op's own kernel, and its time would be reported as that kernel's."""
     op = cubed(fresh)
     op.register_kernel("cpu", name="mine")(lambda x: x**3)
     op.register_kernel("cuda", name="for_gpus")(lambda x: x**3)

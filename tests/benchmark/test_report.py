@@ -177,7 +177,7 @@ def test_an_overview_is_the_geometric_mean_of_each_op_where_there_are_several() 
             for op in ("a::x", "b::y") for place, ratio in enumerate((2.0, 8.0))]  # fmt: skip
     (machine,) = merged(one(*rows))
     figure = speed.overview(machine)
-    assert figure is not None and figure.spec["labels"] == [["a::x"], ["b::y"]], "two namespaces are told apart"
+    assert figure is not None and figure.spec["labels"] == [["a::x"], ["b::y"]], "two namespaces are shown"
     (series,) = figure.spec["series"]
     assert series["values"] == pytest.approx([4.0, 4.0]) and (series["low"], series["high"]) == ([2.0] * 2, [8.0] * 2)
     (alone,) = merged(one(*rows[:2]))
@@ -195,7 +195,7 @@ def test_scaling_is_drawn_where_there_are_sizes() -> None:
         assert speed.scaling(machine, "opsmith::mish") == [], f"{sizes}: too few, all tiny, or close together"
 
 
-def test_each_layout_has_a_line_of_its_own() -> None:
+def test_each_layout_has_its_own_line() -> None:
     rows = [made_row(sample=f"{2**power} {layout}".strip(), elements=2**power) for power in (10, 14, 18)
             for layout in ("", "sliced", "channels last")]  # fmt: skip
     (machine,) = merged(one(*rows))

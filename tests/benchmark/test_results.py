@@ -42,7 +42,7 @@ def test_a_file_gives_back_what_was_saved(tmp_path: Path) -> None:
         ('{"schema": 1, "environment": {}, "rows": [], "warnings": "none"}', "its rows are damaged"),
     ],
 )
-def test_a_file_that_is_none(tmp_path: Path, text: str, reason: str) -> None:
+def test_a_file_without_valid_rows_is_refused(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "rows.json"
     path.write_text(text)
     with pytest.raises(errors.ResultsFileError, match=reason) as caught:
@@ -179,7 +179,7 @@ def test_nested_beyond_reading_is_not_json(tmp_path: Path) -> None:
         Results.load(path)
 
 
-def test_what_is_missing_now_is_told() -> None:
+def test_missing_rows_are_found() -> None:
     before = Results([made_row(), made_row(contender="triton"), made_row("opsmith::gelu")])
     now = Results([made_row(), made_row(contender="eager")])
     assert [row["contender"] for row in missing(before, now, {"opsmith", "triton"})] == ["triton"]

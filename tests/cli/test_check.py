@@ -70,7 +70,7 @@ def test_a_crash_is_a_failure_that_names_the_signal_and_the_authors_line(checked
     assert message.endswith(f"; Python was at ops_to_check.py:{line}, in crash")
 
 
-def test_a_hang_is_ended_and_said_where(checked: Checked) -> None:
+def test_a_hang_is_ended_and_located(checked: Checked) -> None:
     line = OPS.read_text().splitlines().index("    time.sleep(1000)") + 1
     assert checked.item("hangs")["message"] == f"did not end within 8 s; Python was at ops_to_check.py:{line}, in hang"
     assert 8 <= checked.item("hangs")["seconds"] < 20
@@ -112,7 +112,7 @@ def test_an_op_without_samples_is_refused_in_one_sentence(run: Run, tmp_path: Pa
     assert done.stderr.startswith("error: mine::bare has no samples to run on. Give some:\n    @op.register_samples\n")
 
 
-def test_an_exception_that_ended_several_items_is_told_once(run: Run, tmp_path: Path) -> None:
+def test_an_exception_that_ended_several_items_is_printed_once(run: Run, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "import opsmith, torch\n"
         "@opsmith.op('check_tests::raises')\n"
@@ -251,7 +251,7 @@ def test_its_samples_may_be_given_and_a_failure_can_be_had_again(run: Run, tmp_p
     assert "AssertionError: check_tests_adopted::triple is not its reference" in again.stderr
 
 
-def test_what_is_not_there_is_refused(run: Run) -> None:
+def test_an_unknown_item_is_refused(run: Run) -> None:
     done = run("check", "mish", "--item", "valeus")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: no item is called 'valeus'; there are values, ")
@@ -332,7 +332,7 @@ DOUBLE = "torch.ops.check_tests_adopted.double"
         ),
     ],
 )
-def test_what_cannot_be_found_is_refused_with_what_can(job: Job, words: str) -> None:
+def test_unknown_ops_and_functions_are_refused_with_suggestions(job: Job, words: str) -> None:
     with pytest.raises(RefusedError) as refused:
         chosen(job)
     assert words in flat(str(refused.value))

@@ -110,7 +110,7 @@ def test_torch_compile_stops_when_its_time_is_up(clock: Callable[[float], None])
     assert compiler.compiled(op, [])[1] == "its time limit of 30 s was reached (--compile-seconds)"
 
 
-def test_why_torch_compile_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_torch_compile_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     def compiled(*_: object) -> None:
         raise RuntimeError("\nCannot find a working triton installation\nand more")
 

@@ -86,8 +86,8 @@ def test_doctor_proves_this_machine_and_answers_for_every_probe(run: Run) -> Non
         assert set(line) == KEYS
         assert line["status"] in ("ok", "missing", "broken")
         assert line["found"] and line["seconds"] >= 0
-        told = (line["fix"] is not None, line["without"] is not None)
-        assert told == ((False, False) if line["status"] == "ok" else (True, True)), line
+        remedies = (line["fix"] is not None, line["without"] is not None)
+        assert remedies == ((False, False) if line["status"] == "ok" else (True, True)), line
     status = {line["probe"]: line["status"] for line in lines}
     # What `make setup` has seen to.
     for probe in ("system", "python", "torch", "cxx", "headers", "runtime", "cache"):
@@ -164,7 +164,7 @@ def test_every_probe_can_be_required_and_cuda_is_a_path_of_several() -> None:
     assert set(doctor.PATHS["cuda"]) <= names
 
 
-def test_another_operating_system_is_told_to_be_out_of_scope(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_operating_system_is_reported_as_out_of_scope(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     result = invoke("doctor", "--json", "-", "--require", "cuda")
     (line,) = json.loads(result.stdout)["probes"]
@@ -202,9 +202,7 @@ def is_gone(pid_file: Path) -> bool:
     return not Path("/proc", pid_file.read_text().strip()).exists()
 
 
-def test_a_probe_that_hangs_is_ended_and_told_with_the_compiler_it_waits_for(
-    patient: Callable[..., Probe], pids: Path
-) -> None:
+def test_a_probe_that_hangs_is_ended_together_with_its_compiler(patient: Callable[..., Probe], pids: Path) -> None:
     started = time.monotonic()
     # Long enough for a process to import opsmith before it hangs.
     lines = list(examine([patient("waits_for_a_compiler", 5), patient("ignores_sigterm", 5)]))

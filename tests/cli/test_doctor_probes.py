@@ -22,7 +22,7 @@ from opsmith.cli.doctor.probes import PROBES, compilers, driver, host, languages
 
 
 @pytest.fixture(autouse=True)
-def _tools_are_found_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _tools_are_searched_again(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for variable in ("CXX", "NVCC", "CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(variable, raising=False)
     toolchain.forget()
@@ -64,7 +64,7 @@ def test_the_proof_does_not_come_out_of_the_cache(monkeypatch: pytest.MonkeyPatc
     assert os.environ["OPSMITH_CACHE_DIR"] == str(tmp_path / "cache"), "the user's cache is given back"
 
 
-def test_a_broken_compiler_is_told_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_compiler_is_reported_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "/bin/false")
     finding = ask("cxx")
     assert finding.status == "broken"
@@ -149,14 +149,14 @@ def test_every_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert finding.found == "for CUDA up to 13.0: NVIDIA H200 (sm_90, 150.0 GiB), NVIDIA T4 (sm_75, 16.0 GiB)"
 
 
-def test_a_driver_that_does_not_start_is_broken_with_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_does_not_start_is_broken_with_its_own_message(monkeypatch: pytest.MonkeyPatch) -> None:
     finding = with_driver(monkeypatch, error=DriverError("cuInit", 803, "system has unsupported display driver"))
     assert finding.status == "broken"
     assert finding.found == "cuInit failed with error 803: system has unsupported display driver"
     assert "nvidia-smi" in str(finding.fix)
 
 
-def test_gpus_that_are_hidden_are_told_by_the_variable_that_hides_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_gpus_are_reported_with_the_variable_that_hides_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     finding = with_driver(monkeypatch, error=DriverError("cuInit", cuda_driver.NO_DEVICE, "no device"))
     assert (finding.status, finding.fix) == ("missing", "unset CUDA_VISIBLE_DEVICES")
@@ -170,7 +170,7 @@ def test_gpus_that_are_hidden_are_told_by_the_variable_that_hides_them(monkeypat
         (False, False, "a machine with an NVIDIA GPU"),
     ],
 )
-def test_no_driver_is_told_apart_from_no_gpu_and_from_a_closed_container(
+def test_a_missing_driver_a_missing_gpu_and_a_closed_container_differ(
     in_kernel: bool, on_bus: bool, fix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver.Path, "exists", lambda _: in_kernel)
@@ -215,7 +215,7 @@ def test_a_package_that_is_not_installed_is_missing(name: str, monkeypatch: pyte
     assert ask(name) == Finding("missing", f"no package {name} in this Python")
 
 
-def test_torch_is_proved_and_told_with_its_build() -> None:
+def test_torch_is_proved_and_reported_with_its_build() -> None:
     finding = ask("torch")
     assert (finding.status, finding.proof) == ("ok", "differentiated a product")
     assert finding.found.startswith(torch.__version__)
@@ -229,7 +229,7 @@ def test_torch_built_for_rocm_or_too_old_is_broken(monkeypatch: pytest.MonkeyPat
     assert ask("torch").found.endswith("built for ROCm 6.4: ROCm is out of scope for now")
 
 
-def test_a_torch_without_cuda_beside_a_gpu_is_told_with_the_line_that_mends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torch_without_cuda_on_a_machine_with_a_gpu_has_a_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pytorch, "gpus", lambda: [Gpu("a GPU", "sm_90", 1)])
     monkeypatch.setattr(torch.version, "cuda", None)
     finding = ask("gpu")
@@ -284,7 +284,7 @@ def test_the_cache_is_proved_by_writing_into_it(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == ["artifacts", "locks", "work"]
 
 
-def test_a_cache_that_others_can_write_names_the_line_that_mends_it(tmp_path: Path) -> None:
+def test_a_cache_that_others_can_write_has_a_fix(tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir(mode=0o700)
     (tmp_path / "cache").chmod(0o777)
     finding = ask("cache")
@@ -315,7 +315,7 @@ def test_a_probe_that_needs_torch_where_there_is_none_points_at_torchs_line(monk
 
 
 @pytest.mark.parametrize("tier", ["native", "python"])
-def test_the_runtime_is_told_with_its_tier_and_the_reason(tier: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_runtime_is_reported_with_its_tier_and_the_reason(tier: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if tier == "native" and runtime.tier() != "native":
         pytest.skip(f"the C++ runtime is not built: {runtime.reason()}; run `make setup`")
     monkeypatch.delenv("OPSMITH_RUNTIME", raising=False)

@@ -50,7 +50,7 @@ def test_a_module_is_found_in_the_current_directory(
     assert "cli_tests::from_a_module" in result.output, result.output
 
 
-def test_a_file_may_bear_the_name_of_a_module_that_is_there_already(invoke: Invoke, tmp_path: Path) -> None:
+def test_a_file_may_have_the_name_of_an_imported_module(invoke: Invoke, tmp_path: Path) -> None:
     (tmp_path / "json.py").write_text(
         "import torch, opsmith\n"
         "@opsmith.op('cli_tests::from_json')\n"
@@ -61,7 +61,7 @@ def test_a_file_may_bear_the_name_of_a_module_that_is_there_already(invoke: Invo
     assert importlib.import_module("json").loads("[1]") == [1]
 
 
-def test_show_tells_an_op_part_by_part(invoke: Invoke) -> None:
+def test_show_lists_the_parts_of_an_op(invoke: Invoke) -> None:
     result = invoke("show", "cli_tests::mish", "--from", OPS)
     assert result.exit_code == 0, result.output
     assert result.output.startswith("cli_tests::mish(Tensor x) -> Tensor\n")
@@ -214,7 +214,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_source_that_cannot_be_used_is_told_with_its_line_and_without_a_traceback(
+def test_an_unusable_source_is_reported_with_its_line_and_without_a_traceback(
     mistake: str, invoke: Invoke, tmp_path: Path
 ) -> None:
     source, text, message = MISTAKES[mistake]
