@@ -1,9 +1,8 @@
-"""Pointwise ops beside eager PyTorch and torch.compile in every cell of {forward, backward} x dtype x size x layout.
+"""Pointwise ops against eager PyTorch and torch.compile in every cell of {forward, backward} x dtype x size x layout.
 
-The rows are `opsmith bench`'s, in its file format. A cell is lost where opsmith is slower, beyond 3 % or 0.2 us, with
-95 % confidence: each is listed, and the exit status is 1. torch.compile searches on a GPU (max-autotune), where that
-costs its users little; on a CPU there is nothing for it to search. The suite "large" is each op where memory is the
-limit.
+The rows are those of `opsmith bench`. A cell is lost if opsmith is slower by more than 3 % and 0.2 us, with 95 %
+confidence. Lost cells are listed, and the exit status is 1. On a GPU torch.compile uses max-autotune; on a CPU it has
+nothing to tune. The suite "large" runs each op where memory is the limit.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def cells(device: str, filled: Filled, powers: list[int] | None) -> Iterator[tup
 
 
 def large(device: str, filled: Filled, powers: list[int] | None) -> Iterator[tuple[str, Op, tuple[Any, ...]]]:
-    """Every op where memory is the limit; sums of columns, few and many, and of the channels of images."""
+    """Every op where memory is the limit; sums over few and many columns, and over the channels of images."""
     for power in powers or [27 if device == "cuda" else 22]:
         name, x, y = f"2^{power}", filled(2**power), filled(2**power)
         for op in (ops.square, ops.add_two, ops.swish, ops.mish, ops.gelu):

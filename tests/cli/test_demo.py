@@ -14,7 +14,7 @@ import torch
 import opsmith
 from opsmith.checks import Comparison
 from opsmith.cli import demo
-from opsmith.cli.demo import measuring, table, training
+from opsmith.cli.demo import measuring, training
 from opsmith.errors import ReferenceRunsWarning
 
 from .conftest import Invoke, flat
@@ -120,14 +120,14 @@ def test_a_missing_torch_compile_is_explained(monkeypatch: pytest.MonkeyPatch) -
         function, reason = compiler.compiled(opsmith.ops.mish, [])
         assert function is None and reason == "RuntimeError: Cannot find a working triton installation"
     rows = [SimpleNamespace(no_compile=reason)]
-    notes = table.notes(rows, "", load=99.5)  # type: ignore[arg-type]
+    notes = demo.notes(rows, "", load=99.5)  # type: ignore[arg-type]
     said = str([*notes.renderables])
     assert "torch.compile was timed on no op: RuntimeError: Cannot find a working" in said
     assert "Other programs keep this machine busy (load 99.5" in said
 
 
 def test_three_digits_of_milliseconds() -> None:
-    assert [table._milliseconds(s) for s in (3.123e-5, 3.123e-4, 3.123e-3, 3.123e-2, 0.3123)] == [
+    assert [demo._milliseconds(s) for s in (3.123e-5, 3.123e-4, 3.123e-3, 3.123e-2, 0.3123)] == [
         "0.0312", "0.312", "3.12", "31.2", "312",
     ]  # fmt: skip
 

@@ -14,11 +14,10 @@ import torch
 
 import opsmith
 from opsmith import runtime, toolchain
-from opsmith.cli.doctor import cuda_driver
-from opsmith.cli.doctor.child import find
-from opsmith.cli.doctor.cuda_driver import DriverError, Gpu
 from opsmith.cli.doctor.finding import Finding
+from opsmith.cli.doctor.guard import find
 from opsmith.cli.doctor.probes import PROBES, compilers, driver, host, languages, pytorch
+from opsmith.cli.doctor.probes.driver import DriverError, Gpu
 
 
 @pytest.fixture(autouse=True)
@@ -158,7 +157,7 @@ def test_a_driver_that_does_not_start_is_broken_with_its_own_message(monkeypatch
 
 def test_hidden_gpus_are_reported_with_the_variable_that_hides_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    finding = with_driver(monkeypatch, error=DriverError("cuInit", cuda_driver.NO_DEVICE, "no device"))
+    finding = with_driver(monkeypatch, error=DriverError("cuInit", driver.NO_DEVICE, "no device"))
     assert (finding.status, finding.fix) == ("missing", "unset CUDA_VISIBLE_DEVICES")
 
 
@@ -241,7 +240,7 @@ PROBE_NUMBA = """
 import sys, numpy
 if sys.argv[1] == "without" and hasattr(numpy, "row_stack"):
     del numpy.row_stack  # as NumPy 2.5 has
-from opsmith.cli.doctor.child import find
+from opsmith.cli.doctor.guard import find
 finding = find("opsmith.cli.doctor.probes.languages:numba")
 assert finding.status == "ok" and finding.proof.startswith("ran a kernel"), finding
 assert finding.found.endswith("looks for it, and opsmith supplies it") == (not hasattr(numpy, "row_stack")), finding

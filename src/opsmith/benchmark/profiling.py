@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,11 +23,11 @@ class KernelTime:
     share: float
 
 
-def kernels(workload: Workload, direction: str, name: str = OPSMITH) -> list[KernelTime]:
-    """The kernels (on a CPU, the operators) of one call; the longest first."""
-    call = call_for(
-        contender(workload.op, name, workload.device.type), workload.values, workload.op.signature, direction
-    )
+def kernels(workload: Workload, direction: str) -> list[KernelTime]:
+    """The kernels (on a CPU, the operators) of one call of the op; the longest first."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise torch's profiler writes log lines into the output
+    function = contender(workload.op, OPSMITH, workload.device.type)
+    call = call_for(function, workload.values, workload.op.signature, direction)
     on_gpu = workload.device.type == "cuda"
     activities = [torch.profiler.ProfilerActivity.CPU]
     if on_gpu:

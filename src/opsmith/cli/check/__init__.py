@@ -25,7 +25,9 @@ def command(
     names: Ops = None,
     device: OnDevice = None,
     emulate: Annotated[bool, typer.Option("--emulate", help="Run the CUDA kernels on the CPU.")] = False,
-    full: Annotated[bool, option("--full/--quick", help="Run every item thoroughly, or for seconds per op.")] = False,
+    full: Annotated[
+        bool, option("--full/--quick", help="Check thoroughly, or in seconds per op. Default: --quick.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of every random number.")] = 0,
     items: Annotated[list[str] | None, option("--item", metavar="NAME", help="Run only this item.")] = None,
     sources: From = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -11,10 +12,10 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
 from .._processes import stop
-from . import child
 from .finding import Finding, Line, Probe
 
 PACKAGES = Path(__file__).parents[3]
@@ -53,7 +54,7 @@ def _run(probe: Probe, running: list[subprocess.Popen[bytes]], closed: threading
     # Files in memory: doctor must also work where the disk is full.
     with os.fdopen(os.memfd_create("answer"), "w+b") as answer, os.fdopen(os.memfd_create("output"), "w+b") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", child.__name__, probe.function, str(answer.fileno())],
+            [sys.executable, "-m", "opsmith.cli.doctor.guard", probe.function, str(answer.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -82,3 +83,34 @@ def _environment() -> dict[str, str]:
     """The user's, with this opsmith importable and without progress of builds."""
     paths = [str(PACKAGES), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OPSMITH_QUIET": "1"}
+
+
+# --- In the child process ---------------------------------------------------------------------------------------------
+
+
+def main(function: str, descriptor: str) -> None:
+    """Runs a probe and writes its finding to a file descriptor: `python -m opsmith.cli.doctor.guard` in the child."""
+    # As an exception, SIGTERM lets the toolchain end the compiler it waits for.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("was ended"))
+    with os.fdopen(int(descriptor), "w") as answer:
+        json.dump(asdict(find(function)), answer)
+    # The finding is written: a library that crashes at interpreter shutdown changes nothing.
+    os._exit(0)
+
+
+def find(function: str) -> Finding:
+    """The probe's finding; an exception is one too."""
+    module, _, name = function.partition(":")
+    try:
+        finding: Finding = getattr(importlib.import_module(module), name)()
+        return finding
+    except ModuleNotFoundError as error:
+        if error.name == "torch":
+            return Finding("broken", "needs torch", fix="see PyTorch's line")
+        return Finding.of_error(error)
+    except Exception as error:
+        return Finding.of_error(error)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

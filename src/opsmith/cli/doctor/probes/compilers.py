@@ -35,8 +35,8 @@ from ....toolchain import (
 from ....toolchain.find import torch_cuda_version
 from ..._processes import variable
 from ..._screen import tilde
-from ..cuda_driver import Driver, gpus
 from ..finding import Finding
+from .driver import Driver, gpus
 
 # C++20 in both the compiler and its library.
 SQUARES = """#include <numeric>

@@ -6,8 +6,8 @@ import importlib.util
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
-from ..cuda_driver import gpus
 from ..finding import Finding
+from .driver import gpus
 
 if TYPE_CHECKING:
     import torch
