@@ -15,8 +15,7 @@ from ..operator.samples import Cost
 from . import gpu
 from .timing import CallSampler, measured
 
-TOLERANCE = 1.05
-"""A speed this far above the ceiling is an error: something was not computed, or not timed."""
+TOLERANCE = 1.05  # a speed this far above the ceiling is an error: something was not computed, or not timed
 _THREADS = 256
 _MOVES = ("read", "write", "copy")
 _PLACES = 4

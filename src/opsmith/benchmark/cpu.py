@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 import torch
 
-CACHE_BYTES = 64 << 20
-"""Rotating arguments exceed this, and with it the caches of common machines."""
+CACHE_BYTES = 64 << 20  # rotating arguments exceed this, and with it the caches of common machines
 
 
 @contextlib.contextmanager

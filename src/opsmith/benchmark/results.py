@@ -51,8 +51,7 @@ COLUMNS = {
 """The columns of a row. Some are there only if they were measured."""
 KEY = ("op", "sample", "dtype", "elements", "direction", "contender", "device", "threads")
 CELL = tuple(name for name in KEY if name != "contender")
-NOISE = 0.03
-"""How much two runs on one machine differ beyond their own spread: clocks and memory locations."""
+NOISE = 0.03  # how much two runs on one machine differ beyond their own spread: clocks and memory locations
 
 
 def environment(device: str, threads: int, ceilings: Ceilings) -> dict[str, Any]:

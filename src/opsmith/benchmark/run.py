@@ -25,8 +25,7 @@ from .timing import Sampler, SamplingError, Timing, indistinguishable, interval,
 from .verifying import Verifier, is_random
 from .workload import DIRECTIONS, MOST_COPIES, Stage, Workload, call_for
 
-SMALL = 64 << 10
-"""Bytes of inputs up to which the host time of a call is reported."""
+SMALL = 64 << 10  # bytes of inputs up to which the host time of a call is reported
 UNSURE = "uncertain by"
 NOISY, CROWDED = 0.05, 0.15
 """Thresholds for a warning: half of an interval relative to its median, and the share of the CPUs that others used."""

@@ -25,8 +25,7 @@ class Format:
     intervals: bool
 
 
-FORMATS = (Format(20, True), Format(8, False), Format(0, False))
-"""The first one that fits is used."""
+FORMATS = (Format(20, True), Format(8, False), Format(0, False))  # the first one that fits is used
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 

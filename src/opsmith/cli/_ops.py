@@ -21,8 +21,7 @@ from ._screen import RefusedError
 if TYPE_CHECKING:
     from ..operator.op import Op
 
-SHIPPED = "opsmith"
-"""The namespace of the shipped ops."""
+SHIPPED = "opsmith"  # the namespace of the shipped ops
 
 
 def selected(names: Sequence[str], sources: Sequence[str], verb: str) -> list[Op]:

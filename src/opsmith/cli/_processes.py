@@ -17,8 +17,7 @@ WATCHED_VERBS = ("bench", "demo")
 """Verbs that run a user's code in their own process. `opsmith check` has workers for that."""
 _GRACE_SECONDS = 2.0
 _SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGCHLD}
-_FROM_TERMINAL = 128
-"""si_code of a signal from the kernel: Ctrl-C, which every process of the terminal receives itself."""
+_FROM_TERMINAL = 128  # si_code of a signal from the kernel: Ctrl-C, which every process of the terminal receives itself
 
 
 @contextlib.contextmanager

@@ -20,8 +20,7 @@ from ._options import Json, option
 from ._screen import FAILED, RefusedError, output, prepare_json, write_json
 
 _TAB = "    "
-_SHORTEST = 20
-"""The least width of a quoted line, however narrow the terminal is."""
+_SHORTEST = 20  # the least width of a quoted line, however narrow the terminal is
 
 
 def command(

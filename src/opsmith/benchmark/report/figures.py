@@ -11,8 +11,7 @@ from ..results import Row
 from .machines import Machine, in_order
 
 Spec = dict[str, Any]
-KNOWN = (OPSMITH, *BASELINES)
-"""Each has the same colour and mark on every chart; kernels share the rest."""
+KNOWN = (OPSMITH, *BASELINES)  # each has the same colour and mark on every chart; kernels share the rest
 MARKS = 8
 
 

@@ -20,8 +20,7 @@ from .numbers import geometric_mean, number, percent, positive, si, times
 from .tables import ROWS, SLOWER, columns_list, environment_table, slower_rows, sortable
 
 HERE = Path(__file__).parent
-OPEN_OPS = 2
-"""Up to this many ops are open at first; more are collapsed to their summaries."""
+OPEN_OPS = 2  # up to this many ops are open at first; more are collapsed to their summaries
 
 
 def page(files: Sequence[tuple[str, Results]]) -> str:

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from ...checks.report import Report
     from .worker import Job
 
-INTERRUPTED = 130
-"""The exit status that shells give after Ctrl-C."""
+INTERRUPTED = 130  # the exit status that shells give after Ctrl-C
 
 
 def command(

@@ -32,11 +32,9 @@ class Process:
     crashes. Threads put its messages, and lines of its other output, into `events`."""
 
     def __init__(self, job: Job, events: SimpleQueue[tuple[Process, dict[str, Any] | str]]) -> None:
-        self.planned = False
-        """Whether it has sent its plan."""
+        self.planned = False  # whether it has sent its plan
         self.task: int | None = None
-        self.again = ""
-        """The code that runs its task again."""
+        self.again = ""  # the code that runs its task again
         self.late = False
         self._began = time.monotonic()
         self._events = events

@@ -20,10 +20,8 @@ from .._screen import REFUSED, RefusedError
 from .process import Process
 from .worker import Job
 
-TIMEOUT = 600.0
-"""Seconds that one item may take."""
-WORTHWHILE = 8
-"""Another process is started per this many items: its start takes as long as some of them."""
+TIMEOUT = 600.0  # seconds that one item may take
+WORTHWHILE = 8  # another process is started per this many items: its start takes as long as some of them
 TRACING = {"compile", "export", "fake", "forward_mode", "functional_transforms", "opcheck", "outputs_written", "vmap"}
 """Items that import torch's tracer, which takes two seconds: the first process runs them, the other one the rest."""
 _POLL_SECONDS = 0.2
@@ -83,8 +81,7 @@ class _Workers:
         self._queue: queue.SimpleQueue[tuple[Process, dict[str, Any] | str]] = queue.SimpleQueue()
         self._reports: list[Report] = []
         self._tasks: list[tuple[Report, str]] = []
-        self._left: list[int] = []
-        """The numbers of the tasks that no process was given."""
+        self._left: list[int] = []  # the numbers of the tasks that no process was given
 
     def run(self) -> Iterator[Event]:
         self._processes += [Process(self._job, self._queue) for _ in range(self._first())]

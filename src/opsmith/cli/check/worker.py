@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from ...operator.op import Op
 
 PREFIX = "torch.ops."
-WRITE_STACKS = signal.SIGUSR1
-"""Makes the worker write the stack of each of its threads."""
+WRITE_STACKS = signal.SIGUSR1  # makes the worker write the stack of each of its threads
 
 
 @dataclass(frozen=True)

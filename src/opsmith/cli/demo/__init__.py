@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 STEPS = 200
 WANTED = 0.95
 EXAMPLE = "scale_bias_relu"
-WHO = {"opsmith": 7, "eager": 7, "compile": 8}
-"""The implementations, with the widths of their columns."""
+WHO = {"opsmith": 7, "eager": 7, "compile": 8}  # the implementations, with the widths of their columns
 
 
 def command(

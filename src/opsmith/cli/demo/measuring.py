@@ -23,8 +23,7 @@ from ...operator.samples import Sample
 from .._processes import variable
 from .._screen import output
 
-Times = dict[str, float]
-"""Seconds per call of 'opsmith', 'eager' and 'compile'."""
+Times = dict[str, float]  # seconds per call of 'opsmith', 'eager' and 'compile'
 WORKERS = 4
 ROUNDS = 9
 ROUND_SECONDS = 0.015

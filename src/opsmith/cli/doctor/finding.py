@@ -34,12 +34,9 @@ class Probe:
     name: str
     title: str
     function: str
-    fix: str
-    """The fix, if the finding has none."""
-    without: str
-    """What works while it does not."""
-    seconds: float = 60.0
-    """The time limit. Generous: reading torch from a slow disk for the first time takes long."""
+    fix: str  # the fix, if the finding has none
+    without: str  # what works while it does not
+    seconds: float = 60.0  # the time limit. Generous: reading torch from a slow disk for the first time takes long.
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ from pathlib import Path
 from .._processes import stop
 from .finding import Finding, Line, Probe
 
-PACKAGES = Path(__file__).parents[3]
-"""The directory opsmith is imported from."""
+PACKAGES = Path(__file__).parents[3]  # the directory opsmith is imported from
 _AT_ONCE = 8
 
 
