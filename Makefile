@@ -116,7 +116,7 @@ gpu: export PYTHONPATH := src
 gpu: export OUT := $(OUT)
 gpu: ## GPU tests and benchmarks by the python3 on PATH, installing nothing; JSON goes to $OUT (build/gpu)
 	@mkdir -p "$(OUT)"
-	@$(PYTHON) -m opsmith.cli doctor --json > "$(OUT)/doctor.json"
+	@$(PYTHON) -m opsmith.cli doctor --json "$(OUT)/doctor.json"
 	@$(PYTHON) -m pytest tests -m 'gpu and not timing' -p no:cacheprovider -n 12 --dist worksteal -q
 	@$(PYTHON) -m pytest tests -m 'gpu and timing' -p no:cacheprovider -q
 	@$(PYTHON) benchmarks/run_gpu.py --json "$(OUT)/overhead_gpu.json"

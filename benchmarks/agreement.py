@@ -1,8 +1,8 @@
-"""The emulator beside a GPU: the same kernels on the same numbers, and how far their results lie apart.
+"""The emulator against a GPU: the same kernels on the same numbers, and how much their results differ.
 
-The kernels are those of tests/emulator/right, the usual patterns, and every CUDA kernel of the shipped ops, forward and
-backward, on the op's samples. A difference is told in units of the last place of the tensor's largest number: what the
-intrinsics round otherwise, sums carry on. Integers must be equal.
+The kernels are the usual patterns of tests/emulator/right and every CUDA kernel of the shipped ops, forward and
+backward, on the op's samples. Differences are in ULP of the tensor's largest number, since sums propagate the rounding
+of intrinsics. Integers must be equal.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from opsmith.checks.accuracy.evaluate import evaluate
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "emulator"))
 
 BAR = 16.0
-"""Units of the last place. In exact arithmetic there would be none; __expf alone may be off by 2 + 1.16 |x|."""
+"""ULP. __expf alone may be off by 2 + 1.16 |x|."""
 MOST = 1 << 12
 SAMPLES = 6
-"""Of an op in float32; in the other dtypes the first one. Kernels are compiled for each shape."""
+"""Samples of an op in float32; in other dtypes only the first one. Kernels are compiled for each shape."""
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def compared(mine: torch.Tensor, theirs: torch.Tensor) -> dict[str, Any]:
-    """How far apart two tensors lie."""
+    """The difference of two tensors."""
     equal = torch.equal(mine, theirs) or bool(((mine == theirs) | (mine.isnan() & theirs.isnan())).all())
     if equal or not mine.is_floating_point():
         return {"elements": mine.numel(), "equal": equal, "ulps": 0.0 if equal else float("inf")}
@@ -70,7 +70,7 @@ def shipped() -> Iterator[dict[str, Any]]:
 
 
 def of_op(op: opsmith.Op, kernel: str, dtype: torch.dtype) -> Iterator[dict[str, Any]]:
-    """A row for each tensor of an op: the worst of its samples."""
+    """A row for each tensor of an op, with the largest difference of its samples."""
     worst: dict[str, dict[str, Any]] = {}
     samples = op.samples_for("cpu", dtype)
     for sample in samples[: SAMPLES if dtype is torch.float32 else 1]:
@@ -115,7 +115,7 @@ def main() -> None:
     Console().print(table)
     for row in rows:
         if not row["met"]:
-            print("apart:", row)
+            print("different:", row)
     if given.json:
         write(given.json, "agreement", rows, {"gpu": torch.cuda.get_device_name()})
 

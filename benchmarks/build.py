@@ -1,4 +1,4 @@
-"""How long an edited extension takes to build again: one small source, on opsmith/kernel.h and on torch/extension.h."""
+"""The time to rebuild an edited extension: one small source, with opsmith/kernel.h and with torch/extension.h."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SOURCES = {
 
 
 def measure(headers: str = "opsmith/kernel.h", suffixes: tuple[str, ...] = (".cu", ".cpp")) -> list[dict[str, object]]:
-    """A row a kind of source: seconds from the changed file to the loaded library, in a cache of its own."""
+    """A row for each kind of source: seconds from the changed file to the loaded library, with an empty cache."""
     rows: list[dict[str, object]] = []
     for suffix in suffixes:
         with tempfile.TemporaryDirectory() as directory:
@@ -54,7 +54,7 @@ def measure(headers: str = "opsmith/kernel.h", suffixes: tuple[str, ...] = (".cu
 
 
 def rebuilt(source: Path, headers: str) -> float:
-    """The less of two builds after an edit; of torch/extension.h one alone, the first, which takes as long."""
+    """The faster of two builds after an edit; with torch/extension.h only the first build, which takes as long."""
     abi: Literal["stable", "torch"] = "stable" if headers == "opsmith/kernel.h" else "torch"
     taken = []
     for number in range(3 if abi == "stable" else 1):
@@ -78,7 +78,7 @@ def show(rows: list[dict[str, object]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--torch", action="store_true", help="torch/extension.h too, which takes minutes")
+    parser.add_argument("--torch", action="store_true", help="also with torch/extension.h, which takes minutes")
     options = parser.parse_args()
     rows = [row for headers in SOURCES if headers == "opsmith/kernel.h" or options.torch for row in measure(headers)]
     show(rows)

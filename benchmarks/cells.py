@@ -1,9 +1,8 @@
-"""Pointwise ops beside eager PyTorch and torch.compile in every cell of {forward, backward} x dtype x size x layout.
+"""Pointwise ops against eager PyTorch and torch.compile in every cell of {forward, backward} x dtype x size x layout.
 
-The rows are `opsmith bench`'s, in its file format. A cell is lost where opsmith is slower, beyond 3 % or 0.2 us, with
-95 % confidence: each is listed, and the exit status is 1. torch.compile searches on a GPU (max-autotune), where that
-costs its users little; on a CPU there is nothing for it to search. The suite "large" is each op where memory is the
-limit.
+The rows are those of `opsmith bench`. A cell is lost if opsmith is slower by more than 3 % and 0.2 us, with 95 %
+confidence. Lost cells are listed, and the exit status is 1. On a GPU torch.compile uses max-autotune; on a CPU it has
+nothing to tune. The suite "large" runs each op where memory is the limit.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from rich.console import Console
 
 import opsmith
 from opsmith import Op, Sample, ops
-from opsmith.benchmark import Results, ceilings, results
+from opsmith.benchmark import Results, ceilings
 from opsmith.benchmark.cpu import pinned
 
 POWERS = {"cuda": (10, 14, 18, 22, 25, 28), "cpu": (10, 14, 18, 22, 24)}
 AGAINST = {"cuda": ("eager", "compile-max"), "cpu": ("eager", "compile")}
 HELD_AGAINST = {"cuda": ("eager", "compile-max"), "cpu": ("compile",)}
-"""Whom the bar names. A CPU's eager kernels are told, and not always beaten."""
+"""The contenders that must not win. On a CPU, eager is reported, and sometimes faster."""
 LEAST_RATIO, LEAST_US = 0.03, 0.2
 CHANNELS, SCALE, COLUMNS = 64, 1.5, (64, 4096, 65536)
 Filled = Callable[..., torch.Tensor]
@@ -71,7 +70,7 @@ def cells(device: str, filled: Filled, powers: list[int] | None) -> Iterator[tup
 
 
 def large(device: str, filled: Filled, powers: list[int] | None) -> Iterator[tuple[str, Op, tuple[Any, ...]]]:
-    """Every op where memory is the limit; sums of columns, few and many, and of the channels of images."""
+    """Every op where memory is the limit; sums over few and many columns, and over the channels of images."""
     for power in powers or [27 if device == "cuda" else 22]:
         name, x, y = f"2^{power}", filled(2**power), filled(2**power)
         for op in (ops.square, ops.add_two, ops.swish, ops.mish, ops.gelu):
@@ -90,7 +89,7 @@ SUITES = {"cells": cells, "large": large}
 
 
 def lost(rows: list[dict[str, Any]], device: str) -> list[dict[str, Any]]:
-    """The rows of contenders that are faster, beyond doubt and beyond the bar."""
+    """The rows of contenders that are faster, beyond noise and beyond the bar."""
     own = {_cell(row): row["us"] for row in rows if row["contender"] == "opsmith"}
     return [
         row for row in rows
@@ -108,13 +107,13 @@ def main() -> None:
     parser.add_argument("--suite", choices=list(SUITES), default="cells")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--dtypes", nargs="*", default=["float32", "bfloat16"])
-    parser.add_argument("--against", nargs="*", help="whom; eager and compile where none is given")
-    parser.add_argument("--powers", nargs="*", type=int, help="of two; the sizes")
-    parser.add_argument("--ops", nargs="*", help="names; all where none is given")
+    parser.add_argument("--against", nargs="*", help="baselines; none: those of the device")
+    parser.add_argument("--powers", nargs="*", type=int, help="sizes, as powers of two")
+    parser.add_argument("--ops", nargs="*", help="names of ops; none: all")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     device, console = options.device, Console(highlight=False, width=140)
-    with pinned(2 if device == "cpu" else torch.get_num_threads()):
+    with pinned(2 if device == "cpu" else None):
         limits = ceilings.measure(device)
     everything = Results()
     for dtype in (getattr(torch, name) for name in options.dtypes):
@@ -129,11 +128,11 @@ def main() -> None:
                 op, device=device, dtype=dtype, samples=[Sample(args, name=name)],
                 against=AGAINST[device] if options.against is None else options.against, threads=2, ceilings=limits,
             )  # fmt: skip
-            _tell(console, found.rows)
+            _print_rows(console, found.rows)
             everything.rows += found.rows
             everything.environment = found.environment
             everything.warnings += [text for text in found.warnings if text not in everything.warnings]
-            if options.json:  # as it goes: a lent machine may be taken back
+            if options.json:  # after each cell: the run may be interrupted
                 everything.save(options.json)
     slower = lost(everything.rows, device)
     count = len({_cell(row) for row in everything.rows})
@@ -144,14 +143,14 @@ def main() -> None:
     sys.exit(1 if slower else 0)
 
 
-def _tell(console: Console, rows: list[dict[str, Any]]) -> None:
+def _print_rows(console: Console, rows: list[dict[str, Any]]) -> None:
     for direction in ("forward", "backward"):
-        times = results.selected(rows, direction=direction)
+        times = [row for row in rows if row["direction"] == direction]
         if times:
-            told = ", ".join(f"{row['contender']} {row['us']:.4g}" for row in times)
+            listed = ", ".join(f"{row['contender']} {row['us']:.4g}" for row in times)
             share = f", {times[0]['share']:.0%} of the limit" if "share" in times[0] else ""
             where = f"{times[0]['op']:26} {times[0]['dtype']:9} {times[0]['sample']:22} {direction:9}"
-            console.print(f"{where} {told} us{share}", soft_wrap=True)
+            console.print(f"{where} {listed} us{share}", soft_wrap=True)
 
 
 if __name__ == "__main__":

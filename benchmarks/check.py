@@ -1,6 +1,6 @@
-"""The whole checklist on every shipped op, over many seeds: `make check-full`. Exit status 1 where an item fails.
+"""The whole checklist on every shipped op, with many seeds: `make check-full`. Exit status 1 if an item fails.
 
-A seed or more at level "full", the others at level "quick": a row an op, place and level, and none of them may fail.
+The first seeds run at level "full", the others at level "quick". There is a row for each op, place and level.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from rich.console import Console
 
 from opsmith import ops
 from opsmith.checks.report import Report
-from opsmith.cli.check.job import Job
 from opsmith.cli.check.supervisor import Planned, supervised
+from opsmith.cli.check.worker import Job
 
 LEVELS = ["full", "quick"]
 PLACES = {"cpu": ("cpu", "emulated"), "cuda": ("cuda",)}
@@ -41,7 +41,7 @@ def jobs(options: argparse.Namespace) -> Iterator[Job]:
 
 
 def row(job: Job, workers: int) -> dict[str, Any]:
-    """What a job has found, in a few lines: counts over all seeds, why items were skipped, and each failure."""
+    """The result of a job: counts over all seeds, why items were skipped, and each failure."""
     reports: list[Report] = []
     for event in supervised(job, timeout=1800, workers=workers):
         if isinstance(event, Planned):
@@ -65,9 +65,9 @@ def row(job: Job, workers: int) -> dict[str, Any]:
         "about": reports[0].environment,
     }
     with printing:
-        told = f"{found['passed']} passed, {found['failed']} failed, {len(found['skipped'])} items skipped"
+        counts = f"{found['passed']} passed, {found['failed']} failed, {len(found['skipped'])} items skipped"
         console.print(
-            f"{found['op']:26} {found['place']:8} {job.level:5} seeds {job.seeds[0]}-{job.seeds[-1]}: {told}, "
+            f"{found['op']:26} {found['place']:8} {job.level:5} seeds {job.seeds[0]}-{job.seeds[-1]}: {counts}, "
             f"{found['seconds']:.0f} s",
             soft_wrap=True,
         )
@@ -79,7 +79,7 @@ def row(job: Job, workers: int) -> dict[str, Any]:
 
 
 def recorded(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """The rows that stay where only some are made anew."""
+    """The recorded rows, if only some are measured again."""
     if not options.json or not options.json.exists() or not (options.ops or options.places or options.levels != LEVELS):
         return []
     rows: list[dict[str, Any]] = json.loads(options.json.read_text())["rows"]
@@ -87,10 +87,10 @@ def recorded(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def rows_of(waiting: list[Job], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """As they come. On a CPU the whole list has calls of gigabytes: one at a time."""
+    """The rows as they are done. On a CPU, level "full" has calls of gigabytes: one job at a time."""
     alone = [job for job in waiting if job.level == "full" and options.device == "cpu"]
     yield from (row(job, workers=2) for job in alone)
-    # Beside a GPU items mostly wait for their compilers: a process for every four cores.
+    # With a GPU, items mostly wait for compilers: one process for every four cores.
     workers = max(1, (os.cpu_count() or 1) // 4 // options.at_once) if options.device == "cuda" else 1
     with ThreadPoolExecutor(options.at_once) as pool:
         for future in as_completed(pool.submit(row, job, workers) for job in waiting[len(alone) :]):
@@ -105,7 +105,7 @@ def write(path: Path, rows: list[dict[str, Any]], about: dict[str, Any]) -> None
 
 
 def _share_cores(processes: int) -> None:
-    """Every process would have as many threads as there are cores, and torch.compile as many processes."""
+    """Limits threads and torch.compile's processes, of which each process would start one per core."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
@@ -117,16 +117,18 @@ def _place(row: dict[str, Any]) -> tuple[str, str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cpu: and emulated")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cpu includes emulated")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--full-seeds", type=int, default=1, help="how many of them at level full")
-    parser.add_argument("--at-once", type=int, default=min(2, os.cpu_count() or 1), help="ops, each in its process")
-    parser.add_argument("--ops", nargs="*", help="names; all where none is given")
-    parser.add_argument("--from", dest="sources", nargs="*", default=[], help="files with other ops than the shipped")
-    parser.add_argument("--levels", nargs="*", default=LEVELS)
-    parser.add_argument("--places", nargs="*", help="cpu, emulated, cuda; all of the device where none is given")
     parser.add_argument(
-        "--json", type=Path, help="of some ops, levels or places, their rows take the place of those there"
+        "--at-once", type=int, default=min(2, os.cpu_count() or 1), help="ops at once, each in its own process"
+    )
+    parser.add_argument("--ops", nargs="*", help="names of ops; none: all")
+    parser.add_argument("--from", dest="sources", nargs="*", default=[], help="files that declare other ops")
+    parser.add_argument("--levels", nargs="*", default=LEVELS)
+    parser.add_argument("--places", nargs="*", help="cpu, emulated, cuda; none: all of the device")
+    parser.add_argument(
+        "--json", type=Path, help="with --ops, --levels or --places, only those rows of the file are replaced"
     )
     options = parser.parse_args()
     if options.device == "cuda":
@@ -135,7 +137,7 @@ def main() -> None:
     for each in rows_of(list(jobs(options)), options):
         about = {**each.pop("about"), "cores": os.cpu_count()}
         rows.append(each)
-        if options.json:  # as it goes: a lent machine may be taken back
+        if options.json:  # after each job: the run may be interrupted
             write(options.json, [*kept, *rows], about)
     failed = sum(each["failed"] for each in rows)
     runs = sum(each["seeds"] for each in rows)

@@ -1,7 +1,6 @@
-"""convrnn on a GPU: kernel time of both directions, beside a PyTorch loop replayed as a CUDA graph.
+"""convrnn on a GPU: kernel time of both directions, against a PyTorch loop replayed as a CUDA graph.
 
-As many calls as have more bytes between them than the L2 holds are captured into one graph, each on tensors of its own,
-so that no call finds its inputs in the cache, as `opsmith bench` does it.
+A graph has several calls, each on its own tensors, which exceed the L2 cache together, as in `opsmith bench`.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ SHAPES = ((2, 512), (64, 1024), (4096, 256))
 UNITS, TAPS = 64, 3
 BARS = {(2, 512): "40 us", (64, 1024): "80 us", (4096, 256): "80 % of copy"}
 PAST_THE_CACHE = 200e6
-"""Bytes; the L2 of an H200 has 60 MB."""
+"""Bytes; the L2 cache of an H200 has 60 MB."""
 
 
 def replayed(calls: list[Callable[[], object]], rounds: int = 15) -> float:
-    """Seconds of one of the calls."""
+    """Seconds per call."""
     sampler = gpu.GraphSampler(calls, gpu.Places(1))
     return statistics.median(sampler.sample() for _ in range(rounds))
 
@@ -72,13 +71,13 @@ def measure(batch: int, steps: int, dtype: torch.dtype, copy: float, loop: bool)
 
 
 def memory(batch: int, steps: int) -> dict[str, Any]:
-    """Bytes at the peak of forward and backward, over those of inputs, outputs and gradients."""
+    """Peak memory of forward and backward beyond inputs, outputs and gradients."""
     x, kernel, hidden = (
         torch.randn(shape, device="cuda", requires_grad=True)
         for shape in ((batch, steps, UNITS), (1, 1, TAPS), (batch, UNITS))
     )
     grad = torch.randn_like(x)
-    convrnn(x, kernel, hidden).backward(grad)  # what is allocated once a stream
+    convrnn(x, kernel, hidden).backward(grad)  # some memory is allocated once per stream
     x.grad = kernel.grad = hidden.grad = None
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
@@ -101,7 +100,7 @@ def memory(batch: int, steps: int) -> dict[str, Any]:
 
 def show(rows: list[dict[str, Any]]) -> None:
     table = Table(title=f"convrnn on {torch.cuda.get_device_name()}, H={UNITS}, K={TAPS}, tanh")
-    for heading in ("dtype", "B", "T", "direction", "us", "ns a step", "share of copy", "PyTorch loop us", "bar"):
+    for heading in ("dtype", "B", "T", "direction", "us", "ns per step", "share of copy", "PyTorch loop us", "bar"):
         table.add_column(heading, justify="right")
     for row in rows:
         if "opsmith_us" not in row:
@@ -120,7 +119,7 @@ def show(rows: list[dict[str, Any]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--loop", action="store_true", help="time the PyTorch loop too, as a replayed graph")
+    parser.add_argument("--loop", action="store_true", help="also time the PyTorch loop, as a replayed graph")
     options = parser.parse_args()
     copy = ceilings.measure("cuda").copy
     rows = []

@@ -1,8 +1,8 @@
-"""What a launch through opsmith.cuda_source costs beside cuda.core's bare one, and how long an edit takes to show.
+"""The cost of a launch through opsmith.cuda_source against one by cuda.core, and the time from an edit to its result.
 
-Both launch the same kernel, 4 pointers and 2 integers, one block of one warp. cuda.core is given what it takes as it
-is: addresses and numbers made ready beforehand, one launch configuration. opsmith is given tensors, and checks them.
-An edit is a changed .cu saved and its result read back on the host, NVRTC and the cache on the way.
+Both launch the same kernel with 4 pointers and 2 integers, one block of one warp. cuda.core gets prepared addresses,
+numbers and a launch configuration. opsmith gets tensors, and checks them. For an edit, a changed .cu file is saved,
+compiled by NVRTC and launched, and its result is read on the host.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __global__ void scale(const T* __restrict__ x, T* __restrict__ y, long long n) {
 
 
 class _CurrentStream:
-    """torch's current stream, as cuda.core takes another library's."""
+    """torch's current stream, in the form that cuda.core accepts."""
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return 0, torch.cuda.current_stream().cuda_stream
@@ -89,7 +89,7 @@ def launches(rounds: int) -> list[dict[str, object]]:
 
 
 def edits(rounds: int) -> list[dict[str, object]]:
-    """Seconds from saving a changed file to its result on the host, each with a text that was never compiled before."""
+    """Seconds from saving a changed file to its result on the host; each text is compiled for the first time."""
     factors = itertools.count(int(time.time()) % 100_000 * 1000)
     x = torch.ones(1024, device="cuda", dtype=torch.float64)
     y = torch.empty_like(x)
@@ -138,7 +138,7 @@ def main() -> None:
     if not torch.cuda.is_available():
         parser.exit(message="No GPU here: there is nothing to launch on.\n")
     os.environ.setdefault("OPSMITH_QUIET", "1")
-    with torch.cuda.stream(torch.cuda.Stream()):  # one with a handle: cuda.core's for the default stream is another
+    with torch.cuda.stream(torch.cuda.Stream()):  # cuda.core has another handle for the default stream
         rows = launches(options.rounds) + edits(options.edits)
     show(rows, f"Launches from Python on the host of one {torch.cuda.get_device_name()}")
     if options.json:

@@ -1,7 +1,7 @@
-"""How many seeded faults `opsmith check` finds, and how many of those torch's own checks let through.
+"""How many seeded faults `opsmith check` finds, and how many of them torch's own checks miss.
 
-Each fault of tests/checks/mutations is given to the whole checklist, as a user runs it, and to what people use today:
-torch.library.opcheck and torch.autograd.gradcheck on the op's first sample. Survivors are listed.
+Each fault of tests/checks/mutations runs through the whole checklist, and through torch.library.opcheck and
+torch.autograd.gradcheck on the op's first sample. Faults that are not found are listed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ sys.path.insert(0, str(TESTS))
 
 
 def found_by_torch(op: Any) -> str:
-    """What torch.library.opcheck or torch.autograd.gradcheck says of an op, '' where both are content."""
+    """The error of torch.library.opcheck or torch.autograd.gradcheck; '' if both pass."""
     overload = op.default.forward.overload if isinstance(op, opsmith.Op) else op.overload
     sample = op.samples_for("cpu", torch.float64)[0]
     leaves = [
@@ -59,7 +59,7 @@ def measured(fault: Any, run: bool) -> dict[str, Any]:
         "found": not report.ok,
         "items": [item.name for item in report.failures],
         "message": report.failures[0].message.splitlines()[0][:300] if report.failures else "",
-        # The CUDA kernels run nowhere here but in the emulator, which torch's checks do not know.
+        # CUDA kernels run only in the emulator here, which torch's checks do not support.
         "torch": found_by_torch(fault.op) if fault.where == "cpu" else None,
         "seconds": round(report.seconds, 1),
     }
@@ -73,7 +73,7 @@ def measured(fault: Any, run: bool) -> dict[str, Any]:
 def _show(fault: Any) -> None:
     console = Console()
     console.print(f"{fault.name}: {fault.story}")
-    console.print(f"opcheck and gradcheck: {found_by_torch(fault.op) or 'nothing is wrong'}", soft_wrap=True)
+    console.print(f"opcheck and gradcheck: {found_by_torch(fault.op) or 'pass'}", soft_wrap=True)
     report = opsmith.check(fault.op, device="cpu", emulate=fault.where == "emulated", level=fault.level)
     for item in report.failures:
         console.print(f"\n{item.name}: {item.message}", style="red", markup=False, soft_wrap=True)

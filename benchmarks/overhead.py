@@ -1,4 +1,4 @@
-"""What a call costs on the CPU beside aten's own unary op, on 64 elements. `make bench` runs it."""
+"""The cost of a call on the CPU against aten's own unary op, on 64 elements. `make bench` runs it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from opsmith import Op, runtime
 from opsmith.benchmark import Timing, time_together
 
 PYTHON_BAR = 6.0
-GENERATED = "generated"  # by opsmith.pointwise, entered from C++
+GENERATED = "generated"  # by opsmith.pointwise, called from C++
 
 
 def square(x: torch.Tensor) -> torch.Tensor:

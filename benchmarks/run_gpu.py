@@ -1,4 +1,4 @@
-"""What a call costs on a GPU host beside aten's own: run by `make gpu`, prints a table, writes JSON."""
+"""The cost of a call on the host of a GPU against aten's own op: run by `make gpu`, prints a table, writes JSON."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The constants of generate/tuning.py on the GPU at hand: each with its neighbours, on the ops that it matters to.
+"""The constants of generate/tuning.py on this GPU: each with neighbouring values, on the ops that it affects.
 
-A line is a workload, a column a value of the constant: microseconds of kernel time. What is compiled depends on the
-constants, so every cell has an op of its own. Python launches it: the C++ runtime is given the constants once.
+A line is a workload, a column a value of the constant: microseconds of kernel time. Compiled code depends on the
+constants, so every cell has its own op. Python launches it, since the C++ runtime reads the constants only once.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import opsmith
 from opsmith import Op, Sample, ops, runtime
 from opsmith.benchmark.contenders import OPSMITH, contender
 from opsmith.benchmark.run import workloads
-from opsmith.benchmark.sampling import measured
-from opsmith.benchmark.stage import Stage
+from opsmith.benchmark.timing import measured
+from opsmith.benchmark.workload import Stage
 from opsmith.generate import devices, tuning
 
 console = Console(highlight=False, width=150)
@@ -68,7 +68,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Values of one constant; `key` where that is an entry of a dictionary."""
+    """Values of one constant; `key`: if it is an entry of a dictionary."""
 
     constant: str
     values: Sequence[Any]
@@ -80,7 +80,7 @@ class Experiment:
     def set(self, value: Any) -> Iterator[None]:
         place, name = (vars(tuning), self.constant) if self.key is None else (getattr(tuning, self.constant), self.key)
         before, place[name] = place[name], value
-        devices._cuda_target.cache_clear()  # the constants that the planner is given
+        devices._cuda_target.cache_clear()  # it caches the constants of the planner
         try:
             yield
         finally:
@@ -128,7 +128,7 @@ def fresh(name: str) -> Op:
 
 
 def microseconds(experiment: Experiment, case: Case, dtype: torch.dtype) -> list[float]:
-    """Of each value; all of them in turns, on the same memory."""
+    """The time with each value, measured in turns on the same memory."""
     (workload,) = workloads(fresh(case.op), "cuda", dtype, [Sample(case.arguments(dtype), name=str(case))])
     stage, samplers = Stage(workload, case.direction), {}
     for value in experiment.values:
@@ -139,7 +139,7 @@ def microseconds(experiment: Experiment, case: Case, dtype: torch.dtype) -> list
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(EXPERIMENTS)}; all where none is given")
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(EXPERIMENTS)}; none: all")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     rows = []

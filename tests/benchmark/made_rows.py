@@ -1,4 +1,4 @@
-"""Rows as `opsmith bench` would write them on two machines that nobody has: for tests of what reads rows."""
+"""Rows as `opsmith bench` would write them on two imaginary machines: for tests of readers of rows."""
 
 from __future__ import annotations
 

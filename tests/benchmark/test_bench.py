@@ -1,7 +1,8 @@
-"""opsmith.bench on a CPU, whole: verified, timed, held against the machine's ceilings; what cannot run is told."""
+"""opsmith.bench on a CPU, whole: verified, timed, held against the machine's ceilings; what cannot run is reported."""
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import itertools
 import json
@@ -20,10 +21,10 @@ import opsmith
 from opsmith import errors
 from opsmith.benchmark import Ceilings, ceilings, cpu
 from opsmith.benchmark.cold import first_call_seconds
-from opsmith.benchmark.environment import processor
 from opsmith.benchmark.profiling import kernels, own_times
-from opsmith.benchmark.results import COLUMNS
+from opsmith.benchmark.results import COLUMNS, processor
 from opsmith.benchmark.run import workloads
+from opsmith.benchmark.timing import CallSampler
 
 from .ops_to_time import Fresh, cubed, halve_, scale_add
 
@@ -38,9 +39,9 @@ def quiet(texts: list[str]) -> list[str]:
 
 def test_rows_of_an_op_beside_eager(fresh: Fresh) -> None:
     op = scale_add(fresh)
-    told: list[dict[str, object]] = []
-    results = opsmith.bench(op, device="cpu", against=["eager"], ceilings=HUGE, on_row=told.append)
-    assert told == results.rows, "each is told as it is done"
+    reported: list[dict[str, object]] = []
+    results = opsmith.bench(op, device="cpu", against=["eager"], ceilings=HUGE, on_row=reported.append)
+    assert reported == results.rows, "each row is reported as soon as it is measured"
     assert [(row["direction"], row["contender"]) for row in results.rows] == [
         (direction, name) for direction in ("forward", "backward") for name in ("opsmith", "eager")
     ], "and the empty sample is not timed"
@@ -58,7 +59,7 @@ def test_rows_of_an_op_beside_eager(fresh: Fresh) -> None:
     json.dumps(results.rows)
     about = results.environment
     assert about["kind"] == "cpu" and about["torch"] == torch.__version__ and about["device"] == processor()
-    assert about["ceilings"] == HUGE.as_dict() and about["opsmith"] == opsmith.__version__
+    assert about["ceilings"] == dataclasses.asdict(HUGE) and about["opsmith"] == opsmith.__version__
     assert about["date"][:2] == "20" and about["date"].endswith("+00:00")
 
 
@@ -96,17 +97,17 @@ def test_an_op_whose_results_are_wrong_is_not_timed(fresh: Fresh) -> None:
         opsmith.bench(op, device="cpu", against=[], direction="forward", ceilings=SOME)
 
 
-def test_a_wrong_contender_is_left_out_and_told(fresh: Fresh) -> None:
+def test_a_wrong_contender_is_left_out_and_reported(fresh: Fresh) -> None:
     op = cubed(fresh)
     op.register_kernel("cpu", name="right")(lambda x: x * x * x)
     op.register_kernel("cpu", name="wrong")(lambda x: x * x * x * 1.001)
     results = opsmith.bench(op, device="cpu", against=["wrong", "eager"], direction="forward", ceilings=SOME)
     assert [row["contender"] for row in results.rows] == ["opsmith", "eager"]
-    (told,) = quiet(results.warnings)
-    assert "wrong is not timed, for its results are not the reference's: result:" in told
+    (warning,) = quiet(results.warnings)
+    assert "wrong is not timed, because its results differ from the reference's: result:" in warning
 
 
-def test_who_cannot_be_had_is_told_once(fresh: Fresh) -> None:
+def test_an_unavailable_contender_is_reported_once(fresh: Fresh) -> None:
     results = opsmith.bench(cubed(fresh), device="cpu", against=["nobody"], ceilings=SOME)
     assert len(results.rows) == 2 and [text for text in results.warnings if "nobody" in text] == [
         text for text in results.warnings if text.startswith("nobody is not measured")
@@ -114,7 +115,7 @@ def test_who_cannot_be_had_is_told_once(fresh: Fresh) -> None:
     assert len([text for text in results.warnings if "nobody" in text]) == 1
 
 
-def test_a_baseline_that_fails_is_told_and_the_rest_is_measured(fresh: Fresh) -> None:
+def test_a_baseline_that_fails_is_reported_and_the_rest_is_measured(fresh: Fresh) -> None:
     def by_value(x: torch.Tensor) -> torch.Tensor:
         return x + 1 if x.sum().item() > 0 else x  # torch.compile(fullgraph=True) takes no such thing
 
@@ -160,8 +161,8 @@ def test_a_limit_of_arithmetic(fresh: Fresh) -> None:
     assert row["limit"] == "compute" and row["flops"] == 1000
 
 
-def test_a_direction_that_is_none(fresh: Fresh) -> None:
-    with pytest.raises(ValueError, match="direction='sideways' is not one of forward, backward, both"):
+def test_an_unknown_direction(fresh: Fresh) -> None:
+    with pytest.raises(ValueError, match="direction 'sideways' is not one of forward, backward, both"):
         opsmith.bench(cubed(fresh), device="cpu", direction="sideways", ceilings=SOME)
 
 
@@ -186,7 +187,7 @@ def test_which_ceiling_sets_the_least_time() -> None:
 
 def test_calls_take_turns_over_their_arguments_and_a_sample_lasts() -> None:
     seen: list[int] = []
-    sampler = cpu.CallSampler([lambda: seen.append(0), lambda: seen.append(1), lambda: seen.append(2)], seconds=1e-3)
+    sampler = CallSampler([lambda: seen.append(0), lambda: seen.append(1), lambda: seen.append(2)], seconds=1e-3)
     seen.clear()
     taken = sampler.sample()
     assert taken > 0 and taken * len(seen) > 2e-4
@@ -202,7 +203,7 @@ def test_what_a_call_runs(fresh: Fresh) -> None:
     assert [each.us for each in found] == sorted((each.us for each in found), reverse=True)
 
 
-def test_a_first_call_in_a_process_of_its_own() -> None:
+def test_a_first_call_in_a_new_process() -> None:
     row = {"contender": "eager", "dtype": "float64", "sample": "64x2"}
     assert 0 < first_call_seconds(opsmith.ops.square, row, "cpu", 1, resized=True) < 60
     with pytest.raises(RuntimeError, match="not enough values to unpack"):  # a sample that it does not have
@@ -213,12 +214,12 @@ def test_a_first_call_is_on_what_the_row_ran_on_with_as_many_threads(tmp_path: P
     # A file named as a module that every process has loaded.
     (tmp_path / "numbers.py").write_text(
         "import opsmith, torch\n"
-        "@opsmith.op('bench_tests::told')\n"
-        "def told(x: torch.Tensor) -> torch.Tensor:\n"
+        "@opsmith.op('bench_tests::plain')\n"
+        "def plain(x: torch.Tensor) -> torch.Tensor:\n"
         "    if torch.get_num_threads() != 1 or x.shape != (64,):\n"
         "        raise ValueError(f'{torch.get_num_threads()} threads, {tuple(x.shape)}')\n"
         "    return x + 1\n"
-        "@told.register_samples\n"
+        "@plain.register_samples\n"
         "def _(device, dtype):\n"
         "    yield opsmith.Sample((torch.ones(8, device=device, dtype=dtype),))\n"
     )
@@ -241,13 +242,13 @@ def test_a_first_call_is_on_what_the_row_ran_on_with_as_many_threads(tmp_path: P
     assert "cold_s" in json.loads(written.read_text())["rows"][0], done.stderr
 
 
-def test_a_first_call_that_cannot_be_made_is_told(fresh: Fresh) -> None:
+def test_a_first_call_that_cannot_run_is_reported(fresh: Fresh) -> None:
     op = cubed(fresh)  # declared in this test, it is nowhere to import from
     with pytest.raises(RuntimeError, match=f"No op named '{op.name}' is declared"):
         first_call_seconds(op, {"contender": "eager", "dtype": "float32", "sample": "sample 0"}, "cpu", 2)
 
 
-# --- what bench cannot be told by a kernel or a caller
+# --- what a kernel or a caller cannot make bench believe
 
 
 @pytest.mark.parametrize("against", ["opsmith", "forgetful"])
@@ -268,8 +269,8 @@ def test_a_kernel_that_is_right_only_at_first_is_not_timed(fresh: Fresh, against
     op.register_kernel("cpu", name="forgetful")(forgetful)
     results = opsmith.bench(op, device="cpu", against=["forgetful"], direction="forward", ceilings=SOME)
     assert [row["contender"] for row in results.rows] == ["opsmith"]
-    (told,) = quiet(results.warnings)
-    assert "forgetful is not timed" in told and "called again with other numbers, after it was timed" in told
+    (warning,) = quiet(results.warnings)
+    assert "forgetful is not timed" in warning and "called again with other numbers, after it was timed" in warning
 
 
 def test_a_kernel_that_remembers_its_results_is_not_timed(fresh: Fresh) -> None:
@@ -315,7 +316,7 @@ def test_a_kernel_that_writes_to_its_input_is_not_timed(fresh: Fresh, size: int)
     op = cubed(fresh)
 
     def writes(x: torch.Tensor) -> torch.Tensor:
-        x.numpy()[:] = 0  # as C++ may, where nobody sees it
+        x.numpy()[:] = 0  # as C++ may, unseen
         return torch.zeros_like(x)
 
     op.register_kernel("cpu")(writes)
@@ -381,7 +382,7 @@ def test_what_has_no_gradient_has_no_backward(fresh: Fresh, function: Any) -> No
     assert any("no backward: no input has a gradient" in text for text in results.warnings)
 
 
-def test_complex_gradients_are_told_to_be_left_out(fresh: Fresh) -> None:
+def test_complex_gradients_are_reported_as_left_out(fresh: Fresh) -> None:
     def turned(x: torch.Tensor) -> torch.Tensor:
         return x * 1j
 
@@ -414,14 +415,14 @@ def test_what_draws_random_numbers_is_timed_and_not_verified(fresh: Fresh, size:
     assert f"{op.name} draws random numbers: its results are not verified" in results.warnings
 
 
-def test_samples_of_one_name_are_told_apart(fresh: Fresh) -> None:
+def test_samples_with_the_same_name_are_numbered(fresh: Fresh) -> None:
     samples = [opsmith.Sample((torch.randn(size),), name="1M") for size in (4, 8, 16)]
     found = workloads(cubed(fresh), "cpu", torch.float32, samples)
     assert [(each.name, each.elements) for each in found] == [("1M", 4), ("1M (2)", 8), ("1M (3)", 16)]
 
 
 @pytest.mark.parametrize("device", ["cpu:0", torch.device("cpu"), torch.device("cpu", 0)])
-def test_a_device_in_torchs_words(fresh: Fresh, device: str | torch.device) -> None:
+def test_a_device_in_torchs_notation(fresh: Fresh, device: str | torch.device) -> None:
     results = opsmith.bench(cubed(fresh), device=device, against="eager", direction="forward", threads=1, ceilings=SOME)
     assert [(row["contender"], row["device"], row["threads"]) for row in results.rows] == [
         ("opsmith", "cpu", 1), ("eager", "cpu", 1),
@@ -431,11 +432,11 @@ def test_a_device_in_torchs_words(fresh: Fresh, device: str | torch.device) -> N
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [({"device": "meta"}, "neither 'cpu' nor 'cuda'"), ({"device": "cpu", "threads": 0}, "at least one is needed")],
 )
-def test_what_cannot_be_measured_on_is_said(fresh: Fresh, wrong: dict[str, object], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_device_that_cannot_be_measured_is_refused(fresh: Fresh, wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         opsmith.bench(cubed(fresh), ceilings=SOME, **wrong)
 
 
@@ -445,17 +446,17 @@ def test_an_op_without_a_sample_that_has_elements_says_so(fresh: Fresh) -> None:
 
 
 def test_work_of_other_processes_is_noticed() -> None:
-    neighbours = cpu.Neighbours()
+    others = cpu.OtherLoad()
     spinning = "import time; until = time.time() + 1.5\nwhile time.time() < until: pass"
-    with neighbours.watched():
+    with others.watched():
         subprocess.run([sys.executable, "-c", spinning], check=True)
-    assert neighbours.share > 0.5 / len(os.sched_getaffinity(0))
-    own = cpu.Neighbours()
+    assert others.share > 0.5 / len(os.sched_getaffinity(0))
+    own = cpu.OtherLoad()
     with own.watched():
         until = time.process_time() + 1.0
         while time.process_time() < until:
             pass
-    assert own.share < neighbours.share
+    assert own.share < others.share
 
 
 def test_a_wide_interval_is_noted(fresh: Fresh) -> None:
@@ -472,7 +473,7 @@ def test_a_wide_interval_is_noted(fresh: Fresh) -> None:
     assert (width > 0.05) == any(": the machine is noisy" in note for note in row["notes"])
 
 
-def test_a_launch_that_waits_for_the_one_before_it_is_not_said_to_work_meanwhile() -> None:
+def test_the_time_that_a_launch_waits_for_the_previous_one_does_not_count() -> None:
     """Microseconds: sums from 0 to 100; what combines them from 5 on, done 3 after; another stream is apart."""
     spans = [(7, "combine", 5.0, 103.0), (7, "sums", 0.0, 100.0), (9, "other", 40.0, 90.0), (7, "sums", 110.0, 200.0)]
     assert own_times(spans) == {"sums": (2, 190.0), "combine": (1, 3.0), "other": (1, 50.0)}

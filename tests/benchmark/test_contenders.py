@@ -46,17 +46,17 @@ def test_a_kernel_by_its_name(fresh: Fresh) -> None:
     assert contender(op, "twice", "cpu")([torch.tensor([2.0])]).item() == 8
 
 
-def test_a_name_that_is_nobodys(fresh: Fresh) -> None:
+def test_an_unknown_contender(fresh: Fresh) -> None:
     op = cubed(fresh)
     op.register_kernel("cpu", name="fast")(lambda x: x**3)
     with pytest.raises(errors.UnavailableError) as caught:
         contender(op, "faster", "cpu")
     known = ", ".join((*BASELINES, "fast"))
-    assert str(caught.value) == f"faster is not measured: {op.name} has no such kernel; there are {known}"
+    assert str(caught.value) == f"faster is not measured: {op.name} has no such kernel; available: {known}"
 
 
 def test_a_kernel_for_another_device_is_not_measured_under_its_name(fresh: Fresh) -> None:
-    """There `using` would run the op's own kernel, and its time would be told as that kernel's."""
+    """There `using` would run the op's own kernel, and its time would be reported as that kernel's."""
     op = cubed(fresh)
     op.register_kernel("cpu", name="mine")(lambda x: x**3)
     op.register_kernel("cuda", name="for_gpus")(lambda x: x**3)
@@ -90,5 +90,7 @@ def test_bench_compiles_what_can_be_replayed(fresh: Fresh) -> None:
 
 def test_liger_says_why_not(fresh: Fresh) -> None:
     installed = importlib.util.find_spec("liger_kernel") is not None
-    with pytest.raises(errors.UnavailableError, match="it has no" if installed else "liger-kernel is not installed"):
+    with pytest.raises(
+        errors.UnavailableError, match="liger-kernel has no" if installed else "liger-kernel is not installed"
+    ):
         contender(cubed(fresh), "liger", "cpu")

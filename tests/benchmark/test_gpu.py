@@ -87,7 +87,7 @@ def test_an_in_place_op_is_captured(fresh: Fresh) -> None:
     assert len(results.rows) == 6
 
 
-def test_a_baseline_that_cannot_be_captured_is_left_out_and_told(fresh: Fresh) -> None:
+def test_a_baseline_that_cannot_be_captured_is_left_out_and_reported(fresh: Fresh) -> None:
     op = cubed(fresh)
     op.register_kernel("cuda")(lambda x: x * x * x)
 

@@ -119,7 +119,7 @@ def test_a_row_measured_twice_is_the_later_files_and_a_note_says_so() -> None:
     before, now = made_row(), {**made_row(), "us": 7.0}
     (machine,) = merged([*one(before), ("later.json", one(now)[0][1])])
     assert [row["us"] for row in machine.rows] == [7.0]
-    assert machine.notes == ["1 rows were measured before later.json as well: those of later.json are shown."]
+    assert machine.notes == ["1 rows are in later.json and in an earlier file: those of later.json are shown."]
 
 
 def test_the_roofline_has_calls_below_lines_of_what_the_machine_gives() -> None:
@@ -177,7 +177,7 @@ def test_an_overview_is_the_geometric_mean_of_each_op_where_there_are_several() 
             for op in ("a::x", "b::y") for place, ratio in enumerate((2.0, 8.0))]  # fmt: skip
     (machine,) = merged(one(*rows))
     figure = speed.overview(machine)
-    assert figure is not None and figure.spec["labels"] == [["a::x"], ["b::y"]], "two namespaces are told apart"
+    assert figure is not None and figure.spec["labels"] == [["a::x"], ["b::y"]], "two namespaces are shown"
     (series,) = figure.spec["series"]
     assert series["values"] == pytest.approx([4.0, 4.0]) and (series["low"], series["high"]) == ([2.0] * 2, [8.0] * 2)
     (alone,) = merged(one(*rows[:2]))
@@ -195,7 +195,7 @@ def test_scaling_is_drawn_where_there_are_sizes() -> None:
         assert speed.scaling(machine, "opsmith::mish") == [], f"{sizes}: too few, all tiny, or close together"
 
 
-def test_each_layout_has_a_line_of_its_own() -> None:
+def test_each_layout_has_its_own_line() -> None:
     rows = [made_row(sample=f"{2**power} {layout}".strip(), elements=2**power) for power in (10, 14, 18)
             for layout in ("", "sliced", "channels last")]  # fmt: skip
     (machine,) = merged(one(*rows))
@@ -212,7 +212,7 @@ def test_without_bytes_scaling_counts_elements() -> None:
             for size in SIZES]  # fmt: skip
     (machine,) = merged(one(*rows))
     (figure,) = speed.scaling(machine, "opsmith::mish")
-    assert figure.spec["y"]["title"] == "elements a second" and figure.spec["lines"] == []
+    assert figure.spec["y"]["title"] == "elements per second" and figure.spec["lines"] == []
 
 
 def test_host_memory_and_first_calls_are_one_bar_an_op_and_contender() -> None:
@@ -224,7 +224,7 @@ def test_host_memory_and_first_calls_are_one_bar_an_op_and_contender() -> None:
     ]  # fmt: skip
     assert cold.spec["labels"] == [["mish"], ["gelu"]]
     assert peak.spec["series"][0]["values"] == [1.0] * 4 and peak.spec["at"] == 1
-    assert "where 4.00 GiB are held" in peak.spec["series"][0]["texts"][0], "of the largest"
+    assert "for 4.00 GiB" in peak.spec["series"][0]["texts"][0], "of the largest"
 
 
 def test_kernels_have_marks_of_their_own() -> None:
@@ -294,7 +294,8 @@ def test_what_the_page_says() -> None:
     said = words(text)
     for each in (
         "NVIDIA H200", "torch 2.11.0+cu130", "CUDA 13.0", "2026-05-04", "384 rows · 4 ops · 4 contenders",
-        "as fast as eager", "faster in 96 of 96 samples", "96 % of the machine's limit", "4.18 TB/s copied by a kernel",
+        "as fast as eager", "faster in 96 of 96 samples", "96 % of the machine's limit",
+        "4.18 TB/s bandwidth of a copy kernel",
         "1 note", "liger is not measured: <not> installed", "Roofline", "Memory", "Op by op", "Host", "Peak memory",
         "First call", "Environment", "760 TFLOP/s", "gpu.json (384 rows)", "Charts by Chart.js",
     ):  # fmt: skip

@@ -12,7 +12,7 @@ import pytest
 
 from opsmith import errors
 from opsmith.benchmark import Results, regressions
-from opsmith.benchmark.results import COLUMNS, KEY, NOISE, common_rows, key_of, missing, selected
+from opsmith.benchmark.results import COLUMNS, KEY, NOISE, common_rows, key_of, missing
 
 from .made_rows import made_results, made_row
 
@@ -42,7 +42,7 @@ def test_a_file_gives_back_what_was_saved(tmp_path: Path) -> None:
         ('{"schema": 1, "environment": {}, "rows": [], "warnings": "none"}', "its rows are damaged"),
     ],
 )
-def test_a_file_that_is_none(tmp_path: Path, text: str, reason: str) -> None:
+def test_a_file_without_valid_rows_is_refused(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "rows.json"
     path.write_text(text)
     with pytest.raises(errors.ResultsFileError, match=reason) as caught:
@@ -68,7 +68,7 @@ def test_a_committed_file_of_an_older_kind_is_refused() -> None:
 
 def changed(results: Results, factor: float, **wanted: object) -> Results:
     """The same rows with those that are `wanted` slower by a factor."""
-    chosen = [id(row) for row in selected(results.rows, **wanted)]
+    chosen = [id(row) for row in results.rows if all(row[key] == value for key, value in wanted.items())]
     slowed = [
         {**row, **{key: row[key] * factor for key in ("us", "low_us", "high_us")}} if id(row) in chosen else row
         for row in results.rows
@@ -179,7 +179,7 @@ def test_nested_beyond_reading_is_not_json(tmp_path: Path) -> None:
         Results.load(path)
 
 
-def test_what_is_missing_now_is_told() -> None:
+def test_missing_rows_are_found() -> None:
     before = Results([made_row(), made_row(contender="triton"), made_row("opsmith::gelu")])
     now = Results([made_row(), made_row(contender="eager")])
     assert [row["contender"] for row in missing(before, now, {"opsmith", "triton"})] == ["triton"]

@@ -11,8 +11,14 @@ from collections.abc import Callable
 import pytest
 
 from opsmith.benchmark import Timing
-from opsmith.benchmark.sampling import LEAST_ROUNDS, SamplingError, indistinguishable, interval, measured
-from opsmith.benchmark.timing import median_interval
+from opsmith.benchmark.timing import (
+    LEAST_ROUNDS,
+    SamplingError,
+    indistinguishable,
+    interval,
+    measured,
+    median_interval,
+)
 
 
 class Made:
@@ -76,7 +82,7 @@ def test_less_precision_takes_fewer_rounds() -> None:
     assert rounds[0] > rounds[1] >= LEAST_ROUNDS
 
 
-def test_rounds_go_in_turns_in_an_order_drawn_anew() -> None:
+def test_each_round_has_a_new_random_order() -> None:
     calls: list[str] = []
 
     def called(name: str) -> Made:
@@ -129,7 +135,7 @@ def test_the_collector_of_garbage_is_off_inside_and_as_before_after() -> None:
         gc.enable()
 
 
-def test_two_are_told_apart_where_noise_allows_it() -> None:
+def test_two_are_distinguished_if_noise_allows_it() -> None:
     draw = random.Random(5)
     around = [1 + draw.uniform(-0.01, 0.01) for _ in range(30)]
     one = Timing("one", tuple(around))
@@ -138,7 +144,7 @@ def test_two_are_told_apart_where_noise_allows_it() -> None:
     wild = Timing("wild", tuple(1 + draw.uniform(-0.6, 0.6) for _ in range(30)))
     assert not indistinguishable(same, one), "they are the same, and known to be, within 3 %"
     assert not indistinguishable(slower, one)
-    assert indistinguishable(wild, one), "faster or slower by more than 3 %: nobody can tell"
+    assert indistinguishable(wild, one), "faster or slower by more than 3 %: noise hides it"
 
 
 @pytest.mark.parametrize("count", [6, 9, 12, 30, 60])

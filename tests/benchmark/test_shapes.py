@@ -20,7 +20,7 @@ def test_a_shape(text: str, shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "12x", "0", "-3", "4x0", "1.5", "2^", "2^-1", "4*4", "many"])
-def test_what_is_none(text: str) -> None:
+def test_an_invalid_shape(text: str) -> None:
     with pytest.raises(ValueError, match="is not a shape"):
         parsed(text)
 
@@ -36,7 +36,7 @@ def test_fewer_dimensions(fresh: Fresh) -> None:
     assert x.shape == (1000,) and bias.shape == (1000,) and x.dtype == bias.dtype == torch.float64
 
 
-def test_what_is_not_linked_stays(fresh: Fresh) -> None:
+def test_unlinked_dimensions_stay(fresh: Fresh) -> None:
     op = scale_add(fresh)
     op.register_samples(lambda device, dtype: [opsmith.Sample((torch.randn(4, 3, 8, 8), torch.randn(3, 1, 1)))])
     x, bias, _ = resized(op, (2, 3, 32, 16), "cpu", torch.float32).args

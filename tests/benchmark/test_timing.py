@@ -1,4 +1,4 @@
-"""time_together tells two callables apart where they differ, and does not where they do not."""
+"""time_together distinguishes callables that differ, and only these."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_known_ratio_is_found() -> None:
     assert versus.ratio == pytest.approx(3, rel=0.2)
 
 
-def test_equals_are_not_told_apart() -> None:
+def test_equal_callables_are_not_distinguished() -> None:
     timings = time_together({"a": lambda: work(1), "b": lambda: work(1)}, rounds=41, round_seconds=0.003)
     versus = timings["a"].versus(timings["b"])
     assert versus.low <= 1.05 and versus.high >= 0.95
@@ -42,7 +42,6 @@ def test_garbage_collection_is_off_inside_and_back_on_after() -> None:
     assert gc.isenabled()
 
 
-def test_words() -> None:
+def test_a_ratio_as_text() -> None:
     first, second = Timing("a", (2.0, 2.0, 2.0)), Timing("b", (1.0, 1.0, 1.0))
     assert str(first.versus(second)) == "2.00x (2.00-2.00)"
-    assert first.spread == 0.0

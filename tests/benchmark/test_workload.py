@@ -7,8 +7,7 @@ import torch
 
 import opsmith
 from opsmith.benchmark.contenders import contender
-from opsmith.benchmark.stage import Stage
-from opsmith.benchmark.workload import MOST_COPIES, Workload, call_for
+from opsmith.benchmark.workload import MOST_COPIES, Stage, Workload, call_for
 
 from .ops_to_time import Fresh, cubed, halve_, scale_add
 

@@ -11,7 +11,7 @@ import pytest
 
 import opsmith
 
-from .conftest import PACKAGES, Invoke, Run
+from .conftest import PACKAGES, Invoke, Run, flat
 
 
 def test_help_names_every_verb(invoke: Invoke) -> None:
@@ -37,13 +37,13 @@ def test_a_mistyped_verb_is_answered_with_the_right_one(invoke: Invoke) -> None:
 
 
 def test_a_bug_of_our_own_is_not_hidden(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages without a traceback are for what users can mend; a bug of opsmith's shows where it is."""
-    from opsmith.cli import _sources
+    """Messages without a traceback are for what users can fix; a bug of opsmith's shows where it is."""
+    from opsmith.cli import _ops
 
     def bug(*_: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(_sources, "load", bug)
+    monkeypatch.setattr(_ops, "load", bug)
     assert isinstance(invoke("list", "mish.py").exception, ZeroDivisionError)
 
 
@@ -72,6 +72,26 @@ def _imported_by(*arguments: str) -> set[str]:
 )
 def test_verbs_that_need_no_torch_do_not_import_it(arguments: tuple[str, ...]) -> None:
     assert "torch" not in _imported_by(*arguments)
+
+
+def test_only_check_imports_hypothesis() -> None:
+    code = "import opsmith.benchmark.run, opsmith.checks.run, opsmith.testing.plugin, opsmith.ops, sys\n"
+    code += "assert 'hypothesis' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(PACKAGES)})
+
+
+@pytest.mark.parametrize("verb", ["bench", "cache", "check", "doctor", "lint", "list", "show"])
+def test_json_takes_a_file_in_every_verb(verb: str, invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert "Write the result as JSON; - prints it in place of the report." in invoke(verb, "--help").output
+
+
+@pytest.mark.parametrize("verb", ["bench", "check", "list", "show"])
+def test_ops_are_given_alike_in_every_verb(verb: str, invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    words = flat(invoke(verb, "--help").output)
+    assert "Ops by name (mish, mylib::mish), or modules and files that declare ops (mylib.ops, ops.py)." in words
+    assert "A module or file that declares the named ops." in words
 
 
 def test_a_terminal_that_cannot_show_a_character_is_no_reason_to_fail(run: Run, tmp_path: Path) -> None:

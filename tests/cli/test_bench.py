@@ -13,7 +13,7 @@ from rich.console import Console
 
 import opsmith
 from opsmith.benchmark import Ceilings, Results, ceilings
-from opsmith.benchmark.environment import processor
+from opsmith.benchmark.results import processor
 from opsmith.cli._bench_table import bar, shown
 
 from .conftest import Invoke, flat
@@ -67,7 +67,7 @@ def test_without_room_bars_are_left_out_before_anything_else() -> None:
     assert lines[8].split()[0] == "1073741824" and max(map(len, lines)) <= 54
 
 
-def test_one_direction_is_told_in_the_title() -> None:
+def test_a_single_direction_is_in_the_title() -> None:
     title, _, line = printed([made_row(kind="cpu", sample="a name")], 80)
     assert title == "opsmith::mish  float32, forward, cpu, 2 threads; microseconds"
     assert line.startswith("a name")
@@ -81,7 +81,7 @@ def test_rows_without_a_cost_have_no_bar() -> None:
     assert "limit" in heading and "█" in first and "█" not in second
 
 
-def test_two_limits_are_told_row_by_row() -> None:
+def test_two_limits_are_named_in_each_row() -> None:
     lines = printed([made_row(), {**made_row(sample="matrices"), "limit": "compute"}], 80)
     assert "of the limit" in lines[1] and lines[2].split()[-1] == "memory" and lines[3].split()[-1] == "compute"
 
@@ -154,7 +154,7 @@ def test_compare_with_rows_of_other_things_proves_nothing(invoke: Invoke, tmp_pa
     other.save(tmp_path / "other.json")
     result = invoke(*FORWARD, "--compare", tmp_path / "other.json")
     assert result.exit_code == 1
-    assert "0 rows compared" in flat(result.output) and "Nothing was measured that is in both" in flat(result.output)
+    assert "0 rows compared" in flat(result.output) and "No row is in both" in flat(result.output)
 
 
 def test_compare_ends_with_1_where_a_kernel_is_not_measured_any_more(invoke: Invoke, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def _(device, dtype):
 """
 
 
-def test_an_op_that_fails_costs_nobody_elses_rows(invoke: Invoke, tmp_path: Path) -> None:
+def test_an_op_that_fails_does_not_affect_the_rows_of_others(invoke: Invoke, tmp_path: Path) -> None:
     source, rows = tmp_path / "half_broken.py", tmp_path / "new" / "rows.json"
     source.write_text(BROKEN)
     result = invoke("bench", source, "--device", "cpu", "--against", "eager", "--direction", "forward", "--json", rows)
@@ -225,7 +225,7 @@ def test_rows_that_were_measured_before_an_op_failed_are_kept(invoke: Invoke, tm
     assert found == [("bench_backward::broken", "forward"), (sound, "forward"), (sound, "backward")]
 
 
-def test_an_op_without_a_sample_to_resize_costs_nobody_elses_rows(invoke: Invoke, tmp_path: Path) -> None:
+def test_an_op_without_a_sample_to_resize_does_not_affect_the_rows_of_others(invoke: Invoke, tmp_path: Path) -> None:
     source = changed(tmp_path / "empty.py", "bench_empty", ("torch.ones(4", "torch.ones(0"))
     rows = tmp_path / "rows.json"
     result = invoke("bench", source, "--shape", "64", "--device", "cpu", "--against", "eager", "--json", rows)
@@ -275,47 +275,53 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
     (tmp_path / "file").write_text("")
     for path in (tmp_path, tmp_path / "file" / "rows.json"):
         result = invoke(*FORWARD, "--json", path)
-        assert result.exit_code == 2 and f"--json {path} cannot be written" in flat(result.output)
+        assert result.exit_code == 2 and f"error: --json {path}" in flat(result.output)
+
+
+def test_rows_go_to_stdout_in_place_of_the_report(invoke: Invoke) -> None:
+    result = invoke(*FORWARD, "--json", "-")
+    assert result.exit_code == 0, result.output
+    assert [row["contender"] for row in json.loads(result.stdout)["rows"]] == ["opsmith", "eager"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        (("--direction", ","), "give one or more of forward, backward, both"),
+        (("--direction", ","), "give one or more directions of forward, backward, both"),
         (("--threads", "0"), "greater than or equal to 1"),
         (("--shape", "2^45"), "scale_add, float32: "),
         (("--shape", "2^60"), "--shape: '2^60' does not fit in any memory"),
         (("--shape", "9^99999999"), "'9^99999999' does not fit in any memory"),
     ],
 )
-def test_bad_options_are_told_in_words(invoke: Invoke, arguments: tuple[str, ...], said: str) -> None:
+def test_bad_options_are_reported_without_a_traceback(invoke: Invoke, arguments: tuple[str, ...], message: str) -> None:
     result = invoke(*FORWARD, *arguments)
-    assert result.exit_code in (1, 2) and said in flat(result.output) and "Traceback" not in result.output
+    assert result.exit_code in (1, 2) and message in flat(result.output) and "Traceback" not in result.output
 
 
-def test_a_gpu_that_is_not_there_is_told(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_gpu_is_refused(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     result = invoke("bench", "opsmith::mish", "--device", "cuda")
     assert result.exit_code == 2 and "torch sees no GPU here" in flat(result.output)
 
 
-def test_a_wrong_op_is_told_and_the_others_are_timed(invoke: Invoke, tmp_path: Path) -> None:
+def test_a_wrong_op_is_reported_and_the_others_are_timed(invoke: Invoke, tmp_path: Path) -> None:
     result = invoke(
         "bench", OPS, "--device", "cpu", "--against", "", "--direction", "forward", "--json", tmp_path / "r"
     )
     assert result.exit_code == 1, result.output
-    assert "bench_tests::wrong, 64: opsmith is not timed, for its results are not the reference's" in flat(
+    assert "bench_tests::wrong, 64: opsmith is not timed, because its results differ from the reference's" in flat(
         result.output
     )
     assert {row["op"] for row in Results.load(tmp_path / "r").rows} == {"bench_tests::scale_add"}
 
 
-def test_profile_tells_what_runs(invoke: Invoke) -> None:
+def test_profile_shows_the_kernels(invoke: Invoke) -> None:
     result = invoke(*FORWARD, "--profile")
-    assert result.exit_code == 0 and "bench_tests::scale_add  sample 0, forward: what runs" in result.output
+    assert result.exit_code == 0 and "bench_tests::scale_add  sample 0, forward: kernels" in result.output
 
 
-def test_who_is_not_measured_is_noted(invoke: Invoke) -> None:
+def test_a_contender_that_is_not_measured_is_noted(invoke: Invoke) -> None:
     result = invoke("bench", "bench_tests::scale_add", "--from", OPS, "--device", "cpu", "--against", "triton")
     assert result.exit_code == 0
     assert "note: triton is not measured: bench_tests::scale_add has no such kernel" in flat(result.output)
@@ -324,14 +330,14 @@ def test_who_is_not_measured_is_noted(invoke: Invoke) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--shape", "many"], "--shape: 'many' is not a shape. Give sizes with x between them, as 4096x1024, or 2^20."),
+        (["--shape", "many"], "--shape: 'many' is not a shape: give sizes separated by x, as in 4096x1024, or 2^20"),
         (["--shape", "4x0"], "--shape: '4x0' is not a shape"),
-        (["--dtype", "float31"], "--dtype float31 is none of torch's"),
-        (["--direction", "sideways"], "--direction sideways is not one of forward, backward, both"),
+        (["--dtype", "float31"], "--dtype float31 is not a dtype of torch"),
+        (["--direction", "sideways"], "--direction: direction 'sideways' is not one of forward, backward, both"),
         (["--compare", "nowhere.json"], "--compare: nowhere.json cannot be read: No such file or directory"),
     ],
 )
-def test_what_makes_no_sense_is_refused(invoke: Invoke, options: list[str], reason: str) -> None:
+def test_invalid_options_are_refused(invoke: Invoke, options: list[str], reason: str) -> None:
     result = invoke(*SCALE_ADD, *options)
     assert result.exit_code == 2, result.output
     assert reason in flat(result.output)

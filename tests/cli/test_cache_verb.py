@@ -32,7 +32,7 @@ def test_where_it_is_and_how_large(invoke: Invoke, cache: Path) -> None:
 
 
 def test_json_gives_the_same_facts(invoke: Invoke, cache: Path) -> None:
-    facts = json.loads(invoke("cache", "--json").output)
+    facts = json.loads(invoke("cache", "--json", "-").stdout)
     assert facts.pop("bytes") > 1000
     assert facts == {"directory": str(cache), "builds": 1, "cleared": False}
 
@@ -42,7 +42,7 @@ def test_clear_removes_every_build(invoke: Invoke, cache: Path) -> None:
     assert result.exit_code == 0, result.output
     assert flat(result.output).startswith("Removed 1 build, 1.")
     assert list((cache / "artifacts").iterdir()) == []
-    assert json.loads(invoke("cache", "--json").output)["builds"] == 0
+    assert json.loads(invoke("cache", "--json", "-").stdout)["builds"] == 0
 
 
 def test_a_cache_that_is_not_there_is_an_empty_one(invoke: Invoke, tmp_path: Path) -> None:

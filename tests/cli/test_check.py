@@ -20,9 +20,8 @@ from checks.reproductions import run as reproduce
 import opsmith
 from opsmith.checks.reproduction import setup
 from opsmith.cli._screen import RefusedError
-from opsmith.cli.check.job import Job
-from opsmith.cli.check.subjects import chosen
 from opsmith.cli.check.supervisor import Began, Ended, Planned, supervised
+from opsmith.cli.check.worker import Job, chosen
 
 from .conftest import PACKAGES, Invoke, Run, flat
 
@@ -71,7 +70,7 @@ def test_a_crash_is_a_failure_that_names_the_signal_and_the_authors_line(checked
     assert message.endswith(f"; Python was at ops_to_check.py:{line}, in crash")
 
 
-def test_a_hang_is_ended_and_said_where(checked: Checked) -> None:
+def test_a_hang_is_ended_and_located(checked: Checked) -> None:
     line = OPS.read_text().splitlines().index("    time.sleep(1000)") + 1
     assert checked.item("hangs")["message"] == f"did not end within 8 s; Python was at ops_to_check.py:{line}, in hang"
     assert 8 <= checked.item("hangs")["seconds"] < 20
@@ -113,7 +112,7 @@ def test_an_op_without_samples_is_refused_in_one_sentence(run: Run, tmp_path: Pa
     assert done.stderr.startswith("error: mine::bare has no samples to run on. Give some:\n    @op.register_samples\n")
 
 
-def test_an_exception_that_ended_several_items_is_told_once(run: Run, tmp_path: Path) -> None:
+def test_an_exception_that_ended_several_items_is_printed_once(run: Run, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "import opsmith, torch\n"
         "@opsmith.op('check_tests::raises')\n"
@@ -252,7 +251,7 @@ def test_its_samples_may_be_given_and_a_failure_can_be_had_again(run: Run, tmp_p
     assert "AssertionError: check_tests_adopted::triple is not its reference" in again.stderr
 
 
-def test_what_is_not_there_is_refused(run: Run) -> None:
+def test_an_unknown_item_is_refused(run: Run) -> None:
     done = run("check", "mish", "--item", "valeus")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: no item is called 'valeus'; there are values, ")
@@ -262,7 +261,7 @@ def test_what_is_not_there_is_refused(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--device", "cuda", "--emulate"], "leave --device cuda out, or --emulate"),
+        (["--device", "cuda", "--emulate"], "leave out --device cuda or --emulate"),
         (["--json", "no/such/folder/report.json"], "there is no directory"),
     ],
 )
@@ -314,23 +313,26 @@ DOUBLE = "torch.ops.check_tests_adopted.double"
         (Job(names=("no.such.module",)), "there is no module 'no' here"),
         (Job(names=("json",)), "declares no op"),
         (Job(names=("torch.ops.aten.sin",)), "add --reference FILE.py:FUNCTION"),
-        (Job(names=("mish",), reference=f"{OPERATORS}:double"), "go with one operator of torch.ops, and there is mish"),
-        (Job(samples=f"{OPERATORS}:one_row"), "go with one operator of torch.ops, and there is no name"),
+        (
+            Job(names=("mish",), reference=f"{OPERATORS}:double"),
+            "go with one operator of torch.ops, and mish was given",
+        ),
+        (Job(samples=f"{OPERATORS}:one_row"), "go with one operator of torch.ops, and no operator was given"),
         (Job(names=(DOUBLE, DOUBLE), reference=f"{OPERATORS}:double"), "go with one operator"),
         (Job(names=(DOUBLE,), reference="double"), "give a file or a module and the function in it"),
         (Job(names=(DOUBLE,), reference=f"{OPERATORS}:duoble"), "has no function 'duoble'"),
-        (Job(names=(DOUBLE,), reference=f"{OPERATORS}:NOT_A_FUNCTION"), "has no function but int 'NOT_A_FUNCTION'"),
+        (Job(names=(DOUBLE,), reference=f"{OPERATORS}:NOT_A_FUNCTION"), "is not a function but int"),
         (
             Job(names=("torch.ops.check_tests_adopted.quadruple",), reference=f"{OPERATORS}:double"),
-            "torch knows no operator torch.ops.check_tests_adopted.quadruple",
+            "torch has no operator torch.ops.check_tests_adopted.quadruple",
         ),
         (
             Job(names=("torch.ops.check_tests_adopted.several",), reference=f"{OPERATORS}:double"),
-            "has overloads, of which one is checked: first, second",
+            "has several overloads: first, second",
         ),
     ],
 )
-def test_what_cannot_be_found_is_refused_with_what_can(job: Job, words: str) -> None:
+def test_unknown_ops_and_functions_are_refused_with_suggestions(job: Job, words: str) -> None:
     with pytest.raises(RefusedError) as refused:
         chosen(job)
     assert words in flat(str(refused.value))

@@ -78,16 +78,16 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def test_doctor_proves_this_machine_and_answers_for_every_probe(run: Run) -> None:
-    done = run("doctor", "--json")
+    done = run("doctor", "--json", "-")
     assert done.returncode == 0, done.stderr
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    lines = json.loads(done.stdout)["probes"]
     assert [line["probe"] for line in lines] == [probe.name for probe in PROBES]
     for line in lines:
         assert set(line) == KEYS
         assert line["status"] in ("ok", "missing", "broken")
         assert line["found"] and line["seconds"] >= 0
-        told = (line["fix"] is not None, line["without"] is not None)
-        assert told == ((False, False) if line["status"] == "ok" else (True, True)), line
+        remedies = (line["fix"] is not None, line["without"] is not None)
+        assert remedies == ((False, False) if line["status"] == "ok" else (True, True)), line
     status = {line["probe"]: line["status"] for line in lines}
     # What `make setup` has seen to.
     for probe in ("system", "python", "torch", "cxx", "headers", "runtime", "cache"):
@@ -96,9 +96,9 @@ def test_doctor_proves_this_machine_and_answers_for_every_probe(run: Run) -> Non
 
 def test_doctor_answers_where_torch_is_broken(run: Run, tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.13: cannot open shared object file')\n")
-    done = run("doctor", "--json", "--require", "torch", PYTHONPATH=f"{tmp_path}{os.pathsep}{PACKAGES}")
+    done = run("doctor", "--json", "-", "--require", "torch", PYTHONPATH=f"{tmp_path}{os.pathsep}{PACKAGES}")
     assert done.returncode == 1, done.stderr
-    found = {line["probe"]: line for line in map(json.loads, done.stdout.splitlines())}
+    found = {line["probe"]: line for line in json.loads(done.stdout)["probes"]}
     assert found["torch"]["status"] == "broken"
     assert "libcudart.so.13" in found["torch"]["found"]
     assert found["cxx"]["status"] == "ok"
@@ -125,9 +125,9 @@ def test_the_report_says_what_was_found_the_fix_and_what_works_without_it(
     assert "Linux and NVIDIA GPUs; ROCm, Windows and macOS are out of scope" in words
 
 
-def test_json_prints_the_same_facts(invoke: Invoke, machine: Callable[..., None]) -> None:
+def test_json_has_the_same_facts(invoke: Invoke, machine: Callable[..., None]) -> None:
     machine(well=WELL, missing=MISSING)
-    well, missing = map(json.loads, invoke("doctor", "--json").stdout.splitlines())
+    well, missing = json.loads(invoke("doctor", "--json", "-").stdout)["probes"]
     assert well == {
         "probe": "well",
         "title": "The well",
@@ -141,21 +141,21 @@ def test_json_prints_the_same_facts(invoke: Invoke, machine: Callable[..., None]
     assert (missing["fix"], missing["without"]) == ("apt-get install it", "everything else")
 
 
-def test_require_makes_the_exit_status_tell(
+def test_require_sets_the_exit_status(
     invoke: Invoke, machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine(well=WELL, missing=MISSING, broken=BROKEN)
     monkeypatch.setattr(doctor, "PATHS", {"cuda": ("well", "broken")})
     for required, status in (("well", 0), ("missing", 1), ("broken", 1), ("cuda", 1)):
-        assert invoke("doctor", "--json", "--require", required).exit_code == status, required
-    result = invoke("doctor", "--json", "--require", "well", "--require", "cuda")
+        assert invoke("doctor", "--json", "-", "--require", required).exit_code == status, required
+    result = invoke("doctor", "--json", "-", "--require", "well", "--require", "cuda")
     assert result.stderr == "required: cuda does not work: see broken.\n"
 
 
 def test_requiring_what_doctor_does_not_know_is_refused_before_anything_runs(invoke: Invoke) -> None:
     result = invoke("doctor", "--require", "rocm")
     assert result.exit_code == 2
-    assert result.output.startswith("error: --require rocm: doctor knows no such thing. It knows cuda, system, python")
+    assert result.output.startswith("error: --require rocm: doctor has no such probe. It has cuda, system, python")
 
 
 def test_every_probe_can_be_required_and_cuda_is_a_path_of_several() -> None:
@@ -164,10 +164,10 @@ def test_every_probe_can_be_required_and_cuda_is_a_path_of_several() -> None:
     assert set(doctor.PATHS["cuda"]) <= names
 
 
-def test_another_operating_system_is_told_to_be_out_of_scope(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_operating_system_is_reported_as_out_of_scope(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    result = invoke("doctor", "--json", "--require", "cuda")
-    (line,) = map(json.loads, result.stdout.splitlines())
+    result = invoke("doctor", "--json", "-", "--require", "cuda")
+    (line,) = json.loads(result.stdout)["probes"]
     assert result.exit_code == 1
     assert (line["probe"], line["status"]) == ("system", "broken")
     assert "Windows, macOS and ROCm are out of scope" in line["without"]
@@ -202,9 +202,7 @@ def is_gone(pid_file: Path) -> bool:
     return not Path("/proc", pid_file.read_text().strip()).exists()
 
 
-def test_a_probe_that_hangs_is_ended_and_told_with_the_compiler_it_waits_for(
-    patient: Callable[..., Probe], pids: Path
-) -> None:
+def test_a_probe_that_hangs_is_ended_together_with_its_compiler(patient: Callable[..., Probe], pids: Path) -> None:
     started = time.monotonic()
     # Long enough for a process to import opsmith before it hangs.
     lines = list(examine([patient("waits_for_a_compiler", 5), patient("ignores_sigterm", 5)]))

@@ -14,15 +14,14 @@ import torch
 
 import opsmith
 from opsmith import runtime, toolchain
-from opsmith.cli.doctor import cuda_driver
-from opsmith.cli.doctor.child import find
-from opsmith.cli.doctor.cuda_driver import DriverError, Gpu
 from opsmith.cli.doctor.finding import Finding
-from opsmith.cli.doctor.probes import PROBES, cache, cxx, driver, numba, nvidia, pytorch, system, triton
+from opsmith.cli.doctor.guard import find
+from opsmith.cli.doctor.probes import PROBES, compilers, driver, host, languages, pytorch
+from opsmith.cli.doctor.probes.driver import DriverError, Gpu
 
 
 @pytest.fixture(autouse=True)
-def _tools_are_found_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _tools_are_searched_again(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for variable in ("CXX", "NVCC", "CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(variable, raising=False)
     toolchain.forget()
@@ -36,7 +35,7 @@ def ask(name: str) -> Finding:
 
 
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (pytorch, nvidia, triton, numba):
+    for module in (pytorch, compilers, languages):
         monkeypatch.setattr(module, "gpus", list)
 
 
@@ -64,7 +63,7 @@ def test_the_proof_does_not_come_out_of_the_cache(monkeypatch: pytest.MonkeyPatc
     assert os.environ["OPSMITH_CACHE_DIR"] == str(tmp_path / "cache"), "the user's cache is given back"
 
 
-def test_a_broken_compiler_is_told_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_compiler_is_reported_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "/bin/false")
     finding = ask("cxx")
     assert finding.status == "broken"
@@ -85,7 +84,7 @@ def test_no_compiler_at_all_is_missing_with_the_line_that_installs_it(
 
 
 def test_a_compiler_whose_library_computes_nonsense_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cxx, "SQUARES", cxx.SQUARES.replace("value * value", "value"))
+    monkeypatch.setattr(compilers, "SQUARES", compilers.SQUARES.replace("value * value", "value"))
     finding = ask("cxx")
     assert finding.status == "broken"
     assert finding.found.endswith("the sum of ten squares is 385, and its library gives 55")
@@ -111,7 +110,7 @@ def test_nvrtc_compiles_half_types_without_a_gpu(monkeypatch: pytest.MonkeyPatch
 
 def test_nvrtc_that_is_not_installed_names_the_extra_for_torchs_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda.pathfinder", None)
-    monkeypatch.setattr(nvidia, "torch_cuda_version", lambda: "12.8")
+    monkeypatch.setattr(compilers, "torch_cuda_version", lambda: "12.8")
     finding = ask("nvrtc")
     assert (finding.status, finding.fix) == ("missing", "pip install 'opsmith[cuda12]'")
 
@@ -149,16 +148,16 @@ def test_every_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert finding.found == "for CUDA up to 13.0: NVIDIA H200 (sm_90, 150.0 GiB), NVIDIA T4 (sm_75, 16.0 GiB)"
 
 
-def test_a_driver_that_does_not_start_is_broken_with_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_does_not_start_is_broken_with_its_own_message(monkeypatch: pytest.MonkeyPatch) -> None:
     finding = with_driver(monkeypatch, error=DriverError("cuInit", 803, "system has unsupported display driver"))
     assert finding.status == "broken"
     assert finding.found == "cuInit failed with error 803: system has unsupported display driver"
     assert "nvidia-smi" in str(finding.fix)
 
 
-def test_gpus_that_are_hidden_are_told_by_the_variable_that_hides_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_gpus_are_reported_with_the_variable_that_hides_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    finding = with_driver(monkeypatch, error=DriverError("cuInit", cuda_driver.NO_DEVICE, "no device"))
+    finding = with_driver(monkeypatch, error=DriverError("cuInit", driver.NO_DEVICE, "no device"))
     assert (finding.status, finding.fix) == ("missing", "unset CUDA_VISIBLE_DEVICES")
 
 
@@ -170,7 +169,7 @@ def test_gpus_that_are_hidden_are_told_by_the_variable_that_hides_them(monkeypat
         (False, False, "a machine with an NVIDIA GPU"),
     ],
 )
-def test_no_driver_is_told_apart_from_no_gpu_and_from_a_closed_container(
+def test_a_missing_driver_a_missing_gpu_and_a_closed_container_differ(
     in_kernel: bool, on_bus: bool, fix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver.Path, "exists", lambda _: in_kernel)
@@ -184,10 +183,10 @@ def test_a_kernel_that_computes_nonsense_is_broken(monkeypatch: pytest.MonkeyPat
         def launch(self, *_: object) -> list[float]:
             return [0.0, 0.0, 0.0]
 
-    monkeypatch.setattr(nvidia, "gpus", lambda: [Gpu("a GPU", "sm_80", 1)])
-    monkeypatch.setattr(nvidia, "Driver", Wrong)
+    monkeypatch.setattr(compilers, "gpus", lambda: [Gpu("a GPU", "sm_80", 1)])
+    monkeypatch.setattr(compilers, "Driver", Wrong)
     with pytest.raises(ArithmeticError, match=r"should give \[0.5, 1.5, 2.5\] and gives \[0.0, 0.0, 0.0\]"):
-        nvidia._prove(tmp_path)
+        compilers._prove(tmp_path)
 
 
 @pytest.mark.gpu
@@ -215,7 +214,7 @@ def test_a_package_that_is_not_installed_is_missing(name: str, monkeypatch: pyte
     assert ask(name) == Finding("missing", f"no package {name} in this Python")
 
 
-def test_torch_is_proved_and_told_with_its_build() -> None:
+def test_torch_is_proved_and_reported_with_its_build() -> None:
     finding = ask("torch")
     assert (finding.status, finding.proof) == ("ok", "differentiated a product")
     assert finding.found.startswith(torch.__version__)
@@ -229,7 +228,7 @@ def test_torch_built_for_rocm_or_too_old_is_broken(monkeypatch: pytest.MonkeyPat
     assert ask("torch").found.endswith("built for ROCm 6.4: ROCm is out of scope for now")
 
 
-def test_a_torch_without_cuda_beside_a_gpu_is_told_with_the_line_that_mends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torch_without_cuda_on_a_machine_with_a_gpu_has_a_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pytorch, "gpus", lambda: [Gpu("a GPU", "sm_90", 1)])
     monkeypatch.setattr(torch.version, "cuda", None)
     finding = ask("gpu")
@@ -241,10 +240,10 @@ PROBE_NUMBA = """
 import sys, numpy
 if sys.argv[1] == "without" and hasattr(numpy, "row_stack"):
     del numpy.row_stack  # as NumPy 2.5 has
-from opsmith.cli.doctor.child import find
-finding = find("opsmith.cli.doctor.probes.numba:numba")
+from opsmith.cli.doctor.guard import find
+finding = find("opsmith.cli.doctor.probes.languages:numba")
 assert finding.status == "ok" and finding.proof.startswith("ran a kernel"), finding
-assert finding.found.endswith("looks for it, and opsmith lends it") == (not hasattr(numpy, "row_stack")), finding
+assert finding.found.endswith("looks for it, and opsmith supplies it") == (not hasattr(numpy, "row_stack")), finding
 print(finding.found)
 """
 
@@ -273,7 +272,7 @@ def test_without_a_gpu_a_kernel_runs_in_the_languages_own_emulator(name: str, mo
 
 
 def test_python_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system, "OLDEST_PYTHON", (9, 9))
+    monkeypatch.setattr(host, "OLDEST_PYTHON", (9, 9))
     assert ask("python").status == "broken"
 
 
@@ -284,7 +283,7 @@ def test_the_cache_is_proved_by_writing_into_it(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == ["artifacts", "locks", "work"]
 
 
-def test_a_cache_that_others_can_write_names_the_line_that_mends_it(tmp_path: Path) -> None:
+def test_a_cache_that_others_can_write_has_a_fix(tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir(mode=0o700)
     (tmp_path / "cache").chmod(0o777)
     finding = ask("cache")
@@ -302,7 +301,7 @@ def test_a_cache_that_cannot_be_made_or_written(tmp_path: Path, monkeypatch: pyt
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(cache.tempfile, "TemporaryDirectory", full)
+    monkeypatch.setattr(host.tempfile, "TemporaryDirectory", full)
     assert ask("cache") == Finding("broken", f"{tmp_path}/cache, mode 0700: No space left on device")
 
 
@@ -310,12 +309,12 @@ def test_a_probe_that_needs_torch_where_there_is_none_points_at_torchs_line(monk
     def no_torch() -> None:
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
-    monkeypatch.setattr(nvidia, "find_nvcc", no_torch)
+    monkeypatch.setattr(compilers, "find_nvcc", no_torch)
     assert ask("nvcc") == Finding("broken", "needs torch", fix="see PyTorch's line")
 
 
 @pytest.mark.parametrize("tier", ["native", "python"])
-def test_the_runtime_is_told_with_its_tier_and_the_reason(tier: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_runtime_is_reported_with_its_tier_and_the_reason(tier: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if tier == "native" and runtime.tier() != "native":
         pytest.skip(f"the C++ runtime is not built: {runtime.reason()}; run `make setup`")
     monkeypatch.delenv("OPSMITH_RUNTIME", raising=False)

@@ -96,7 +96,7 @@ def test_a_command_that_ignores_ctrl_c_ends_on_sigterm(tmp_path: Path, verb: lis
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     time.sleep(0.3)
-    assert process.poll() is None, "it is told to ignore this one"
+    assert process.poll() is None, "it ignores this signal"
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) != 0
 

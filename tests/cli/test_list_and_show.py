@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import re
 from pathlib import Path
 
@@ -25,7 +27,7 @@ def test_list_shows_name_schema_what_is_written_and_the_tier(invoke: Invoke) -> 
     assert "cpu forward, samples" in lines[row]
     assert lines[row].rstrip().endswith(("C++", "Python"))
     assert lines[row + 1].startswith("(Tensor x) -> Tensor")
-    assert "the reference alone" in next(line for line in lines if line.startswith("cli_tests::optional_bias"))
+    assert "only the reference" in next(line for line in lines if line.startswith("cli_tests::optional_bias"))
     assert "in place" in next(line for line in lines if line.startswith("cli_tests::scale_"))
 
 
@@ -48,7 +50,7 @@ def test_a_module_is_found_in_the_current_directory(
     assert "cli_tests::from_a_module" in result.output, result.output
 
 
-def test_a_file_may_bear_the_name_of_a_module_that_is_there_already(invoke: Invoke, tmp_path: Path) -> None:
+def test_a_file_may_have_the_name_of_an_imported_module(invoke: Invoke, tmp_path: Path) -> None:
     (tmp_path / "json.py").write_text(
         "import torch, opsmith\n"
         "@opsmith.op('cli_tests::from_json')\n"
@@ -56,12 +58,10 @@ def test_a_file_may_bear_the_name_of_a_module_that_is_there_already(invoke: Invo
         "    return x * 2\n"
     )
     assert "cli_tests::from_json" in invoke("list", tmp_path / "json.py").output
-    import json
-
-    assert json.loads("[1]") == [1]
+    assert importlib.import_module("json").loads("[1]") == [1]
 
 
-def test_show_tells_an_op_part_by_part(invoke: Invoke) -> None:
+def test_show_lists_the_parts_of_an_op(invoke: Invoke) -> None:
     result = invoke("show", "cli_tests::mish", "--from", OPS)
     assert result.exit_code == 0, result.output
     assert result.output.startswith("cli_tests::mish(Tensor x) -> Tensor\n")
@@ -73,6 +73,36 @@ def test_show_tells_an_op_part_by_part(invoke: Invoke) -> None:
     assert parts["cost"][0] == "absent"
     assert "runtime" in result.output
     assert "Python runs in" in result.output
+
+
+def test_ops_are_selected_by_name_by_file_and_by_from(invoke: Invoke) -> None:
+    def listed(*arguments: object) -> list[str]:
+        facts = json.loads(invoke("list", *arguments, "--json", "-").stdout)
+        return [op["name"] for op in facts["ops"]]
+
+    own = listed(OPS)
+    assert "cli_tests::mish" in own and not any(name.startswith("opsmith::") for name in own)
+    assert listed("--from", OPS) == own
+    assert listed("swiglu", OPS, "opsmith::mish") == ["opsmith::swiglu", *own, "opsmith::mish"]
+    assert listed("cli_tests::scale_", "--from", OPS) == ["cli_tests::scale_"]
+
+
+def test_json_has_the_facts_of_list_and_show(invoke: Invoke, tmp_path: Path) -> None:
+    listed = invoke("list", "swiglu", "--json", tmp_path / "list.json")
+    assert "opsmith::swiglu" in listed.output, "the report is still printed"
+    (op,) = json.loads((tmp_path / "list.json").read_text())["ops"]
+    assert (op["name"], op["generated"]) == ("opsmith::swiglu", True) and "samples" in op["written"]
+    shown = json.loads(invoke("show", "swiglu", "gelu", "--json", "-").stdout)["ops"]
+    assert [op["name"] for op in shown] == ["opsmith::swiglu", "opsmith::gelu"]
+    assert {"name": "vmap", "status": "derived", "detail": "by broadcasting"} in shown[0]["parts"]
+    (source,) = json.loads(invoke("show", "swiglu", "--source", "cpu", "--json", "-").stdout)["ops"]
+    assert source["source"] == opsmith.ops.swiglu.source("cpu")
+
+
+def test_show_shows_several_ops(invoke: Invoke) -> None:
+    output = invoke("show", "swiglu", "gelu").output
+    assert output.index("opsmith::swiglu(") < output.index("\n\nopsmith::gelu(")
+    assert invoke("show").exit_code == 2
 
 
 def test_shipped_ops_are_listed_and_found_without_their_namespace(invoke: Invoke) -> None:
@@ -159,7 +189,7 @@ def test_an_unknown_op_is_answered_with_the_nearest_and_the_way_to_ones_own(invo
 
 MISTAKES = {
     "no such file": ("nowhere/mish.py", None, "nowhere/mish.py: there is no such file."),
-    "not Python": ("kernel.cu", "int x;", "is no Python file (.py)"),
+    "not Python": ("kernel.cu", "int x;", "is not a Python file (.py)"),
     "no such module": ("no_such_module_here", None, "there is no module 'no_such_module_here' here"),
     "no name at all": ("a b", None, "'a b' is neither a module's name (mylib.ops) nor a Python file"),
     "syntax": ("syntax.py", "x = 1\ndef f(:\n", "syntax.py:2: SyntaxError: invalid syntax\n    def f(:\n          ^"),
@@ -184,7 +214,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_source_that_cannot_be_used_is_told_with_its_line_and_without_a_traceback(
+def test_an_unusable_source_is_reported_with_its_line_and_without_a_traceback(
     mistake: str, invoke: Invoke, tmp_path: Path
 ) -> None:
     source, text, message = MISTAKES[mistake]
@@ -192,7 +222,7 @@ def test_a_source_that_cannot_be_used_is_told_with_its_line_and_without_a_traceb
         path = tmp_path / source
         path.write_text(text)
         source = str(path)
-    result = invoke("list", source)
+    result = invoke("list", "--from", source)
     assert result.exit_code == 2, result.output
     assert message in result.output
     assert result.output.startswith("error: ")

@@ -54,12 +54,12 @@ def test_the_terminal_has_a_line_an_op_with_bars_and_rows_that_are_merged_count_
     assert result.exit_code == 0 and ": 128 rows, " in flat(result.output)
     title, heading, *lines = result.output.splitlines()
     assert title.startswith("NVIDIA H200") and heading.split()[:3] == ["op", "dtype", "direction"]
-    told = [line for line in lines if line.startswith("gelu ")]
-    assert told and all("x " in line and "%" in line and any(part in line for part in EIGHTHS[1:]) for line in told)
+    shown = [line for line in lines if line.startswith("gelu ")]
+    assert shown and all("x " in line and "%" in line and any(part in line for part in EIGHTHS[1:]) for line in shown)
     assert max(map(len, result.output.splitlines()[:-2])) <= 80
 
 
-def test_a_file_that_holds_no_rows_is_refused_in_words(invoke: Invoke, rows: Path, tmp_path: Path) -> None:
+def test_a_file_without_rows_is_refused(invoke: Invoke, rows: Path, tmp_path: Path) -> None:
     committed = Path(__file__).parents[2] / "benchmarks" / "results" / "overhead_cpu.json"
     for path, reason in (
         (committed, "has no rows of schema 1"),
@@ -100,7 +100,7 @@ def test_the_page_does_not_take_the_place_of_its_rows(invoke: Invoke, tmp_path: 
     assert result.exit_code == 2 and "would be overwritten" in flat(result.output) and rows.read_text() == before
 
 
-def test_a_page_that_cannot_be_written_is_told_in_words(invoke: Invoke, tmp_path: Path) -> None:
+def test_a_page_that_cannot_be_written_is_refused(invoke: Invoke, tmp_path: Path) -> None:
     made_results().save(tmp_path / "rows.json")
     result = invoke("report", tmp_path / "rows.json", "-o", "/dev/full")
     assert result.exit_code == 2 and "cannot be written: No space left on device" in flat(result.output)

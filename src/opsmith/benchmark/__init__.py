@@ -1,13 +1,11 @@
 """Measuring: one timer for an op and every baseline.
 
+run.py         opsmith.bench                          results.py      rows, files, regressions
 workload.py    an op on arguments of one size         contenders.py   the op, its kernels, eager, compile, Liger
-gpu.py, cpu.py what one sample of a time is           sampling.py     contenders in turns, until the spread is known
-ceilings.py    the limits of the machine                 results.py      rows, files, regressions
-shapes.py      samples of other sizes                 verifying.py    results are verified before timing
-run.py         opsmith.bench                          environment.py  what rows were measured on
-stage.py       what all contenders have in common     cold.py         first calls
-timing.py      callables timed side by side           profiling.py    which kernels a call runs
-report/        rows as a page
+timing.py      contenders in turns, with intervals    gpu.py, cpu.py  what a measurement needs on each
+ceilings.py    the limits of the machine              verifying.py    results are verified before timing
+shapes.py      samples of other sizes                 cold.py         first calls
+profiling.py   the kernels that a call runs           report/         rows as a page
 """
 
 from .ceilings import Ceilings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -12,12 +12,12 @@ from typing import Any
 import torch
 
 from ..operator.samples import Cost
-from . import cpu, gpu
-from .sampling import measured
+from . import gpu
+from .timing import CallSampler, measured
 
-TOLERANCE = 1.05
-"""A speed this far above the ceiling is an error: something was not computed, or not timed."""
+TOLERANCE = 1.05  # a speed this far above the ceiling is an error: something was not computed, or not timed
 _THREADS = 256
+_MOVES = ("read", "write", "copy")
 _PLACES = 4
 """Memory locations to measure; the fastest counts. They differ by up to 7 %, and a ceiling must be an upper bound."""
 
@@ -30,9 +30,6 @@ class Ceilings:
     write: float
     copy: float
     matmul: dict[str, float]
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     @property
     def fastest(self) -> float:
@@ -55,11 +52,9 @@ class Ceilings:
 
 def measure(device: torch.device | str, size: int | None = None, matrix: int | None = None) -> Ceilings:
     """`size`: bytes of the tensors, far beyond every cache. `matrix`: the side of the matrices."""
-    return (
-        _of_gpu(size or 1 << 30, matrix or 8192)
-        if torch.device(device).type == "cuda"
-        else _of_cpu(size or 1 << 28, matrix or 1024)
-    )
+    if torch.device(device).type == "cuda":
+        return _of_gpu(size or 1 << 30, matrix or 8192)
+    return _of_cpu(size or 1 << 28, matrix or 1024)
 
 
 def _of_gpu(size: int, side: int) -> Ceilings:
@@ -82,15 +77,8 @@ def _of_gpu(size: int, side: int) -> Ceilings:
         a, b = (torch.randn(side, side, device="cuda", dtype=dtype) for _ in range(2))
         matrices[str(dtype).removeprefix("torch.")] = lambda a=a, b=b: a @ b
     taken = measured({name: gpu.GraphSampler([call], gpu.Places(1)) for name, call in (calls | matrices).items()})
-    least = {
-        what: min(taken[f"{what} {place}"].median for place in range(_PLACES)) for what in ("read", "write", "copy")
-    }
-    return Ceilings(
-        read=size / least["read"],
-        write=size / least["write"],
-        copy=2 * size / least["copy"],
-        matmul={name: 2 * side**3 / taken[name].median for name in matrices},
-    )
+    least = {what: min(taken[f"{what} {place}"].median for place in range(_PLACES)) for what in _MOVES}
+    return _ceilings(size, least, {name: 2 * side**3 / taken[name].median for name in matrices})
 
 
 def _of_cpu(size: int, side: int) -> Ceilings:
@@ -106,12 +94,11 @@ def _of_cpu(size: int, side: int) -> Ceilings:
         "write": lambda: second.fill_(1.0),
         "read": lambda: first.sum(),
     }
-    taken = measured({name: cpu.CallSampler([call]) for name, call in (calls | matrices).items()}, most=15)
-    # The fastest, for others use a CPU's memory too: two runs in an hour gave medians of 21 and 42 GB/s.
+    taken = measured({name: CallSampler([call]) for name, call in (calls | matrices).items()}, most=15)
+    # The fastest sample: other processes use the memory too. Two runs in an hour gave medians of 21 and 42 GB/s.
     least = {name: min(timing.samples) for name, timing in taken.items()}
-    return Ceilings(
-        read=size / least["read"],
-        write=size / least["write"],
-        copy=2 * size / least["copy"],
-        matmul={name: 2 * sides[name] ** 3 / least[name] for name in matrices},
-    )
+    return _ceilings(size, least, {name: 2 * sides[name] ** 3 / least[name] for name in matrices})
+
+
+def _ceilings(size: int, seconds: dict[str, float], matmul: dict[str, float]) -> Ceilings:
+    return Ceilings(size / seconds["read"], size / seconds["write"], 2 * size / seconds["copy"], matmul)

@@ -20,8 +20,7 @@ Function = Callable[[Sequence[Any]], Any]
 
 
 def contender(op: Op, name: str, device: str) -> Function:
-    """A function of the op's arguments in schema order, which returns what calling the op does. Raises
-    UnavailableError."""
+    """A function of the op's arguments in schema order that returns what the op returns. Raises UnavailableError."""
     if name == OPSMITH:
         return _called(op, op)
     if name == "eager":
@@ -37,8 +36,7 @@ def contender(op: Op, name: str, device: str) -> Function:
 
 @contextlib.contextmanager
 def replayable() -> Iterator[None]:
-    """What is compiled in here keeps what its backward reads: as a rule that memory is the backward's to write to, so
-    that it runs once and not again."""
+    """Code that is compiled inside can run its backward repeatedly: by default it may overwrite saved tensors."""
     from torch._functorch import config
 
     with config.patch(donated_buffer=False):
@@ -48,9 +46,9 @@ def replayable() -> Iterator[None]:
 def _kernel(op: Op, name: str, device: str) -> Function:
     if name not in op.variants:
         known = ", ".join((*BASELINES, *op.variants))
-        raise UnavailableError(name, f"{op.name} has no such kernel; there are {known}")
+        raise UnavailableError(name, f"{op.name} has no such kernel; available: {known}")
     variant = op.variants[name]
-    # Where it has no kernel of that name for a device, a variant runs the op's own: that is measured already.
+    # Without a kernel of that name for the device, a variant runs the op's own, which is measured already.
     if not any(given.name == name for (_, where), given in variant.given.items() if where == device):
         raise UnavailableError(name, f"{op.name} has no kernel of that name for {device}")
     return lambda values: variant(*op.default.forward.arranged(values))
@@ -68,7 +66,7 @@ def _called(op: Op, function: Callable[..., Any]) -> Function:
 
 
 def _returning(op: Op, function: Function) -> Function:
-    """The reference of an in-place op returns nothing, where the op returns what it changed."""
+    """Makes the reference of an in-place op, which returns nothing, return what it changed, as the op does."""
     places = [place for place, argument in enumerate(op.signature.arguments) if argument.mutated]
     if not places:
         return function
@@ -92,7 +90,7 @@ def _liger(op: Op) -> Function:
         raise UnavailableError("liger", "liger-kernel is not installed")
     _, base = split_name(op.name)
     if base not in _LIGER:
-        raise UnavailableError("liger", f"it has no {base}")
+        raise UnavailableError("liger", f"liger-kernel has no {base}")
     module, name = _LIGER[base]
     function = getattr(importlib.import_module(module), name)
     return lambda values: function.apply(*values)

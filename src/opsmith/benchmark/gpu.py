@@ -1,9 +1,9 @@
-"""Kernel time on a GPU: calls captured as a CUDA graph and replayed, over arguments that the L2 cache does not hold.
+"""Kernel time on a GPU: calls captured as a CUDA graph and replayed, over arguments that exceed the L2 cache.
 
-What a graph replays is the kernels alone: neither Python nor the driver's launches. A graph has several calls, each on
-arguments and results of its own, and before each replay the cache is overwritten. Some places in memory are up to 10 %
-slower than others, for any kernel: each sampler has several graphs, with results elsewhere, and goes through them; and
-all contenders have their results in the same places.
+A replay runs the kernels alone, without Python and without launches by the driver. A graph has several calls, each on
+its own arguments and results, and before each replay the cache is overwritten. Some memory locations are up to 10 %
+slower than others, for any kernel. Each sampler therefore rotates through several graphs with results at other
+locations, and all contenders have their results at the same locations.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any
 
 import torch
 
-from .sampling import STEP
+from .timing import STEP
 
 CAPTURES = STEP
 MOVED = 1 << 30
-"""Bytes that the calls of a graph move, where that many calls are not too many: a replay's start and the cache's first
-evictions are spread over them. (With two calls a graph, 2^22 floats took 11.4 us that take 10.0.)"""
+"""Bytes that the calls of a graph move, unless that takes too many calls: they share the cost of a replay's start and
+of the cache's first evictions. (With two calls per graph, 2^22 floats took 11.4 us instead of 10.0.)"""
 
 
 @functools.cache
 def stream() -> torch.cuda.Stream:
-    """Where calls are captured. Forwards run here too, since a backward goes to the stream of its forward."""
+    """The stream of captures. Forwards run on it too, since a backward runs on the stream of its forward."""
     return torch.cuda.Stream()
 
 
@@ -40,13 +40,13 @@ def _flush() -> torch.Tensor:
 
 @functools.cache
 def rotated_bytes() -> int:
-    """Bytes that the arguments and results of a graph's calls take together at least, if they are not too many."""
+    """The least size of the arguments and results of a graph's calls together, unless that takes too many calls."""
     return max(l2_bytes(), min(MOVED, torch.cuda.get_device_properties(0).total_memory // 64))
 
 
 class Places:
-    """Where captured calls put their results: memory of its own for each capture of a sampler. What one contender's
-    calls have written to, the next contender's calls write to again."""
+    """Memory for the results of captured calls, at another location for each capture of a sampler. All contenders write
+    to the same locations."""
 
     def __init__(self, captures: int = CAPTURES) -> None:
         self.count = captures
@@ -73,7 +73,7 @@ def _padding(steps: int) -> torch.Tensor:
 
 
 class GraphSampler:
-    """`calls`: the same call on other arguments, one after the other in a graph."""
+    """`calls`: the same call on other arguments; a graph runs them one after the other."""
 
     def __init__(self, calls: Sequence[Callable[[], Any]], places: Places | None = None) -> None:
         self._calls = list(calls)
@@ -83,7 +83,7 @@ class GraphSampler:
                 for _ in range(2):
                     call()
         torch.cuda.synchronize()
-        _captured(self._calls[:1])  # in memory of its own, which stays in use where a call cannot be captured
+        _captured(self._calls[:1])  # in separate memory, which stays in use if a call cannot be captured
         places = places or Places()
         self._graphs = [places.capture(number, self._calls) for number in range(places.count)]
         for graph in self._graphs:

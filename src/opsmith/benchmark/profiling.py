@@ -1,7 +1,8 @@
-"""Which kernels a call runs, and how long each takes, from torch's profiler."""
+"""The kernels that a call runs, with their times, from torch's profiler."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,11 +23,11 @@ class KernelTime:
     share: float
 
 
-def kernels(workload: Workload, direction: str, name: str = OPSMITH) -> list[KernelTime]:
-    """The GPU's kernels, or on a CPU the operators, of one call; the longest first."""
-    call = call_for(
-        contender(workload.op, name, workload.device.type), workload.values, workload.op.signature, direction
-    )
+def kernels(workload: Workload, direction: str) -> list[KernelTime]:
+    """The kernels (on a CPU, the operators) of one call of the op; the longest first."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise torch's profiler writes log lines into the output
+    function = contender(workload.op, OPSMITH, workload.device.type)
+    call = call_for(function, workload.values, workload.op.signature, direction)
     on_gpu = workload.device.type == "cuda"
     activities = [torch.profiler.ProfilerActivity.CPU]
     if on_gpu:
@@ -54,8 +55,8 @@ def kernels(workload: Workload, direction: str, name: str = OPSMITH) -> list[Ker
 
 
 def own_times(spans: Iterable[tuple[int, str, float, float]]) -> dict[str, tuple[int, float]]:
-    """(launches, time) by name, of spans (stream, name, start, end). A launch may begin while the one before it on its
-    stream ends, and wait: its own time is what it takes from then on."""
+    """{name: (launches, time)} from spans (stream, name, start, end). A launch may begin before the previous one on its
+    stream ends, and wait: its own time starts at that end."""
     launches: Counter[str] = Counter()
     times: defaultdict[str, float] = defaultdict(float)
     ends: dict[int, float] = {}

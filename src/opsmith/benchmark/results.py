@@ -1,49 +1,81 @@
-"""Results: rows as plain dictionaries, the environment, and the comparison of two files."""
+"""Results: rows as plain dictionaries, the environment that they were measured in, and the comparison of two files."""
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import json
+import platform
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import torch
+
+from .. import __version__
 from ..errors import ResultsFileError
+
+if TYPE_CHECKING:
+    from .ceilings import Ceilings
 
 SCHEMA = 1
 Row = dict[str, Any]
 COLUMNS = {
     "op": "the op's name",
     "sample": "what it ran on: a name, or the shape of the first tensor",
-    "dtype": "of the first floating tensor",
-    "elements": "of the largest tensor",
+    "dtype": "dtype of the first floating-point tensor",
+    "elements": "number of elements of the largest tensor",
     "direction": "forward, backward, or both, one after the other",
     "contender": "opsmith, eager, compile, compile-max, liger, or a kernel's name",
     "device": "the GPU's name, or cpu",
-    "threads": "of a CPU, pinned; null on a GPU",
-    "us": "microseconds of a call, on a GPU of its kernels: the median",
-    "low_us": "where its 95 % interval begins",
-    "high_us": "and where it ends",
-    "rounds": "samples that the median is of",
-    "bytes": "the least that must be moved, by the op's cost",
-    "flops": "the least floating-point operations, by the op's cost; 0 if it gives none",
-    "share": "of the ceiling that the call reaches: the least time by the op's cost over us",
-    "limit": "which ceiling: memory, the speed of a copying kernel, or compute, that of matrix products",
-    "speedup": "the contender's time over the op's own: the median of the rounds' ratios; above 1, the op is faster",
-    "speedup_low": "where its 95 % interval begins",
-    "speedup_high": "and where it ends",
-    "host_us": "microseconds of a call on the host, for arguments so small that the GPU is never waited for",
-    "peak_bytes": "memory beyond the inputs while the call ran, on a GPU",
-    "held_bytes": "memory of its results and gradients alone",
-    "cold_s": "seconds of forward and backward for the first time, in a new process with empty caches (--cold)",
+    "threads": "number of threads on a CPU; null on a GPU",
+    "us": "median time of a call in microseconds; on a GPU, of its kernels",
+    "low_us": "lower end of its 95 % interval",
+    "high_us": "upper end",
+    "rounds": "number of samples",
+    "bytes": "least number of bytes to move, by the op's cost",
+    "flops": "least number of floating-point operations, by the op's cost; 0 if it gives none",
+    "share": "share of the ceiling that the call reaches: the least time by the op's cost divided by us",
+    "limit": "the ceiling: memory (bandwidth of a copy kernel) or compute (rate of matrix products)",
+    "speedup": "the contender's time divided by the op's: the median of the rounds' ratios; above 1, the op is faster",
+    "speedup_low": "lower end of its 95 % interval",
+    "speedup_high": "upper end",
+    "host_us": "time of a call on the host in microseconds, for arguments so small that it never waits for the GPU",
+    "peak_bytes": "peak memory of the call beyond its inputs, on a GPU",
+    "held_bytes": "size of its results and gradients",
+    "cold_s": "seconds of the first forward and backward, in a new process with empty caches (--cold)",
     "verified": "whether its results were compared with the reference's",
-    "notes": "what a reader should know",
+    "notes": "warnings about the row",
 }
-"""The columns of a row, as far as they were measured."""
+"""The columns of a row. Some are there only if they were measured."""
 KEY = ("op", "sample", "dtype", "elements", "direction", "contender", "device", "threads")
 CELL = tuple(name for name in KEY if name != "contender")
-NOISE = 0.03
-"""How much two runs on one machine differ besides their own spread: clocks and memory locations."""
+NOISE = 0.03  # how much two runs on one machine differ beyond their own spread: clocks and memory locations
+
+
+def environment(device: str, threads: int, ceilings: Ceilings) -> dict[str, Any]:
+    """What rows are measured on: the device, the versions, the date and the ceilings."""
+    return {
+        "device": torch.cuda.get_device_name() if device == "cuda" else processor(),
+        "kind": device,
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "cuda": torch.version.cuda,
+        "threads": threads if device == "cpu" else None,
+        "ceilings": asdict(ceilings),
+        "opsmith": __version__,
+    }
+
+
+def processor() -> str:
+    """'AMD EPYC 9654 96-Core Processor'; 'x86_64' if the system does not report it."""
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as lines:
+        for line in lines:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 @dataclass
@@ -66,8 +98,7 @@ class Results:
         return json.dumps(self.as_dict(), indent=1) + "\n"
 
     def keep_fastest(self, rows: Sequence[Row]) -> None:
-        """For cells that were measured twice, keeps all rows of the less disturbed run: speed-ups compare rows of one
-        run."""
+        """For cells that were measured twice, keeps the rows of the faster run. Speedups compare rows of one run."""
         repeated, disturbed = _by_cell(rows), _by_cell(self.rows)
         for place, row in enumerate(self.rows):
             cell, name = key_of(row, CELL), row["contender"]
@@ -98,7 +129,7 @@ IDENTITY = ("op", "sample", "dtype", "direction", "contender")
 
 
 def _is_whole(held: dict[str, Any]) -> bool:
-    """Whether what every reader of rows relies on is there."""
+    """Whether every row has the columns that readers rely on."""
     rows, warnings = held.get("rows"), held.get("warnings", [])
     if not isinstance(rows, list) or not isinstance(held.get("environment"), dict) or not _are_texts(warnings):
         return False
@@ -119,13 +150,13 @@ def _are_texts(values: Any) -> bool:
 
 
 def _is_time(value: Any) -> bool:
-    """Whether it is a number of microseconds that something can have taken: a year is 3e13."""
+    """Whether it is a plausible number of microseconds: a year is 3e13."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e14
 
 
 @dataclass(frozen=True)
 class Change:
-    """A row that is slower than before by more than noise explains."""
+    """A row that is slower than before by more than noise."""
 
     row: Row
     before_us: float
@@ -155,7 +186,7 @@ def _by_cell(rows: Iterable[Row]) -> dict[tuple[Any, ...], dict[str, Row]]:
 
 
 def regressions(before: Results, now: Results, contenders: Collection[str] | None = None) -> list[Change]:
-    """Rows of both files that have become slower beyond the measured noise: their intervals lie apart, by NOISE."""
+    """Rows in both files that are slower now: their intervals are apart by more than NOISE."""
     former = {key_of(row): row for row in before.rows if row.get("us")}
     found = []
     for row in now.rows:
@@ -174,7 +205,7 @@ def _end(row: Row, name: str) -> float:
 
 
 def missing(before: Results, now: Results, contenders: Collection[str]) -> list[Row]:
-    """Rows of before, of these contenders, that have none now though the op was measured in the same cell."""
+    """Rows of these contenders that are missing now, in cells that were measured again."""
     cells = {key_of(row, CELL) for row in now.rows}
     there = {key_of(row) for row in now.rows}
     return [
@@ -185,10 +216,6 @@ def missing(before: Results, now: Results, contenders: Collection[str]) -> list[
 
 
 def common_rows(before: Results, now: Results, contenders: Collection[str] | None = None) -> int:
-    """How many rows the two files share: without any, a comparison proves nothing."""
+    """The number of rows in both files."""
     measured = [row for row in now.rows if not contenders or row["contender"] in contenders]
     return len({key_of(row) for row in before.rows} & {key_of(row) for row in measured})
-
-
-def selected(rows: Iterable[Row], **wanted: Any) -> list[Row]:
-    return [row for row in rows if all(row.get(key) == value for key, value in wanted.items())]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,16 +20,12 @@ from . import ceilings as limits
 from . import cpu, gpu
 from .ceilings import Ceilings
 from .contenders import BASELINES, OPSMITH, Function, contender, replayable
-from .environment import environment
-from .results import Results, Row
-from .sampling import Sampler, SamplingError, indistinguishable, interval, measured
-from .stage import Stage
-from .timing import Timing, time_together
+from .results import Results, Row, environment
+from .timing import Sampler, SamplingError, Timing, indistinguishable, interval, measured, time_together
 from .verifying import Verifier, is_random
-from .workload import DIRECTIONS, MOST_COPIES, Workload, call_for
+from .workload import DIRECTIONS, MOST_COPIES, Stage, Workload, call_for
 
-SMALL = 64 << 10
-"""Bytes of inputs up to which the host time of a call is reported."""
+SMALL = 64 << 10  # bytes of inputs up to which the host time of a call is reported
 UNSURE = "uncertain by"
 NOISY, CROWDED = 0.05, 0.15
 """Thresholds for a warning: half of an interval relative to its median, and the share of the CPUs that others used."""
@@ -51,71 +48,77 @@ def bench(
     >>> results = opsmith.bench(opsmith.ops.mish, dtype=torch.bfloat16, against=["eager", "compile-max"])
     >>> results.rows[0]["us"], results.rows[0]["share"]
 
-    Results are verified before anything is timed. On a GPU the time is that of the kernels, by replayed CUDA graphs
-    over arguments rotated past the cache; host time, memory and the ceilings are measured apart, in the same run.
+    Results are verified before anything is timed. On a GPU the time is that of the kernels, measured with replayed CUDA
+    graphs over rotating arguments that exceed the cache. Host time, memory and the ceilings are measured separately, in
+    the same run.
 
     Args:
-        op: what is measured; with it each of `against`: "eager", "compile", "compile-max", "liger", or the name of one
-            of the op's kernels.
-        device: "cpu" or "cuda"; None: the GPU where there is one.
+        op: the op to measure, together with each of `against`.
+        device: "cpu" or "cuda"; None: the GPU if there is one.
         dtype: one or several; None: float32, and bfloat16 on a GPU.
         samples: what to run on, instead of the op's own samples.
+        against: "eager", "compile", "compile-max", "liger", or names of the op's kernels.
         direction: "forward", "backward", "both" (one after the other, as in training), or several.
-        threads: of a CPU, pinned.
-        ceilings: the machine's, where they have been measured already.
-        on_row: called with each row as it is done.
+        threads: number of threads on a CPU.
+        ceilings: the machine's, if they have been measured already.
+        on_row: called with each row as soon as it is measured.
     """
     if child_process.returns_at_once():
         return Results(warnings=[f"{op.name}: {child_process.REASON}"])
-    where = _kind(device)
-    directions = list(dict.fromkeys([direction] if isinstance(direction, str) else direction))
-    others = [name.strip() for name in (against.split(",") if isinstance(against, str) else against)]
+    where, wanted = _kind(device), directions(direction)
     if threads < 1:
         raise ValueError(f"threads={threads}: at least one is needed")
-    for each in directions:
-        if each not in DIRECTIONS:
-            raise ValueError(f"direction={each!r} is not one of {', '.join(DIRECTIONS)}")
-    default = (torch.float32, torch.bfloat16) if where == "cuda" else (torch.float32,)
-    dtypes = [dtype] if isinstance(dtype, torch.dtype) else list(dict.fromkeys(dtype or default))
+    dtypes = [dtype] if isinstance(dtype, torch.dtype) else list(dict.fromkeys(dtype or default_dtypes(where)))
     if samples is not None:
-        dtypes = dtypes[:1]  # they have their own
+        dtypes = dtypes[:1]  # samples have their own dtype
+    others = listed(against)
     compiles = where == "cpu" and any(name.startswith("compile") for name in others)
     here = compiling_here() if compiles else nullcontext()
-    with cpu.pinned(threads if where == "cpu" else torch.get_num_threads()), replayable(), here:
+    with cpu.pinned(threads if where == "cpu" else None), replayable(), here:
         found = ceilings or limits.measure(where)
-        results = Results([], environment(where, threads, found))
-        neighbours = cpu.Neighbours()
+        run = _Run(others, threads, found, Results([], environment(where, threads, found)))
         done: set[tuple[Any, ...]] = set()
         for chosen in dtypes:
             given = workloads(op, where, chosen, samples)
             if not given:
-                _warn(results.warnings, f"{op.name}, {_dtype_name(chosen)}: no sample has elements")
+                run.warn(f"{op.name}, {_dtype_name(chosen)}: no sample has elements")
             for workload in given:
                 same = workload.name, workload.dtype, workload.elements
                 if same in done:  # its samples ignore the dtype
                     continue
                 done.add(same)
-                for each in directions:
-                    for row in _rows(workload, each, others, found, threads, neighbours, results.warnings):
-                        results.rows.append(row)
+                for each in wanted:
+                    for row in run.rows(workload, each):
+                        run.results.rows.append(row)
                         if on_row is not None:
                             on_row(row)
-    unsure = sum(any(note.startswith(UNSURE) for note in row["notes"]) for row in results.rows)
-    if unsure:
-        uncertain = f"{unsure} of {len(results.rows)} times are uncertain by {NOISY:.0%} or more: the machine is noisy"
-        _warn(results.warnings, f"{op.name}: {uncertain}")
-    if where == "cpu" and neighbours.share > CROWDED:
-        share = f"{neighbours.share:.0%}"
-        _warn(
-            results.warnings,
-            f"{op.name}: a noisy machine: other processes used {share} of its CPUs; times are too long, most of all "
-            "those of parallel code",
-        )
-    return results
+    run.warn_of_noise(op, where)
+    return run.results
+
+
+def listed(names: str | Sequence[str]) -> list[str]:
+    """'eager, compile' -> ['eager', 'compile']."""
+    given = names.split(",") if isinstance(names, str) else names
+    return list(dict.fromkeys(name.strip() for name in given if name.strip()))
+
+
+def directions(names: str | Sequence[str]) -> list[str]:
+    """Raises ValueError."""
+    given = listed(names)
+    if not given:
+        raise ValueError(f"give one or more directions of {', '.join(DIRECTIONS)}")
+    for each in given:
+        if each not in DIRECTIONS:
+            raise ValueError(f"direction {each!r} is not one of {', '.join(DIRECTIONS)}")
+    return given
+
+
+def default_dtypes(device: str) -> tuple[torch.dtype, ...]:
+    return (torch.float32, torch.bfloat16) if device == "cuda" else (torch.float32,)
 
 
 def _kind(device: str | torch.device | None) -> str:
-    """'cpu' or 'cuda'. Raises ValueError for what is not measured here."""
+    """'cpu' or 'cuda'. Raises ValueError if the device cannot be measured here."""
     if device is None:
         return "cuda" if torch.cuda.is_available() else "cpu"
     given = torch.device(device)
@@ -124,12 +127,12 @@ def _kind(device: str | torch.device | None) -> str:
     if given.type == "cuda" and not torch.cuda.is_available():
         raise ValueError("device='cuda': torch sees no GPU here")
     if given.type == "cuda" and given.index not in (None, torch.cuda.current_device()):
-        raise ValueError(f"device={str(device)!r} is not the current GPU: with torch.cuda.device({given.index}) it is")
+        raise ValueError(f"device={str(device)!r} is not the current GPU: use with torch.cuda.device({given.index})")
     return given.type
 
 
 def workloads(op: Op, device: str, dtype: torch.dtype, samples: Sequence[Sample] | None = None) -> list[Workload]:
-    """The op on each of the samples, or on its own: those that are not empty, each under a name of its own."""
+    """The op on each of the samples, or on its own samples; without empty ones, each with a unique name."""
     given = op.samples_for(device, dtype) if samples is None else samples
     found: dict[str, Workload] = {}
     for place, sample in enumerate(given):
@@ -140,106 +143,141 @@ def workloads(op: Op, device: str, dtype: torch.dtype, samples: Sequence[Sample]
     return [each for each in found.values() if each.tensors and all(tensor.numel() for tensor in each.tensors)]
 
 
-def _rows(
-    workload: Workload,
-    direction: str,
-    against: Sequence[str],
-    found: Ceilings,
-    threads: int,
-    neighbours: cpu.Neighbours,
-    warnings: list[str],
-) -> list[Row]:
-    if direction != "forward" and not workload.has_gradient:
-        why = "complex gradients are not timed" if workload.is_complex else "no input has a gradient"
-        _warn(warnings, f"{workload.op.name} {workload.name}: no {direction}: {why}")
-        return []
-    verifier = None if is_random(workload) else Verifier(workload, direction)
-    if verifier is None:
-        _warn(warnings, f"{workload.op.name} draws random numbers: its results are not verified")
-    try:
-        contenders, samplers = _contenders(workload, direction, against, verifier, warnings)
-    except RandomReferenceError as reason:
-        _warn(warnings, f"no {direction}: {reason}")
-        return []
-    with neighbours.watched():
-        timings = _timed(samplers, 60 if workload.device.type == "cuda" else 30, warnings)
-    own = timings[OPSMITH]
-    rows = []
-    for name, timing in timings.items():
-        row = _row(workload, direction, name, timing, own, found, threads)
-        with _left_out_where_it_fails(name, warnings) as fine:
-            if verifier is not None and name not in BASELINES:  # torch's own keep nothing from call to call
-                verifier.verify_again(name, contenders[name])
-            row |= _host(workload, contenders[name], direction)
-            row |= _memory(workload, contenders[name], direction)
-        if not fine:
-            continue
-        notes = _notes(row, timing, own, found)
-        rows.append({**row, "verified": verifier is not None, "notes": notes})
-        for note in notes:
-            if not note.startswith(UNSURE):  # reported once for all rows
-                _warn(warnings, f"{workload.op.name} {workload.name} {direction} {name}: {note}")
-    return rows
+@dataclass
+class _Run:
+    """What all rows of a benchmark share."""
 
+    against: Sequence[str]
+    threads: int
+    ceilings: Ceilings
+    results: Results
+    load: cpu.OtherLoad = field(default_factory=cpu.OtherLoad)
 
-def _timed(samplers: dict[str, Sampler], most: int, warnings: list[str]) -> dict[str, Timing]:
-    """Without those that fail on the way."""
-    while True:
+    def warn(self, text: str) -> None:
+        if text not in self.results.warnings:
+            self.results.warnings.append(text)
+
+    def warn_of_noise(self, op: Op, device: str) -> None:
+        rows = self.results.rows
+        unsure = sum(any(note.startswith(UNSURE) for note in row["notes"]) for row in rows)
+        if unsure:
+            uncertain = f"{unsure} of {len(rows)} times are uncertain by {NOISY:.0%} or more"
+            self.warn(f"{op.name}: {uncertain}: the machine is noisy")
+        if device == "cpu" and self.load.share > CROWDED:
+            self.warn(
+                f"{op.name}: a noisy machine: other processes used {self.load.share:.0%} of its CPUs; times are too "
+                "long, most of all those of parallel code"
+            )
+
+    def rows(self, workload: Workload, direction: str) -> list[Row]:
+        """A row for each contender that runs here; none if the direction cannot be timed."""
+        if direction != "forward" and not workload.has_gradient:
+            why = "complex gradients are not timed" if workload.is_complex else "no input has a gradient"
+            self.warn(f"{workload.op.name} {workload.name}: no {direction}: {why}")
+            return []
+        verifier = None if is_random(workload) else Verifier(workload, direction)
+        if verifier is None:
+            self.warn(f"{workload.op.name} draws random numbers: its results are not verified")
         try:
-            return measured(samplers, most=most)
-        except SamplingError as failed:
-            _leave_out(failed.name, failed.error, warnings)
-            del samplers[failed.name]
+            contenders, samplers = self._contenders(workload, direction, verifier)
+        except RandomReferenceError as reason:
+            self.warn(f"no {direction}: {reason}")
+            return []
+        with self.load.watched():
+            timings = self._timed(samplers, 60 if workload.device.type == "cuda" else 30)
+        rows = []
+        for name, timing in timings.items():
+            row = self._row(workload, direction, timing, timings[OPSMITH])
+            with self._left_out_if_it_fails(name):
+                if verifier is not None and name not in BASELINES:  # torch's own cache no results
+                    verifier.verify_again(name, contenders[name])
+                row |= _host(workload, contenders[name], direction)
+                row |= _memory(workload, contenders[name], direction)
+                notes = self._notes(row, timing, timings[OPSMITH])
+                rows.append({**row, "verified": verifier is not None, "notes": notes})
+                for note in notes:
+                    if not note.startswith(UNSURE):  # reported once for all rows
+                        self.warn(f"{workload.op.name} {workload.name} {direction} {name}: {note}")
+        return rows
 
+    def _contenders(
+        self, workload: Workload, direction: str, verifier: Verifier | None
+    ) -> tuple[dict[str, Function], dict[str, Sampler]]:
+        """The contenders that run here, verified, each with its sampler."""
+        contenders: dict[str, Function] = {}
+        samplers: dict[str, Sampler] = {}
+        stage = Stage(workload, direction)
+        for name in dict.fromkeys((OPSMITH, *self.against)):
+            with self._left_out_if_it_fails(name):
+                function = contender(workload.op, name, workload.device.type)
+                if verifier is not None:
+                    verifier.verify(name, function)
+                contenders[name] = function
+        for name, function in contenders.items():  # after all are made: making one may drop another's compiled code
+            with self._left_out_if_it_fails(name):
+                samplers[name] = stage.sampler(function)
+        return contenders, samplers
 
-@contextmanager
-def _left_out_where_it_fails(name: str, warnings: list[str]) -> Iterator[list[bool]]:
-    """Yields a list that is empty afterwards where a contender raised inside."""
-    fine = [True]
-    try:
-        yield fine
-    except Exception as error:  # from a kernel, a compiler, or out of memory
-        _leave_out(name, error, warnings)
-        fine.clear()
+    def _timed(self, samplers: dict[str, Sampler], most: int) -> dict[str, Timing]:
+        """The timings, without those of samplers that fail."""
+        while True:
+            try:
+                return measured(samplers, most=most)
+            except SamplingError as failed:
+                self._leave_out(failed.name, failed.error)
+                del samplers[failed.name]
 
+    @contextmanager
+    def _left_out_if_it_fails(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # from a kernel, a compiler, or out of memory
+            self._leave_out(name, error)
 
-def _leave_out(name: str, error: Exception, warnings: list[str]) -> None:
-    """An error of the op ends the benchmark; another contender is left out."""
-    if name == OPSMITH:
-        raise error
-    explained = isinstance(error, (UnavailableError, WrongResultError))
-    _warn(warnings, str(error if explained else UnavailableError(name, first_line(error))))
+    def _leave_out(self, name: str, error: Exception) -> None:
+        """An error of the op ends the benchmark; another contender is left out."""
+        if name == OPSMITH:
+            raise error
+        explained = isinstance(error, (UnavailableError, WrongResultError))
+        self.warn(str(error if explained else UnavailableError(name, first_line(error))))
 
+    def _row(self, workload: Workload, direction: str, timing: Timing, own: Timing) -> Row:
+        spread = interval(timing.samples)
+        on_gpu = workload.device.type == "cuda"
+        row: Row = {
+            "op": workload.op.name,
+            "sample": workload.name,
+            "dtype": _dtype_name(workload.dtype),
+            "elements": workload.elements,
+            "direction": direction,
+            "contender": timing.name,
+            "device": torch.cuda.get_device_name() if on_gpu else "cpu",
+            "threads": None if on_gpu else self.threads,
+            "us": _us(spread.median),
+            "low_us": _us(spread.low),
+            "high_us": _us(spread.high),
+            "rounds": len(timing.samples),
+        }
+        if timing is not own:
+            versus = timing.versus(own)
+            row |= {"speedup": round(versus.ratio, 4), "speedup_low": round(versus.low, 4),
+                    "speedup_high": round(versus.high, 4)}  # fmt: skip
+        cost = workload.cost(direction)
+        if cost is not None and (cost.bytes or cost.flops):
+            row |= {"bytes": cost.bytes, "flops": cost.flops}
+            row |= self.ceilings.share(row)
+        return row
 
-def _notes(row: Row, timing: Timing, own: Timing, found: Ceilings) -> list[str]:
-    notes = []
-    highest = found.fastest / found.copy if row.get("limit") == "memory" else 1.0
-    if row.get("share", 0.0) > limits.TOLERANCE * highest:
-        notes.append(_too_fast(row))
-    if (spread := interval(timing.samples).half_width) > NOISY:
-        notes.append(f"{UNSURE} {spread:.0%}: the machine is noisy")
-    if timing is not own and indistinguishable(timing, own):
-        notes.append("too noisy to distinguish from opsmith")
-    return notes
-
-
-def _contenders(
-    workload: Workload, direction: str, against: Sequence[str], verifier: Verifier | None, warnings: list[str]
-) -> tuple[dict[str, Function], dict[str, Sampler]]:
-    """The contenders that run here, verified, each with its sampler."""
-    contenders: dict[str, Function] = {}
-    samplers: dict[str, Sampler] = {}
-    stage = Stage(workload, direction)
-    for name in dict.fromkeys((OPSMITH, *against)):
-        with _left_out_where_it_fails(name, warnings):
-            function = contender(workload.op, name, workload.device.type)
-            if verifier is not None:
-                verifier.verify(name, function)
-            contenders[name] = function
-    for name, function in list(contenders.items()):  # only now: making a contender may drop what another has compiled
-        with _left_out_where_it_fails(name, warnings):
-            samplers[name] = stage.sampler(function)
-    return contenders, samplers
+    def _notes(self, row: Row, timing: Timing, own: Timing) -> list[str]:
+        notes = []
+        highest = self.ceilings.fastest / self.ceilings.copy if row.get("limit") == "memory" else 1.0
+        if row.get("share", 0.0) > limits.TOLERANCE * highest:
+            notes.append(_too_fast(row))
+        if (spread := interval(timing.samples).half_width) > NOISY:
+            notes.append(f"{UNSURE} {spread:.0%}: the machine is noisy")
+        if timing is not own and indistinguishable(timing, own):
+            notes.append("too noisy to distinguish from opsmith")
+        return notes
 
 
 def _too_fast(row: Row) -> str:
@@ -247,41 +285,6 @@ def _too_fast(row: Row) -> str:
     if row["device"] == "cpu" and row["limit"] == "memory" and MOST_COPIES * row["bytes"] < cpu.CACHE_BYTES:
         return "above the memory bandwidth: its arguments stay in the CPU cache"
     return "above the machine's limit: the benchmark or the declared cost is wrong"
-
-
-def _warn(warnings: list[str], text: str) -> None:
-    if text not in warnings:
-        warnings.append(text)
-
-
-def _row(
-    workload: Workload, direction: str, name: str, timing: Timing, own: Timing, found: Ceilings, threads: int
-) -> Row:
-    spread = interval(timing.samples)
-    on_gpu = workload.device.type == "cuda"
-    row: Row = {
-        "op": workload.op.name,
-        "sample": workload.name,
-        "dtype": _dtype_name(workload.dtype),
-        "elements": workload.elements,
-        "direction": direction,
-        "contender": name,
-        "device": torch.cuda.get_device_name() if on_gpu else "cpu",
-        "threads": None if on_gpu else threads,
-        "us": _us(spread.median),
-        "low_us": _us(spread.low),
-        "high_us": _us(spread.high),
-        "rounds": len(timing.samples),
-    }
-    if name != OPSMITH:
-        versus = timing.versus(own)
-        row |= {"speedup": round(versus.ratio, 4), "speedup_low": round(versus.low, 4),
-                "speedup_high": round(versus.high, 4)}  # fmt: skip
-    cost = workload.cost(direction)
-    if cost is not None and (cost.bytes or cost.flops):
-        row |= {"bytes": cost.bytes, "flops": cost.flops}
-        row |= found.share(row)
-    return row
 
 
 def _dtype_name(dtype: torch.dtype) -> str:
@@ -293,7 +296,7 @@ def _us(seconds: float) -> float:
 
 
 def _host(workload: Workload, function: Function, direction: str) -> Row:
-    """On a GPU the time of a call on the host, where the GPU keeps up."""
+    """On a GPU, the time of a call on the host, for small arguments."""
     if workload.device.type != "cuda" or workload.input_bytes > SMALL:
         return {}
     call = call_for(function, workload.values, workload.op.signature, direction)

@@ -13,8 +13,7 @@ from ..operator.op import Op
 from ..operator.samples import Sample
 
 SCALING = tuple(2**power for power in range(10, 31, 4))
-_DIGITS = 15
-"""Of a number of elements, at most."""
+_DIGITS = 15  # of the largest number of elements
 
 
 def parsed(text: str) -> tuple[int, ...]:
@@ -22,23 +21,19 @@ def parsed(text: str) -> tuple[int, ...]:
     sizes = []
     for part in text.lower().split("x"):
         found = re.fullmatch(r"\s*(\d+)(?:\^(\d+))?\s*", part)
-        if found is None:
-            raise ValueError(f"{text!r} is not a shape")
+        if found is None or not int(found[1]):
+            raise ValueError(f"{text!r} is not a shape: give sizes separated by x, as in 4096x1024, or 2^20")
         base, power = found[1], found[2] or "1"
-        if len(base) > _DIGITS or len(power) > 2:
-            raise ValueError(f"{text!r} does not fit in any memory")
-        sizes.append(int(base) ** int(power))
-    if min(sizes) < 1:
-        raise ValueError(f"{text!r} is not a shape")
+        sizes.append(int(base) ** int(power) if len(base) <= _DIGITS and len(power) <= 2 else 10**_DIGITS)
     if math.prod(sizes) >= 10**_DIGITS:
         raise ValueError(f"{text!r} does not fit in any memory")
     return tuple(sizes)
 
 
 def resized(op: Op, shape: Sequence[int], device: str, dtype: torch.dtype) -> Sample:
-    """The op's first sample that has elements, with its first tensor of another shape. The others follow: a dimension
-    that is as long as the first tensor's at the same place, counted from the right, stays so. Values are the
-    sample's, over and over, for an op may take no others."""
+    """The op's first non-empty sample, with another shape of its first tensor. The others follow: a dimension that is
+    as long as the first tensor's, counted from the right, stays so. The sample's values are repeated, since an op may
+    not accept others."""
     signature = op.signature
     for sample in op.samples_for(device, dtype):
         values = signature.bind(sample.args, dict(sample.kwargs))

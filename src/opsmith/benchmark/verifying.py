@@ -1,4 +1,4 @@
-"""Before anything is timed: does a contender compute what the reference does?"""
+"""Contenders are compared with the reference before they are timed, and again after."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Verifier:
 
     def verify(self, name: str, function: Function) -> None:
         """Raises WrongResultError unless a contender computes what the reference does: the op and its kernels within
-        rounding error, others more loosely, since they need only be the same function. Eager is the reference."""
+        rounding error, baselines within a looser bound. Eager is the reference."""
         if name != "eager" and (wrong := self._wrong(name, function)) is not None:
             raise WrongResultError(self._workload.op.name, name, self._workload.name, wrong)
 
     def verify_again(self, name: str, function: Function) -> None:
-        """The same after timing, on other numbers: a contender that caches results is right at first."""
+        """The same after timing, on other numbers: this finds a contender that caches results."""
         if (wrong := self._later._wrong(name, function)) is not None:
             numbers = "" if self._later is self else " with other numbers"
             since = f"called again{numbers}, after it was timed: {wrong}"
@@ -44,7 +44,7 @@ class Verifier:
 
     @cached_property
     def _later(self) -> Verifier:
-        """On other numbers, or on the same where the reference takes no others."""
+        """Compares on other numbers, or on the same if the reference accepts no others."""
         op = self._workload.op
         try:
             other = self._workload.halved()
@@ -54,20 +54,20 @@ class Verifier:
         return Verifier(other, "backward" if self._gradients else "forward")
 
     def _wrong(self, name: str, function: Function) -> str | None:
-        """What is wrong with a contender. It is given copies, whatever it may write to."""
+        """What is wrong with a contender, which runs on copies."""
         workload = self._workload
         arguments, given = workload.op.signature.arguments, workload.copied()
-        handed: list[tuple[torch.Tensor, torch.Tensor]] = []
+        incoming: list[tuple[torch.Tensor, torch.Tensor]] = []
 
-        def hand(gradient: torch.Tensor) -> torch.Tensor:
-            handed.append((gradient, gradient.clone()))
+        def record(gradient: torch.Tensor) -> torch.Tensor:
+            incoming.append((gradient, gradient.clone()))
             return gradient
 
-        mine = evaluate(arguments, function, given, gradients=self._gradients, lay=hand)
+        mine = evaluate(arguments, function, given, gradients=self._gradients, lay=record)
         for argument, value, before in zip(arguments, given, workload.values, strict=True):
             if not argument.mutated and not _unchanged(value, before):
                 return f"it writes to {argument.name}, which is an input"
-        if not all(torch.equal(*pair) for pair in handed):
+        if not all(torch.equal(*pair) for pair in incoming):
             return "its backward writes to the incoming gradient"
         if name in BASELINES:
             return _far_off(workload, mine, self._gradients)
@@ -84,8 +84,8 @@ class Verifier:
         return Truth(op.signature.arguments, op.inline_like_call, values, self._gradients, rounding, lay=lay)
 
     def _wrong_elements(self, mine: list[Named]) -> str | None:
-        """What is wrong with elements of a pointwise op, each held to its own rounding: in terms of the largest number
-        there is, a small one may be anything."""
+        """What is wrong with elements of a pointwise op, each compared within its own rounding error: relative to the
+        largest number, a small one could have any value."""
         shape = self._shape
         if not self._pointwise or any(result.shape != shape for result in self._workload.results):
             return None
@@ -112,13 +112,8 @@ class Verifier:
         return tensor.expand(self._shape)[torch.unravel_index(self._places, self._shape)]
 
 
-def verify(workload: Workload, name: str, function: Function, direction: str) -> None:
-    """One contender, once."""
-    Verifier(workload, direction).verify(name, function)
-
-
 def is_random(workload: Workload) -> bool:
-    """Whether the reference draws random numbers: then there is nothing to compare a result with."""
+    """Whether the reference draws random numbers, so that results cannot be compared."""
     arguments, reference = workload.op.signature.arguments, workload.op.inline_like_call
     return draws_random_numbers(
         lambda: evaluate(arguments, reference, workload.values, gradients=False), workload.tensors
@@ -130,19 +125,19 @@ def _first_wrong(compared: Iterable[Comparison]) -> str | None:
 
 
 def _far_off(workload: Workload, mine: list[Named], gradients: bool) -> str | None:
-    """What is wrong, beside the reference in float32 (float64 for float64), in terms of the largest number there is:
-    sixteen units in its last place; in half types two, and four times as far off as the reference itself is there.
-    Where the reference jumps, a number may lie on the one side of it or, as in float64, on the other."""
+    """What is wrong in comparison with the reference in float32 (float64 for float64), relative to its largest number:
+    16 ULP are allowed; in half types 2 ULP and four times the reference's own error. At a discontinuity a number
+    may also agree with the reference in float64."""
     arguments, reference, values = workload.op.signature.arguments, workload.op.inline_like_call, workload.values
     half = workload.dtype in HALF_TYPES
     theirs = evaluate(arguments, reference, values, dtype=torch.float32 if half else None, gradients=gradients)
     rounded = evaluate(arguments, reference, values, gradients=gradients) if half else theirs
     exact: list[tuple[str, torch.Tensor | None]] = []
     for place, ((what, given), (_, right), (_, eager)) in enumerate(zip(mine, theirs, rounded, strict=True)):
-        if given is None or right is None or eager is None:  # torch says None where a gradient is zero by structure
+        if given is None or right is None or eager is None:  # None is a gradient of zeros
             other = right if given is None else given
             if other is not None and bool(other.any()):
-                return f"{what} is given on one side only"
+                return f"{what} is None for either the contender or the reference, and not zero for the other"
             continue
         if given.shape != right.shape:
             return f"{what} has shape {tuple(given.shape)}, not {tuple(right.shape)}"
@@ -153,16 +148,16 @@ def _far_off(workload: Workload, mine: list[Named], gradients: bool) -> str | No
         finite = right.to(given.dtype).isfinite()
         if not bool(finite.all()) and not _same(given[~finite], right[~finite].to(given.dtype)):
             return f"{what} is not infinite or NaN where it should be"
-        # A sum over many terms, rounded in another order: as many roundings as the square root of their number.
+        # A sum in another order has an error of about the square root of its number of terms.
         terms = max(1, workload.elements // max(1, given.numel()))
         unit = torch.finfo(given.dtype).eps * _largest(right, finite)
         allowed = 2 * unit + 4 * _largest(eager - right, finite & eager.isfinite()) if half else 16 * unit * terms**0.5
-        doubtful = finite & ~((given - right).abs() <= allowed)  # so that NaN is
+        doubtful = finite & ~((given - right).abs() <= allowed)  # true for NaN
         if bool(doubtful.any()):
             exact = exact or evaluate(arguments, reference, values, dtype=torch.float64, gradients=gradients)
             otherwise = exact[place][1]
             assert otherwise is not None
-            off = torch.fmin((given - right).abs(), (given - otherwise).abs())  # of which one may be NaN
+            off = torch.fmin((given - right).abs(), (given - otherwise).abs())  # one may be NaN
             if not bool((off[doubtful] <= allowed).all()):
                 return f"{what} is off by {_largest(off, doubtful):.3g}, where {allowed:.3g} would be rounding"
     return None

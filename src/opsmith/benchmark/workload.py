@@ -1,4 +1,4 @@
-"""Workload: an op on arguments of one size, dtype and layout, with enough copies to exceed every cache."""
+"""Workload: an op on arguments of one size, dtype and layout. Stage: what its contenders share when they are timed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ import torch
 from ..operator.op import Op
 from ..operator.samples import Cost
 from ..reference.tensors import copied_as_laid_out, dtype_class, on_meta
+from . import cpu, gpu
+from .contenders import Function
+from .timing import CallSampler, Sampler
 
 DIRECTIONS = ("forward", "backward", "both")
 MOST_COPIES = 64
@@ -44,7 +47,7 @@ class Workload:
 
     @property
     def input_bytes(self) -> int:
-        """Memory that the inputs take; what is expanded counts once."""
+        """Memory of the inputs; expanded elements count once."""
         return sum(_held(tensor) for tensor in self.tensors)
 
     @cached_property
@@ -55,7 +58,7 @@ class Workload:
         signature, reference = self.op.signature, self.op.inline_like_call
         try:
             return bool(_Recorded(reference, on_meta(signature, self.values), signature).results())
-        except Exception:  # what it does depends on values
+        except Exception:  # the reference depends on values
             return bool(_Recorded(reference, self.values, signature).results())
 
     @property
@@ -79,8 +82,7 @@ class Workload:
         return sum(result.numel() * result.element_size() for result in self.results)
 
     def copies(self, beyond: int) -> list[tuple[Any, ...]]:
-        """Sets of arguments that take more than `beyond` bytes together, at most MOST_COPIES of them; the first is the
-        workload's own."""
+        """Sets of arguments that exceed `beyond` bytes together, at most MOST_COPIES; the first is its own."""
         wanted = min(MOST_COPIES, 1 + beyond // max(1, self.input_bytes + self.result_bytes))
         return [self.values, *(self.copied() for _ in range(wanted - 1))]
 
@@ -88,13 +90,13 @@ class Workload:
         return self._with(copied_as_laid_out)
 
     def halved(self) -> Workload:
-        """The same with other numbers: every floating one by two, which leaves signs, zeros and orders as they are."""
+        """The same with other numbers: floating ones halved, which keeps signs, zeros and order."""
 
         def half(tensor: torch.Tensor) -> torch.Tensor:
             copy = copied_as_laid_out(tensor)
             if tensor.is_floating_point() or tensor.is_complex():
                 held = copy.untyped_storage().nbytes() // copy.element_size() - copy.storage_offset()
-                copy.as_strided((held,), (1,)).div_(2)  # an element that is repeated is there once
+                copy.as_strided((held,), (1,)).div_(2)  # a repeated element is halved once
             return copy
 
         return Workload(self.op, self._with(half), self.name)
@@ -105,10 +107,10 @@ class Workload:
         return tuple(signature.unflatten(self.values, fresh))
 
     def cost(self, direction: str) -> Cost | None:
-        """The least that must be done: what the author declares, else, for a pointwise op, each tensor once.
+        """The least cost: what the author declares; without that, for a pointwise op, each tensor once.
 
-        A backward reads the gradients of the results and the inputs, and writes the gradients of the inputs. (That it
-        may do with fewer inputs is its own merit.)"""
+        A backward reads the gradients of the results and the tensors that it saves, and writes the gradients of the
+        inputs."""
         if direction == "forward" and self.op.cost is not None:
             positional, keyword = self.op.default.forward.arranged(self.values)
             return self.op.cost(*positional, **keyword)
@@ -121,7 +123,7 @@ class Workload:
         return Cost(bytes={"forward": forward, "backward": backward, "both": forward + backward}[direction])
 
     def _differentiated(self) -> list[torch.Tensor]:
-        """The inputs whose gradients are computed: x + 2 hands its own on to x."""
+        """The inputs whose gradients are computed; x + 2 has a passthrough gradient."""
         flat = self.op.signature.flatten(self.values)
         places = self.op.default.differentiable.passthrough(self.device.type) or (None,) * len(flat)
         found = []
@@ -134,7 +136,7 @@ class Workload:
         return found
 
     def _read_by_backward(self) -> int:
-        """The inputs, and results, that the op's backward asks to be kept."""
+        """Bytes of the inputs and results that the op's backward saves."""
         forward = self.op.default.differentiable
         names = forward.saved_names(self.device.type, dtype_class(self.tensors))
         if names is None:
@@ -146,7 +148,7 @@ class Workload:
 
 
 def _held(tensor: torch.Tensor) -> int:
-    """Bytes of memory that a tensor's elements lie in, counted once where a stride is zero."""
+    """Bytes of a tensor's elements; a dimension whose stride is zero counts once."""
     count = 1
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
         count *= size if stride or size == 0 else 1
@@ -154,7 +156,7 @@ def _held(tensor: torch.Tensor) -> int:
 
 
 class Gradients:
-    """Of results: random numbers, drawn once for each result and layout: all contenders read the same memory."""
+    """Random gradients of results, drawn once for each result and layout: all contenders read the same memory."""
 
     def __init__(self) -> None:
         self._drawn: dict[tuple[Any, ...], torch.Tensor] = {}
@@ -174,12 +176,12 @@ def call_for(
     direction: str,
     gradients: Gradients | None = None,
 ) -> Callable[[], Any]:
-    """What is timed, on one set of arguments. The forward records nothing; the backward has its forward behind it; both
-    is a training step's share. An in-place op, which cannot write into a leaf, is given a copy where gradients are
-    recorded: with "both", the copy is timed too, for every contender alike."""
+    """The call to time, on one set of arguments. The forward records no gradient; the backward runs on a recorded
+    forward; both is one step of training. An in-place op, which cannot write to a leaf, gets a copy where
+    gradients are recorded: with "both", the copy is timed too, for every contender alike."""
     if direction == "forward":
         plain = signature.unflatten(values, [None if t is None else t.detach() for t in signature.flatten(values)])
-        # So that the workload's values stay what they are.
+        # copied, so that the workload's values do not change
         own = _with_copies(plain, _mutated(signature), copied_as_laid_out)
 
         def forward() -> Any:
@@ -196,7 +198,7 @@ def call_for(
 
 
 class _Recorded:
-    """Calls that autograd records, on leaves of these values."""
+    """Calls that autograd records, with these values as leaves."""
 
     def __init__(self, function: Callable[[Sequence[Any]], Any], values: Sequence[Any], signature: Any) -> None:
         flat = [None if tensor is None else tensor.detach() for tensor in signature.flatten(values)]
@@ -206,7 +208,7 @@ class _Recorded:
         self._mutated = _mutated(signature)
 
     def results(self) -> list[torch.Tensor]:
-        """Those that a gradient can be given to."""
+        """The results that have a gradient."""
         given = _with_copies(self._values, self._mutated, torch.clone) if self._mutated else self._values
         returned = self._function(given)
         results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
@@ -219,3 +221,24 @@ def _mutated(signature: Any) -> list[int]:
 
 def _with_copies(values: Sequence[Any], places: Sequence[int], copy: Callable[[Any], Any]) -> list[Any]:
     return [copy(value) if place in places else value for place, value in enumerate(values)]
+
+
+class Stage:
+    """What all contenders share on one workload: arguments, gradients of results and, on a GPU, memory for results."""
+
+    def __init__(self, workload: Workload, direction: str) -> None:
+        self._workload, self._direction = workload, direction
+        self._on_gpu = workload.device.type == "cuda"
+        self._sets = workload.copies(gpu.rotated_bytes() if self._on_gpu else cpu.CACHE_BYTES)
+        self._gradients = [Gradients() for _ in self._sets]
+        self._places = gpu.Places() if self._on_gpu else None
+
+    def sampler(self, function: Function) -> Sampler:
+        signature = self._workload.op.signature
+
+        def call(number: int) -> Callable[[], Any]:
+            return call_for(function, self._sets[number], signature, self._direction, self._gradients[number])
+
+        if self._on_gpu:
+            return gpu.sampler(call, len(self._sets), self._places)
+        return CallSampler([call(number) for number in range(len(self._sets))])

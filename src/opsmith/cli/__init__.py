@@ -1,9 +1,9 @@
 """The command line: `opsmith VERB`, each verb a module beside this file.
 
 A verb is a module with a function `command`; the module's name is the verb's, and the function's docstring is its help.
-Adding a verb is adding that file. Modules that begin with an underscore hold what verbs share.
+To add a verb, add that file. Modules whose names begin with an underscore are shared by verbs.
 
-No verb imports torch at its top: `opsmith --help` answers at once, and `opsmith doctor` also where torch is broken.
+No verb imports torch at its top, so that `opsmith --help` is fast and `opsmith doctor` works where torch is broken.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from ..operator import child_process
 
 
 def main() -> None:
-    """What the script `opsmith` runs."""
+    """Runs the command line: the entry point of the script `opsmith`."""
     try:
-        from . import _watched
+        from . import _processes
         from ._app import create
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
@@ -25,11 +25,11 @@ def main() -> None:
         raise SystemExit("The command line of opsmith needs two more packages:  pip install typer rich") from None
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show a tick is no reason to fail
+            stream.reconfigure(errors="replace")  # some terminals cannot show a tick
     verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     if verb in ("bench", "check", "demo") and child_process.active():
         raise SystemExit(f"opsmith {verb}: {child_process.REASON}")
-    if verb in _watched.VERBS:
-        _watched.run(lambda: create()(prog_name="opsmith"))
+    if verb in _processes.WATCHED_VERBS:
+        _processes.run_watched(lambda: create()(prog_name="opsmith"))
     else:
         create()(prog_name="opsmith")

@@ -1,4 +1,4 @@
-"""The Typer application: every verb found in this package, and the options that belong to none of them."""
+"""The Typer application: every verb of this package, and the options that belong to none of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._screen import guarded
 
 
 def create() -> typer.Typer:
-    """The application with every verb there is."""
+    """The application with every verb."""
     app = typer.Typer(
         name="opsmith",
         no_args_is_help=True,
@@ -29,8 +29,8 @@ def create() -> typer.Typer:
     return app
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(given: bool) -> None:
+    if given:
         print(f"opsmith {__version__}")
         raise typer.Exit
 
@@ -40,4 +40,4 @@ def _options(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Turns a kernel into a complete PyTorch operator."""
+    """Turn a kernel into a complete PyTorch operator."""

@@ -1,9 +1,8 @@
-"""`opsmith lint FILE.cu`: faults of CUDA and C++ sources that compile, each with its line and its remedy."""
+"""`opsmith lint FILE.cu`: faults of CUDA and C++ sources that compile, each with its line and its fix."""
 
 from __future__ import annotations
 
 import difflib
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -16,11 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import lint
-from ._screen import FAILED, RefusedError, output
+from ..errors.base import plural
+from ._options import Json, option
+from ._screen import FAILED, RefusedError, output, prepare_json, write_json
 
 _TAB = "    "
-_SHORTEST = 20
-"""Columns that a quoted line is given, however narrow the terminal is."""
+_SHORTEST = 20  # the least width of a quoted line, however narrow the terminal is
 
 
 def command(
@@ -28,31 +28,21 @@ def command(
         list[Path] | None,
         typer.Argument(metavar="FILE|DIR", help="Sources, or directories of them.", show_default=False),
     ] = None,
-    json_file: Annotated[
-        Path | None,
-        typer.Option("--json", metavar="FILE", help="Write the findings as JSON; - is stdout.", show_default=False),
-    ] = None,
-    rules: Annotated[bool, typer.Option("--rules", help="List the rules and why they are rules.")] = False,
-    select: Annotated[
-        list[str] | None,
-        typer.Option("--select", metavar="RULE,...", help="These rules alone.", show_default=False),
-    ] = None,
-    ignore: Annotated[
-        list[str] | None,
-        typer.Option("--ignore", metavar="RULE,...", help="All rules but these.", show_default=False),
-    ] = None,
+    json: Json = None,
+    rules: Annotated[bool, typer.Option("--rules", help="List the rules with their reasons.")] = False,
+    select: Annotated[list[str] | None, option(metavar="RULE,...", help="Run only these rules.")] = None,
+    ignore: Annotated[list[str] | None, option(metavar="RULE,...", help="Run all rules but these.")] = None,
 ) -> None:
-    """Find faults in CUDA and C++ kernel sources: wrong stream, no device guard, 32-bit indices and more."""
+    """Find faults in CUDA and C++ sources: wrong stream, no device guard, 32-bit indices and more."""
     if rules:
         _print_rules()
         return
     wanted = _wanted(select, ignore)
     sources = _sources(paths or [])
+    prepare_json(json)
     findings = [finding for finding in _linted(sources) if finding.rule in wanted]
-    if json_file is not None:
-        _write_json(json_file, findings, len(sources))
-    if json_file is None or str(json_file) != "-":
-        _print_findings(findings, len(sources))
+    _print_findings(findings, len(sources))
+    write_json(json, {"files": len(sources), "findings": [asdict(finding) for finding in findings]})
     if findings:
         raise typer.Exit(FAILED)
 
@@ -63,13 +53,13 @@ def _wanted(select: Sequence[str] | None, ignore: Sequence[str] | None) -> set[s
     return set(selected or lint.REASONS) - set(ignored)
 
 
-def _named(option: str, given: Sequence[str] | None) -> list[str]:
+def _named(flag: str, given: Sequence[str] | None) -> list[str]:
     names = [name.strip() for value in given or () for name in value.split(",") if name.strip()]
     for name in names:
         if name not in lint.REASONS:
             near = difflib.get_close_matches(name, lint.REASONS, n=1)
             hint = f"Did you mean {near[0]}?" if near else "`opsmith lint --rules` lists the rules."
-            raise RefusedError(f"{option} {name}: there is no such rule. {hint}")
+            raise RefusedError(f"{flag} {name}: there is no such rule. {hint}")
     return names
 
 
@@ -82,7 +72,7 @@ def _sources(paths: Sequence[Path]) -> list[Path]:
     found = lint.sources(paths)
     if not found:
         raise RefusedError(
-            f"no source is below {', '.join(map(str, paths))}: files that end in {' '.join(lint.SUFFIXES)} are."
+            f"no source was found in {', '.join(map(str, paths))}: sources end in {' '.join(lint.SUFFIXES)}."
         )
     return found
 
@@ -94,7 +84,7 @@ def _linted(sources: Sequence[Path]) -> list[lint.Finding]:
         raise RefusedError(f"{error.filename}: cannot be read: {error.strerror}.") from error
 
 
-# --- What is printed ------------------------------------------------------------------------------------------------
+# --- Output -----------------------------------------------------------------------------------------------------------
 
 
 def _print_rules() -> None:
@@ -105,9 +95,9 @@ def _print_rules() -> None:
         table.add_row(name, reason)
     output.print(table)
     output.print()
-    output.print("A comment allows a rule to be broken, on its line or the next one:", style="dim")
-    output.print("  // opsmith: allow(float-atomics): whole numbers, whose sums are exact", style="dim")
-    output.print("and `// opsmith: allow-file(float-atomics)` in the whole file.", style="dim")
+    output.print("A comment allows a rule to be broken on its own line and the next one:", style="dim")
+    output.print("  // opsmith: allow(float-atomics): sums of integers are exact", style="dim")
+    output.print("`// opsmith: allow-file(float-atomics)` allows it in the whole file.", style="dim")
 
 
 def _print_findings(findings: Sequence[lint.Finding], files: int) -> None:
@@ -115,11 +105,11 @@ def _print_findings(findings: Sequence[lint.Finding], files: int) -> None:
     for finding in findings:
         _print_finding(finding, texts)
         output.print()
-    counted = "1 file" if files == 1 else f"{files} files"
+    counted = plural(files, "file")
     if not findings:
         output.print(Text.assemble(("✓ ", "green"), f"no finding in {counted}"))
         return
-    total = "1 finding" if len(findings) == 1 else f"{len(findings)} findings"
+    total = plural(len(findings), "finding")
     by_rule = Counter(finding.rule for finding in findings)
     listed = ", ".join(f"{rule} {count}" for rule, count in by_rule.most_common())
     output.print(
@@ -128,7 +118,7 @@ def _print_findings(findings: Sequence[lint.Finding], files: int) -> None:
 
 
 def _print_finding(finding: lint.Finding, texts: dict[str, list[str]]) -> None:
-    # soft_wrap: a place is one word to terminals and editors, which lead to it.
+    # soft_wrap: terminals and editors open a place that is on one line.
     output.print(Text.assemble((finding.place, "bold"), ": ", (finding.rule, "red")), soft_wrap=True)
     _print_indented(Text("    "), finding.message)
     if finding.path not in texts:
@@ -138,16 +128,16 @@ def _print_finding(finding: lint.Finding, texts: dict[str, list[str]]) -> None:
     _print_indented(Text.assemble("    ", ("fix", "green"), " "), finding.remedy)
 
 
-def _print_indented(before: Text, words: str) -> None:
-    """Wraps words beside what stands before them. (Rich's own Padding would fill the lines up with spaces.)"""
+def _print_indented(before: Text, text: str) -> None:
+    """Wraps a text to the right of `before`. (Rich's own Padding would fill the lines up with spaces.)"""
     indent = Text(" " * len(before))
-    for number, line in enumerate(Text(words).wrap(output, max(_SHORTEST, output.width - len(before)))):
+    for number, line in enumerate(Text(text).wrap(output, max(_SHORTEST, output.width - len(before)))):
         line.rstrip()
         output.print(Text.assemble(indent if number else before, line), soft_wrap=True)
 
 
 def _quoted(finding: lint.Finding, lines: Sequence[str]) -> Iterator[Text]:
-    """The line, and below it a mark under what was found. A long line is cut on the left so that the mark is seen."""
+    """The line, and a mark below what was found. A long line is cut on the left to show the mark."""
     if not 0 < finding.line <= len(lines):
         return
     line = lines[finding.line - 1]
@@ -163,14 +153,3 @@ def _quoted(finding: lint.Finding, lines: Sequence[str]) -> Iterator[Text]:
     yield Text.assemble((f"{number} │ ", "dim"), before, (after[:word], "bold"), after[word:])
     mark = "^" + "~" * (word - 1)
     yield Text.assemble((" " * len(number) + " │ ", "dim"), " " * cell_len(before), (mark, "bold red"))
-
-
-def _write_json(path: Path, findings: Sequence[lint.Finding], files: int) -> None:
-    text = json.dumps({"files": files, "findings": [asdict(finding) for finding in findings]}, indent=2)
-    if str(path) == "-":
-        print(text)
-        return
-    try:
-        path.write_text(text + "\n")
-    except OSError as error:
-        raise RefusedError(f"--json {path}: cannot be written: {error.strerror}.") from error

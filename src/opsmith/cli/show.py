@@ -1,27 +1,24 @@
-"""`opsmith show NAME`: one op, part by part, or the source of its generated kernels."""
+"""`opsmith show NAME`: the parts of ops, or the source of their generated kernels."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from ._screen import STYLES, RefusedError, output
-from ._sources import find
+from ._ops import selected
+from ._options import OPS, Device, From, Json, option
+from ._screen import STYLES, RefusedError, output, prepare_json, write_json
 
 if TYPE_CHECKING:
     from ..kernels import Kernel
     from ..operator.op import Op
-
-
-class Language(str, enum.Enum):
-    cuda = "cuda"
-    cpu = "cpu"
 
 
 class Dtype(str, enum.Enum):
@@ -32,67 +29,82 @@ class Dtype(str, enum.Enum):
 
 
 def command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="An op's name: mylib::mish", show_default=False)],
-    sources: Annotated[
-        list[str] | None,
-        typer.Option("--from", metavar="MODULE|FILE.py", help="Where it is declared.", show_default=False),
-    ] = None,
-    source: Annotated[
-        Language | None,
-        typer.Option("--source", help="Print a pointwise op's generated kernel for that device.", show_default=False),
-    ] = None,
-    backward: Annotated[bool, typer.Option("--backward", help="With --source: the kernel of its gradients.")] = False,
-    dtype: Annotated[Dtype, typer.Option("--dtype", help="With --source: of its tensors.")] = Dtype.float32,
+    names: Annotated[list[str], typer.Argument(metavar="OP", help=OPS, show_default=False)],
+    sources: From = None,
+    source: Annotated[Device | None, option(help="Print the source of generated kernels for this device.")] = None,
+    backward: Annotated[bool, typer.Option("--backward", help="With --source: the backward kernel.")] = False,
+    dtype: Annotated[Dtype, typer.Option(help="With --source: the dtype of the tensors.")] = Dtype.float32,
+    json: Json = None,
 ) -> None:
-    """One op, part by part: written by its author, generated or derived from the reference, or absent."""
+    """Show the parts of ops: written by the author, generated or derived from the reference, or absent."""
     if source is None and (backward or dtype is not Dtype.float32):
         raise RefusedError(
             "--backward and --dtype choose among generated kernels: give --source cuda or --source cpu too."
         )
-    op = find(name, sources or ())
-    if source is None:
-        _show_parts(op)
-    else:
-        _show_source(op, source.value, backward, dtype.value)
+    prepare_json(json)
+    facts = []
+    for number, op in enumerate(selected(names, sources or (), "show")):
+        if number:
+            output.print()
+        if source is None:
+            facts.append(_facts(op))
+            _print_parts(facts[-1])
+        else:
+            facts.append({"name": op.name, "source": _source(op, source.value, backward, dtype.value)})
+            _print_source(facts[-1]["source"], source.value)
+    write_json(json, {"ops": facts})
 
 
-def _show_source(op: Op, device: str, backward: bool, dtype: str) -> None:
+def _source(op: Op, device: str, backward: bool, dtype: str) -> str:
     import torch
 
     if not op.is_generated:
         raise RefusedError(
             f"{op.name} has no generated source: it is declared with @opsmith.op, whose kernels are written by hand.\n"
-            f"`opsmith show {op.name}` tells which it has; @opsmith.pointwise generates them."
+            f"`opsmith show {op.name}` lists them; @opsmith.pointwise generates kernels."
         )
-    text = op.source(device, backward=backward, dtype=getattr(torch, dtype))
+    return op.source(device, backward=backward, dtype=getattr(torch, dtype))
+
+
+def _print_source(text: str, device: str) -> None:
     lexer = "cuda" if device == "cuda" else "cpp"
-    # soft_wrap: what is piped into a file or a compiler keeps its lines.
+    # soft_wrap: a source that is piped into a file or a compiler keeps its lines.
     output.print(Syntax("", lexer, theme="ansi_dark").highlight(text.rstrip()), soft_wrap=True, end="")
 
 
-def _show_parts(op: Op) -> None:
+def _facts(op: Op) -> dict[str, Any]:
     from .. import runtime
     from ..operator import describe
 
-    output.print(Text(op.schema, "bold"))
+    return {
+        "name": op.name,
+        "schema": op.schema,
+        "parts": [asdict(part) for part in describe.parts(op)],
+        "runtime": f"{describe.runtime(op)}: {runtime.reason()}",
+        "python_calls": python_calls(op),
+    }
+
+
+def _print_parts(facts: dict[str, Any]) -> None:
+    output.print(Text(facts["schema"], "bold"))
     output.print()
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for part in describe.parts(op):
-        style = STYLES[part.status]
-        detail = Text(part.detail, style if part.status == "absent" else "")
-        table.add_row(Text(part.name, style), Text(part.status, style), detail)
+    for part in facts["parts"]:
+        style = STYLES[part["status"]]
+        detail = Text(part["detail"], style if part["status"] == "absent" else "")
+        table.add_row(Text(part["name"], style), Text(part["status"], style), detail)
     table.add_row()
-    table.add_row("runtime", "", Text(f"{describe.runtime(op)}: {runtime.reason()}"))
-    for number, call in enumerate(python_calls(op)):
+    table.add_row("runtime", "", Text(facts["runtime"]))
+    for number, call in enumerate(facts["python_calls"]):
         table.add_row("" if number else "Python runs in", "", Text(call))
     output.print(table)
 
 
 def python_calls(op: Op) -> list[str]:
-    """The calls of the op that go through Python, and why; one that is not named is C++ throughout."""
+    """The calls of the op that go through Python, and why; every other call stays in C++."""
     default = op.default
     if default.forward.attachment.tier != "native":
         return ["every call (the C++ runtime does not serve this process)"]

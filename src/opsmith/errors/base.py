@@ -33,6 +33,11 @@ def listed(items: Sequence[object]) -> str:
     return ", ".join(str(item) for item in items) or "nothing"
 
 
+def plural(count: int, noun: str) -> str:
+    """'1 op', '12 ops'."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def indented(text: str) -> str:
     return "\n".join(f"  {line}" if line else "" for line in text.splitlines())
 

@@ -1,9 +1,9 @@
-"""Rows as a page: one HTML file that asks the network for nothing, with charts, tables, and the rows themselves.
+"""Rows as a page: one HTML file that needs no network, with charts, tables, and the rows themselves.
 
-machines.py   files merged, machine by machine        figures.py   what a chart is
-limits.py, speed.py, costs.py                         the charts: rows chosen, put into series, given captions
+machines.py   files merged, machine by machine        figures.py   the data of a chart
+limits.py, speed.py, costs.py                         the charts: choose rows, make series, add captions
 tables.py     rows and environments as tables         page.py      the page around them
-markup.py     HTML that cannot be broken out of       numbers.py   figures for reading
+markup.py     escaped HTML                             numbers.py   numbers for reading
 page.js       draws the figures, sorts the tables     page.css     screen, dark and light; phone; paper
 vendor/       Chart.js, written into each page
 """

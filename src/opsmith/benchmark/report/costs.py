@@ -1,12 +1,12 @@
-"""Charts of what a call costs beside its kernels: the host, memory, the first time."""
+"""Charts of the other costs of a call: host time, peak memory, the first call."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from ..results import Row
-from .figures import Figure, bars, grouped, mark, short_names
-from .machines import Machine, in_order
+from .figures import Figure, Spec, bars, grouped, series, short_names
+from .machines import Machine
 from .numbers import memory, number, positive, three, times
 
 
@@ -18,16 +18,15 @@ def host(machine: Machine) -> Figure | None:
         machine,
         chosen,
         "Host",
-        "Microseconds that a call takes on the host, before the GPU has done anything, for small arguments: what a "
-        "model of many small ops waits for.",
+        "Time of a call on the host, without the GPU, for small arguments: it limits a model of many small ops.",
         "host_us",
-        "µs a call",
+        "µs per call",
         lambda value: f"{three(value)} µs",
     )
 
 
 def peak(machine: Machine) -> Figure | None:
-    """Peak memory over what must be held, for the largest arguments of each op."""
+    """Peak memory over the size of results and gradients, for the largest arguments of each op."""
     rows = [
         {**row, "of_held": row["peak_bytes"] / row["held_bytes"]}
         for row in machine.rows
@@ -38,12 +37,12 @@ def peak(machine: Machine) -> Figure | None:
         machine,
         chosen,
         "Peak memory",
-        "The most memory beyond the inputs that a call had at any time, in times of what its results and gradients "
-        "take, for the largest arguments of each op. At 1 it holds these and nothing else.",
+        "Peak memory of a call beyond its inputs, relative to the size of its results and gradients, for the largest "
+        "arguments of each op. At 1 it allocates nothing else.",
         "of_held",
-        "peak, in times of what is held",
+        "peak, relative to results and gradients",
         times,
-        lambda row: f": {memory(row['peak_bytes'])} where {memory(row['held_bytes'])} are held",
+        lambda row: f": {memory(row['peak_bytes'])} for {memory(row['held_bytes'])}",
     )
     if figure is not None:
         figure.spec["at"] = 1
@@ -51,14 +50,14 @@ def peak(machine: Machine) -> Figure | None:
 
 
 def cold(machine: Machine) -> Figure | None:
-    """First calls: compilation and all."""
+    """First calls, compilation included."""
     rows = [row for row in machine.rows if positive(row.get("cold_s"))]
     return _cost(
         machine,
         _one_each(rows, "cold_s", smallest=True, directions=False),
         "First call",
-        "Seconds that forward and backward take for the first time, in a new process with empty caches: what a user "
-        "waits for while kernels are compiled.",
+        "Time of the first forward and backward in a new process with empty caches: how long a user waits while "
+        "kernels are compiled.",
         "cold_s",
         "s",
         lambda value: f"{three(value)} s",
@@ -68,7 +67,7 @@ def cold(machine: Machine) -> Figure | None:
 def _one_each(
     rows: Sequence[Row], key: str, *, smallest: bool, directions: bool = True
 ) -> dict[tuple[str, str], dict[str, Row]]:
-    """{(op, direction): {contender: row}}: of the smallest or largest arguments, the greatest value over dtypes."""
+    """{(op, direction): {contender: row}} for the smallest or largest arguments; the greatest value over dtypes."""
     found: dict[tuple[str, str], dict[str, Row]] = {}
     for (op, direction), cells in grouped(rows, "op", "direction").items():
         size = (min if smallest else max)(positive(row.get("elements")) or 0 for row in cells)
@@ -87,22 +86,18 @@ def _cost(
     caption: str,
     key: str,
     axis: str,
-    say: Callable[[float], str],
+    shown: Callable[[float], str],
     more: Callable[[Row], str] = lambda row: "",
 ) -> Figure | None:
     if not chosen:
         return None
-    short = short_names(machine.rows)
-    series = []
-    for name in in_order({name for rows in chosen.values() for name in rows}):
+
+    def values(name: str, _: list[Row]) -> Spec:
         found = [rows.get(name) for rows in chosen.values()]
-        series.append(
-            {
-                "name": name,
-                "mark": mark(name, machine.contenders),
-                "values": [row and row[key] for row in found],
-                "texts": [f"{name}: {say(row[key])}{more(row)}" if row else "" for row in found],
-            }
-        )
+        texts = [f"{name}: {shown(row[key])}{more(row)}" if row else "" for row in found]
+        return {"values": [row and row[key] for row in found], "texts": texts}
+
+    short = short_names(machine.rows)
+    every = [row for rows in chosen.values() for row in rows.values()]
     labels = [[part for part in (short(op), direction) if part] for op, direction in chosen]
-    return Figure(title, caption, bars(labels, series, axis, base=0))
+    return Figure(title, caption, bars(labels, series(machine, every, values), axis, base=0))

@@ -1,4 +1,4 @@
-"""What a chart is: its title, its caption, and what page.js draws."""
+"""A chart: its title, its caption, and the data that page.js draws."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..contenders import OPSMITH
+from ..contenders import BASELINES, OPSMITH
 from ..results import Row
+from .machines import Machine, in_order
 
 Spec = dict[str, Any]
-KNOWN = (OPSMITH, "eager", "compile", "compile-max", "liger")
-"""Each has a colour and a mark of its own on every chart; kernels share those that are left."""
+KNOWN = (OPSMITH, *BASELINES)  # each has the same colour and mark on every chart; kernels share the rest
 MARKS = 8
 
 
 @dataclass(frozen=True)
 class Figure:
-    """`spec`: for page.js. `wide`: it takes the page's whole width."""
+    """`spec`: for page.js. `wide`: over the page's whole width."""
 
     title: str
     caption: str
@@ -31,6 +31,15 @@ def mark(contender: str, contenders: Sequence[str]) -> int:
         return KNOWN.index(contender)
     others = [name for name in contenders if name not in KNOWN]
     return len(KNOWN) + others.index(contender) % (MARKS - len(KNOWN))
+
+
+def series(machine: Machine, rows: Iterable[Row], data: Callable[[str, list[Row]], Spec]) -> list[Spec]:
+    """A series for each contender in `rows`; `data` makes its values or points from its name and rows."""
+    by_name = {name: members for (name,), members in grouped(rows, "contender").items()}
+    return [
+        {"name": name, "mark": mark(name, machine.contenders), **data(name, by_name[name])}
+        for name in in_order(by_name)
+    ]
 
 
 def short_names(rows: Iterable[Row]) -> Callable[[str], str]:
@@ -47,11 +56,11 @@ def grouped(rows: Iterable[Row], *names: str) -> dict[tuple[Any, ...], list[Row]
 
 
 def line(label: str, start: tuple[float, float], end: tuple[float, float], left: bool = False) -> Spec:
-    """`left`: where its name is written, if it is flat. Without a name it is a lesser one."""
+    """`left`: a flat line's label is on the left. A line without a label is dashed."""
     return {"label": label, "left": left, "points": [{"x": x, "y": y} for x, y in (start, end)]}
 
 
 def bars(labels: Sequence[Sequence[str]], series: Sequence[Spec], axis: str, base: int) -> Spec:
-    """`labels`: in parts, which are lines where there is little room. `base` 1: ratios, on a logarithmic axis, bars
-    from 1 to either side."""
+    """`labels`: in parts, which may be on separate lines. `base` 1: ratios, on a logarithmic axis, with bars from 1 to
+    either side."""
     return {"kind": "bars", "labels": labels, "series": series, "x": {"title": axis, "log": base == 1}, "base": base}

@@ -1,38 +1,34 @@
-"""Charts of calls against what the machine gives: the roofline, and bytes a second."""
+"""Charts of calls against the machine's limits: the roofline, and bandwidth."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from ..results import Row
-from .figures import Figure, Spec, line, mark, short_names
+from .figures import Figure, Spec, line, series, short_names
 from .machines import Machine
 from .numbers import number, percent, positive, si
 
 
 def roofline(machine: Machine) -> Figure | None:
-    """Operations a second over operations a byte, below the lines that the machine's ceilings draw."""
+    """Operations per second over operations per byte, with lines for the machine's ceilings."""
     rows = [row for row in _timed(machine) if positive(row.get("flops")) and positive(row.get("bytes"))]
     if not rows:
         return None
-    label = _labels(machine)
-    series = _points(machine, rows, lambda row: row["flops"] / row["bytes"], lambda row: row["flops"] / row["us"] * 1e6)
-    for each in series:
-        for point in each["points"]:
-            row = point.pop("row")
-            point["text"] = f"{label(row)}: {si(point['y'], 'FLOP/s')}{_of_limit(row)}"
-    lowest = min(point["x"] for each in series for point in each["points"])
-    highest = max(point["x"] for each in series for point in each["points"])
+    points = _points(
+        machine, rows, lambda row: row["flops"] / row["bytes"], lambda row: row["flops"] / row["us"] * 1e6, "FLOP/s"
+    )
+    xs = [point["x"] for each in points for point in each["points"]]
     return Figure(
         "Roofline",
-        "Each mark is a call. To the right, more arithmetic for each byte; upwards, faster. A mark on the sloping line "
-        "moves its data as fast as a copying kernel; one on a flat line computes as fast as a product of matrices.",
+        "Each mark is a call. To the right, more arithmetic per byte; upwards, faster. A mark on the sloping line "
+        "moves its data as fast as a copy kernel; one on a flat line computes as fast as a matrix product.",
         {
             "kind": "points",
-            "x": {"title": "floating-point operations a byte", "unit": "", "log": True},
-            "y": {"title": "operations a second", "unit": "FLOP/s", "log": True},
-            "series": series,
-            "lines": _roofs(machine, rows, lowest / 4, highest * 4),
+            "x": {"title": "floating-point operations per byte", "unit": "", "log": True},
+            "y": {"title": "operations per second", "unit": "FLOP/s", "log": True},
+            "series": points,
+            "lines": _roofs(machine, rows, min(xs) / 4, max(xs) * 4),
         },
     )
 
@@ -53,7 +49,7 @@ def _roofs(machine: Machine, rows: Sequence[Row], first: float, last: float) -> 
 
 
 def _distinct_rates(rates: dict[str, float]) -> list[tuple[list[str], float]]:
-    """Rates that would be one line on a chart, as one: the higher of them."""
+    """Rates that are close together as one line, at the highest of them."""
     found: list[tuple[list[str], float]] = []
     for dtype, rate in sorted(rates.items(), key=lambda each: -each[1]):
         if found and found[-1][1] < 1.25 * rate:
@@ -64,33 +60,27 @@ def _distinct_rates(rates: dict[str, float]) -> list[tuple[list[str], float]]:
 
 
 def bandwidth(machine: Machine) -> Figure | None:
-    """Bytes a second over bytes: also for ops whose cost has no operations."""
+    """Bytes per second over bytes: also for ops whose cost has no operations."""
     rows = [row for row in _timed(machine) if positive(row.get("bytes"))]
     if not rows:
         return None
-    label = _labels(machine)
-    series = _points(machine, rows, lambda row: float(row["bytes"]), lambda row: row["bytes"] / row["us"] * 1e6)
-    for each in series:
-        for point in each["points"]:
-            row = point.pop("row")
-            point["text"] = f"{label(row)}: {si(point['y'], 'B/s')}{_of_limit(row)}"
-    xs = [point["x"] for each in series for point in each["points"]]
+    points = _points(machine, rows, lambda row: float(row["bytes"]), lambda row: row["bytes"] / row["us"] * 1e6, "B/s")
+    xs = [point["x"] for each in points for point in each["points"]]
+    first, last = min(xs) / 2, max(xs) * 2
     ceilings = {name: machine.ceilings[name] for name in ("copy", "read", "write") if name in machine.ceilings}
     others = " and ".join(f"{name} {si(ceilings[name], 'B/s')}" for name in ("read", "write") if name in ceilings)
     return Figure(
         "Memory",
-        "The least that a call must move, over the time it takes. The line is what this machine gave, in the same run, "
-        f"to a kernel that only copies{f'; dashed, {others}' if others else ''}. Small calls are far below: to start "
+        "The least that a call must move, divided by its time. The line is the bandwidth of a copy kernel on this "
+        f"machine, in the same run{f'; dashed: {others}' if others else ''}. Small calls are far below it: their start "
         "takes most of their time.",
         {
             "kind": "points",
-            "x": {"title": "bytes a call must move", "unit": "bytes", "log": True},
-            "y": {"title": "bytes a second", "unit": "B/s", "log": False},
-            "series": series,
+            "x": {"title": "bytes that a call must move", "unit": "bytes", "log": True},
+            "y": {"title": "bytes per second", "unit": "B/s", "log": False},
+            "series": points,
             "lines": [
-                line(
-                    f"copy {si(rate, 'B/s')}" if name == "copy" else "", (min(xs) / 2, rate), (max(xs) * 2, rate), True
-                )
+                line(f"copy {si(rate, 'B/s')}" if name == "copy" else "", (first, rate), (last, rate), True)
                 for name, rate in ceilings.items()
             ],
         },
@@ -101,23 +91,18 @@ def _timed(machine: Machine) -> list[Row]:
     return [row for row in machine.rows if positive(row["us"])]
 
 
-def _points(machine: Machine, rows: Sequence[Row], x: Callable[[Row], float], y: Callable[[Row], float]) -> list[Spec]:
-    """A series a contender; a backward's marks are hollow."""
-    series = []
-    for name in machine.contenders:
-        points = [
-            {"x": x(row), "y": y(row), "hollow": row["direction"] != "forward", "row": row}
-            for row in rows
-            if row["contender"] == name
-        ]
-        if points:
-            series.append({"name": name, "mark": mark(name, machine.contenders), "points": points})
-    return series
-
-
-def _labels(machine: Machine) -> Callable[[Row], str]:
+def _points(
+    machine: Machine, rows: Sequence[Row], x: Callable[[Row], float], y: Callable[[Row], float], unit: str
+) -> list[Spec]:
+    """A series for each contender; the marks of a backward are hollow."""
     short = short_names(machine.rows)
-    return lambda row: f"{row['contender']}, {short(row['op'])} {row['sample']} {row['dtype']} {row['direction']}"
+
+    def point(row: Row) -> Spec:
+        label = f"{row['contender']}, {short(row['op'])} {row['sample']} {row['dtype']} {row['direction']}"
+        text = f"{label}: {si(y(row), unit)}{_of_limit(row)}"
+        return {"x": x(row), "y": y(row), "hollow": row["direction"] != "forward", "text": text}
+
+    return series(machine, rows, lambda name, members: {"points": [point(row) for row in members]})
 
 
 def _of_limit(row: Row) -> str:

@@ -1,4 +1,4 @@
-"""Files of rows, merged: a machine has the rows of every file that was measured on it."""
+"""Files of rows, merged by machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .numbers import number, positive
 
 @dataclass
 class Machine:
-    """`files`: (name, results) of those measured here. `rows`: theirs, each measurement once."""
+    """`files`: (name, results) of this machine. `rows`: theirs, each measurement once."""
 
     name: str
     kind: str
@@ -24,7 +24,7 @@ class Machine:
 
     @property
     def ceilings(self) -> dict[str, float]:
-        """'copy', 'read', 'write', and 'matmul float32', ...: the best of the files, since less is no limit."""
+        """'copy', 'read', 'write', 'matmul float32', ...: the highest of the files."""
         best: dict[str, float] = {}
         for _, results in self.files:
             for name, value in _ceilings(results.environment).items():
@@ -33,7 +33,7 @@ class Machine:
 
     @property
     def environment(self) -> dict[str, Any]:
-        """Of the file that was given last."""
+        """That of the last file."""
         return self.files[-1][1].environment
 
     @property
@@ -42,7 +42,7 @@ class Machine:
 
 
 def merged(files: Sequence[tuple[str, Results]]) -> list[Machine]:
-    """`files`: (name, results). Rows measured twice on one machine are those of the later file, and a note says so."""
+    """`files`: (name, results). Of rows measured twice on one machine, the later file counts; a note says so."""
     machines: dict[tuple[Any, ...], Machine] = {}
     for name, results in files:
         about = results.environment
@@ -61,14 +61,14 @@ def _fill(machine: Machine) -> None:
     for name, results in machine.files:
         again = sum(key_of(row) in found for row in results.rows)
         if again:
-            machine.notes.append(f"{again} rows were measured before {name} as well: those of {name} are shown.")
+            machine.notes.append(f"{again} rows are in {name} and in an earlier file: those of {name} are shown.")
         found |= {key_of(row): row for row in results.rows}
         machine.notes += [warning for warning in results.warnings if warning not in machine.notes]
     machine.rows = [_with_share(row, machine.ceilings) for row in found.values()]
 
 
 def _with_share(row: Row, ceilings: dict[str, float]) -> Row:
-    """The row with its share of the ceilings that the page draws: files have their own."""
+    """The row with its share of the machine's ceilings; the files may have different ones."""
     if not all(ceilings.get(name) for name in ("copy", "read", "write")):
         return row
     matmul = {name.removeprefix("matmul "): rate for name, rate in ceilings.items() if name.startswith("matmul ")}
@@ -88,6 +88,6 @@ def _ceilings(environment: dict[str, Any]) -> dict[str, float]:
 
 
 def in_order(contenders: Iterable[str]) -> list[str]:
-    """The op, what its users have without it, then its kernels."""
+    """The op, the baselines, then the op's kernels."""
     known = (OPSMITH, *BASELINES)
     return sorted(contenders, key=lambda name: (known.index(name) if name in known else len(known), name))

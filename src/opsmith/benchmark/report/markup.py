@@ -1,4 +1,4 @@
-"""HTML from Python: text is escaped unless it was made here, and data goes in where no text can end it."""
+"""HTML from Python: text that is not Html is escaped, and data cannot end its script element."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def data(value: Any, **attributes: str) -> Html:
 
 
 def code(text: str) -> Html:
-    """A script element that runs. Its text is a file of this package's, which may name </script> in a string only."""
+    """A script element that runs. Its text is a file of this package, which has </script> only inside strings."""
     return Html(f"<script>{closed(text)}</script>")
 
 

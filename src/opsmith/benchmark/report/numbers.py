@@ -1,4 +1,4 @@
-"""Figures for reading: three digits that matter, units that fit."""
+"""Numbers for reading: three significant digits, and fitting units."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SI = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
 
 def number(value: Any) -> float | None:
-    """A row's value as a number, where it is one: rows may lack anything."""
+    """A value of a row as a number; None if it is not one."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:

@@ -1,4 +1,4 @@
-"""The page: a head, a part for each machine, the rows, what they were measured on."""
+"""The page: a header, a part for each machine, the rows, and their environments."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ...errors.base import plural
 from ..contenders import OPSMITH
 from ..results import Results, Row
 from . import costs, limits, speed
@@ -19,12 +20,11 @@ from .numbers import geometric_mean, number, percent, positive, si, times
 from .tables import ROWS, SLOWER, columns_list, environment_table, slower_rows, sortable
 
 HERE = Path(__file__).parent
-OPEN_OPS = 2
-"""Up to so many ops, each is shown at once; above, behind its line of figures."""
+OPEN_OPS = 2  # up to this many ops are open at first; more are collapsed to their summaries
 
 
 def page(files: Sequence[tuple[str, Results]]) -> str:
-    """`files`: (name, results), as given. The whole page as one string."""
+    """The page as one string. `files`: (name, results)."""
     machines = merged(files)
     rows = [row for machine in machines for row in machine.rows]
     specs: list[dict[str, Any]] = []
@@ -35,7 +35,7 @@ def page(files: Sequence[tuple[str, Results]]) -> str:
             "main",
             (_machine(machine, place, len(machines) > 1, specs) for place, machine in enumerate(machines)),
             _all_rows(machines, files, rows),
-            _environment(machines),
+            tag("section", tag("h2", "Environment"), environment_table(machines)),
         ),
         tag("footer", tag("p", "Made by ", tag("code", "opsmith report"), ". Charts by Chart.js, MIT licence.")),
     )
@@ -49,19 +49,19 @@ def page(files: Sequence[tuple[str, Results]]) -> str:
         tag("title", title),
         Html(f"<style>{style}</style>"),
     )
-    held = [data(_file(results), class_="rows", data_name=name) for name, results in files]
+    held = [data(results.as_dict(), class_="rows", data_name=name) for name, results in files]
     scripts = join(data(specs, id="figures"), held, code(chart), code(script))
     return f"<!DOCTYPE html>\n{tag('html', tag('head', head), tag('body', body, scripts), lang='en')}\n"
 
 
 def _library() -> str:
-    """Chart.js without the line that names its source map: a browser would ask for it."""
+    """Chart.js without the line that names its source map, which a browser would request."""
     text = (HERE / "vendor" / "chart.umd.min.js").read_text("utf-8")
     return "\n".join(line for line in text.splitlines() if not line.startswith("//# sourceMappingURL"))
 
 
 def _policy(scripts: Sequence[str], style: str) -> str:
-    """Nothing from the network, and no script or style but these, whatever a name in a row contains."""
+    """Allows no network and only these scripts and this style, whatever a name in a row contains."""
     hashes = " ".join(_hash(closed(script)) for script in scripts)
     return f"default-src 'none'; script-src {hashes}; style-src {_hash(style)}; img-src data:; base-uri 'none'"
 
@@ -70,16 +70,11 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _file(results: Results) -> dict[str, Any]:
-    """As `opsmith bench --json` writes it."""
-    return results.as_dict()
-
-
 def _header(machines: Sequence[Machine], rows: Sequence[Row]) -> Html:
     ops = {row["op"] for row in rows}
     one = len(machines) == 1
     names = {row["contender"] for row in rows}
-    counted = [_count(len(rows), "row"), _count(len(ops), "op"), _count(len(names), "contender")]
+    counted = [plural(len(rows), "row"), plural(len(ops), "op"), plural(len(names), "contender")]
     return tag(
         "header",
         tag("p", "opsmith bench", class_="brand"),
@@ -90,15 +85,8 @@ def _header(machines: Sequence[Machine], rows: Sequence[Row]) -> Html:
 
 
 def _contents(machines: Sequence[Machine]) -> Html:
-    return tag(
-        "nav",
-        tag("ul", (tag("li", tag("a", m.name, href=f"#machine-{place}")) for place, m in enumerate(machines))),
-        aria_label="machines",
-    )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    links = (tag("li", tag("a", machine.name, href=f"#machine-{place}")) for place, machine in enumerate(machines))
+    return tag("nav", tag("ul", links), aria_label="machines")
 
 
 def _versions(machine: Machine) -> str:
@@ -113,23 +101,23 @@ def _versions(machine: Machine) -> str:
     return " · ".join(parts)
 
 
-# --- a machine ------------------------------------------------------------------------------------------------
+# --- A machine --------------------------------------------------------------------------------------------------------
 
 
 def _machine(machine: Machine, place: int, titled: bool, specs: list[dict[str, Any]]) -> Html:
     heading = join(tag("h2", machine.name), tag("p", _versions(machine), class_="versions")) if titled else None
     if not machine.rows:
-        return tag(
-            "section", heading, tag("p", "No rows: nothing was measured."), _notes(machine), id=f"machine-{place}"
-        )
+        nothing = tag("p", "No rows: nothing was measured.")
+        return tag("section", heading, nothing, _notes(machine), id=f"machine-{place}")
     legend = _legend(machine)
+    filled = tag("p", "Filled marks are forward, hollow ones backward.", class_="hint")
 
     def shown(*found: Figure | None) -> Html | None:
         drawn = [_figure(figure, specs) for figure in found if figure is not None]
         return tag("div", drawn, class_="grid") if drawn else None
 
     def part(title: str, *inside: Html | None) -> Html | None:
-        """Nothing where there is no chart to show: the last of `inside`."""
+        """None if the last of `inside`, the charts, is None."""
         return tag("section", tag("h3", title), legend, inside) if inside[-1] else None
 
     return tag(
@@ -139,16 +127,12 @@ def _machine(machine: Machine, place: int, titled: bool, specs: list[dict[str, A
         _notes(machine),
         _slower(machine),
         part("Against each baseline", shown(speed.overview(machine))),
-        part("Against the machine's limits", _filled(), shown(limits.roofline(machine), limits.bandwidth(machine))),
+        part("Against the machine's limits", filled, shown(limits.roofline(machine), limits.bandwidth(machine))),
         part("Op by op", *_by_op(machine, shown)),
         part("Host, memory, first call", shown(costs.host(machine), costs.peak(machine), costs.cold(machine))),
         id=f"machine-{place}",
         class_="machine",
     )
-
-
-def _filled() -> Html:
-    return tag("p", "Filled marks are forward, hollow ones backward.", class_="hint")
 
 
 def _legend(machine: Machine) -> Html:
@@ -172,7 +156,7 @@ def _figure(figure: Figure, specs: list[dict[str, Any]]) -> Html:
 
 
 def _summary(machine: Machine) -> Html:
-    """The figures that somebody who reads nothing else should have."""
+    """The most important figures."""
     cards = []
     for name, rows in grouped([r for r in machine.rows if positive(r.get("speedup"))], "contender").items():
         faster = sum((number(row.get("speedup_low")) or 0) > 1 for row in rows)
@@ -185,19 +169,16 @@ def _summary(machine: Machine) -> Html:
         least = min(largest, key=lambda row: row["share"])
         short = short_names(machine.rows)
         worst = f"least {percent(least['share'])}, {short(least['op'])} {least['direction']}"
-        cards.append((percent(median), "of the machine's limit", f"median of largest sizes; {worst}"))
+        cards.append((percent(median), "of the machine's limit", f"median of the largest sizes; {worst}"))
     if "copy" in machine.ceilings:
         found = machine.ceilings
         others = ", ".join(f"{name} {si(found[name], 'B/s')}" for name in ("read", "write") if name in found)
-        cards.append((si(found["copy"], "B/s"), "copied by a kernel", others))
-    return tag(
-        "div",
-        (
-            tag("div", tag("p", value, class_="value"), tag("p", what, class_="what"), tag("p", more, class_="more"))
-            for value, what, more in cards
-        ),
-        class_="cards",
+        cards.append((si(found["copy"], "B/s"), "bandwidth of a copy kernel", others))
+    shown = (
+        tag("div", tag("p", value, class_="value"), tag("p", what, class_="what"), tag("p", more, class_="more"))
+        for value, what, more in cards
     )
+    return tag("div", shown, class_="cards")
 
 
 def _largest(machine: Machine) -> list[Row]:
@@ -210,21 +191,16 @@ def _largest(machine: Machine) -> list[Row]:
 def _notes(machine: Machine) -> Html | None:
     if not machine.notes:
         return None
+    summary = tag("summary", plural(len(machine.notes), "note"))
     notes = tag("ul", (tag("li", note) for note in machine.notes))
-    return tag(
-        "details",
-        tag("summary", _count(len(machine.notes), "note")),
-        notes,
-        class_="notes",
-        open=len(machine.notes) <= 5,
-    )
+    return tag("details", summary, notes, class_="notes", open=len(machine.notes) <= 5)
 
 
 def _slower(machine: Machine) -> Html | None:
     rows = slower_rows(machine)
     if not rows:
         return None
-    title = f"Where opsmith is slower: {_count(len(rows), 'row')}"
+    title = f"Where opsmith is slower: {plural(len(rows), 'row')}"
     return tag("details", tag("summary", title), sortable(rows, SLOWER), class_="slower")
 
 
@@ -235,20 +211,17 @@ def _by_op(machine: Machine, shown: Any) -> list[Html]:
     for op in ops:
         charts = shown(*speed.speed(machine, op), *speed.scaling(machine, op))
         summary = tag("summary", tag("strong", short(op)), " ", tag("span", _summary_of(machine, op), class_="hint"))
-        nothing = tag(
-            "p", "No baseline was measured, nor several sizes: the rows below are all there is.", class_="hint"
-        )
+        nothing = tag("p", "Neither a baseline nor several sizes were measured: see the rows below.", class_="hint")
         parts.append(tag("details", summary, charts or nothing, class_="op", open=len(ops) <= OPEN_OPS))
     caption = (
-        "Speed: how many times as long as opsmith each takes, with the 95 % interval as a thin line; right of 1, "
-        "opsmith is faster. Scaling: what is moved in a second, from small arguments to large; the dashed line is a "
-        "kernel that only copies."
+        "Speed: the time of each relative to opsmith's, with the 95 % interval as a thin line; right of 1, opsmith is "
+        "faster. Scaling: bandwidth from small arguments to large; the dashed line is a copy kernel."
     )
     return [tag("p", caption, class_="hint"), *parts]
 
 
 def _summary_of(machine: Machine, op: str) -> str:
-    """How it does against each baseline, and what share of the limit it reaches."""
+    """The mean speedup over each baseline, and the share of the limit."""
     rows = [row for row in machine.rows if row["op"] == op and positive(row.get("speedup"))]
     ratios = [
         f"{times(geometric_mean(row['speedup'] for row in rows if row['contender'] == name))} {name}"
@@ -262,12 +235,12 @@ def _summary_of(machine: Machine, op: str) -> str:
     return "; ".join(filter(None, (", ".join(ratios), *reached)))
 
 
-# --- below ----------------------------------------------------------------------------------------------------
+# --- The rest ---------------------------------------------------------------------------------------------------------
 
 
 def _all_rows(machines: Sequence[Machine], files: Sequence[tuple[str, Results]], rows: Sequence[Row]) -> Html:
     links = (
-        tag("a", f"{name} ({_count(len(results.rows), 'row')})", class_="download", data_file=place, download=True)
+        tag("a", f"{name} ({plural(len(results.rows), 'row')})", class_="download", data_file=place, download=True)
         for place, (name, results) in enumerate(files)
     )
     return tag(
@@ -275,10 +248,6 @@ def _all_rows(machines: Sequence[Machine], files: Sequence[tuple[str, Results]],
         tag("h2", "Rows"),
         tag("p", "Click a heading to sort. ", tag("span", "Download: ", links, class_="downloads"), class_="hint"),
         ((tag("h3", m.name) if len(machines) > 1 else None, sortable(m.rows, ROWS)) for m in machines if m.rows),
-        tag("details", tag("summary", "What the columns of the rows mean"), columns_list(rows), class_="columns"),
+        tag("details", tag("summary", "The columns of the rows"), columns_list(rows), class_="columns"),
         class_="rows-section",
     )
-
-
-def _environment(machines: Sequence[Machine]) -> Html:
-    return tag("section", tag("h2", "Environment"), environment_table(machines))

@@ -1,4 +1,4 @@
-"""Rows and environments as tables. A cell carries the value it is sorted by; page.js sorts."""
+"""Rows and environments as tables. A cell has the value to sort by; page.js sorts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DASH = "\N{EN DASH}"
 
 @dataclass(frozen=True)
 class Column:
-    """`keys`: of a row, the first what is sorted by. `shown`: a cell's text from a row that has it."""
+    """`keys`: columns of a row; the first one is sorted by. `shown`: a cell's text from a row that has it."""
 
     title: str
     keys: tuple[str, ...]
@@ -42,9 +42,9 @@ def _text(title: str) -> Column:
     return Column(title, (title,), lambda row: str(row[title]), is_number=False)
 
 
-def _interval(row: Row, name: str, low: str, high: str, say: Callable[[float], str]) -> Html:
+def _interval(row: Row, name: str, low: str, high: str, shown: Callable[[float], str]) -> Html:
     ends = [three(end) for each in (low, high) if (end := number(row.get(each))) is not None]
-    return join(say(row[name]), _small(DASH.join(ends)) if len(ends) == 2 else None)
+    return join(shown(row[name]), _small(DASH.join(ends)) if len(ends) == 2 else None)
 
 
 def _small(text: object) -> Html | None:
@@ -75,13 +75,13 @@ SLOWER = tuple(column for column in ROWS if column.title not in ("host µs", "pe
 
 
 def slower_rows(machine: Machine) -> list[Row]:
-    """Those of contenders that beat the op, beyond noise: the worst first."""
+    """Rows of contenders that are faster than the op, beyond noise; the worst first."""
     found = [row for row in machine.rows if (high := number(row.get("speedup_high"))) is not None and high < 1]
     return sorted(found, key=lambda row: number(row.get("speedup")) or 0.0)
 
 
 def sortable(rows: Sequence[Row], columns: Sequence[Column]) -> Html:
-    """A column that no row has anything for is left out."""
+    """Columns that no row has are left out."""
     used = [column for column in columns if any(column.has(row) for row in rows)]
     body = (tag("tr", (_cell(column, row) for column in used)) for row in rows)
     return _scrolling(tag("table", tag("thead", tag("tr", map(_head, used))), tag("tbody", body), class_="sortable"))
@@ -104,7 +104,7 @@ def _cell(column: Column, row: Row) -> Html:
 
 
 def environment_table(machines: Sequence[Machine]) -> Html:
-    """A line a fact, a column a file."""
+    """A line for each fact, a column for each file."""
     files = [(name, flat(results.environment)) for machine in machines for name, results in machine.files]
     facts = list(dict.fromkeys(fact for _, facts in files for fact in facts))
     heads = [tag("th", "", scope="col"), *(tag("th", name, scope="col") for name, _ in files)]
@@ -115,7 +115,7 @@ def environment_table(machines: Sequence[Machine]) -> Html:
 
 
 def flat(environment: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """{'torch': '2.13.0', 'ceilings copy': '4.18 TB/s'}: what is not known is left out."""
+    """{'torch': '2.13.0', 'ceilings copy': '4.18 TB/s'}, without unknown values."""
     found: dict[str, str] = {}
     for name, value in environment.items():
         title = f"{prefix}{name}"
@@ -129,6 +129,6 @@ def flat(environment: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def columns_list(rows: Sequence[Row]) -> Html:
-    """What the columns of the rows mean, for those that are there."""
+    """The meaning of the columns that the rows have."""
     present = [name for name in COLUMNS if any(row.get(name) not in (None, []) for row in rows)]
     return tag("dl", (join(tag("dt", name), tag("dd", COLUMNS[name])) for name in present))

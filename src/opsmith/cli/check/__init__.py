@@ -1,4 +1,4 @@
-"""`opsmith check`: the whole checklist on ops, item by item; exit status 1 where one of them fails."""
+"""`opsmith check`: the whole checklist on ops, item by item; exit status 1 if an op is not ok."""
 
 from __future__ import annotations
 
@@ -10,64 +10,48 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .._options import OPS, Device, From, OnDevice
-from .._screen import FAILED, RefusedError, writable, write
+from .._options import Device, From, Json, OnDevice, Ops, option
+from .._screen import FAILED, RefusedError, prepare_json, require_writable, write
 
 if TYPE_CHECKING:
     from ...checks.report import Report
-    from .job import Job
+    from .worker import Job
 
-INTERRUPTED = 130
-"""The exit status that shells give to what Ctrl-C has ended."""
+INTERRUPTED = 130  # the exit status that shells give after Ctrl-C
 
 
 def command(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[NAME|MODULE|FILE.py|torch.ops.NS.NAME]...", help=OPS, show_default=False),
-    ] = None,
+    names: Ops = None,
     device: OnDevice = None,
     emulate: Annotated[bool, typer.Option("--emulate", help="Run the CUDA kernels on the CPU.")] = False,
     full: Annotated[
-        bool, typer.Option("--full/--quick", help="Every item thoroughly, or some seconds an op.", show_default=False)
+        bool, option("--full/--quick", help="Check thoroughly, or in seconds per op. Default: --quick.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Of every random number.")] = 0,
-    items: Annotated[
-        list[str] | None, typer.Option("--item", metavar="NAME", help="Run this item alone.", show_default=False)
-    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of every random number.")] = 0,
+    items: Annotated[list[str] | None, option("--item", metavar="NAME", help="Run only this item.")] = None,
     sources: From = None,
     reference: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE.py:FUNCTION", help="What an operator of torch.ops computes, in PyTorch.", show_default=False
-        ),
+        option(metavar="FILE.py:FUNCTION", help="Check an operator, torch.ops.NS.NAME, against this PyTorch function."),
     ] = None,
     samples: Annotated[
-        str | None,
-        typer.Option(metavar="FILE.py:FUNCTION", help="What to run that operator on.", show_default=False),
+        str | None, option(metavar="FILE.py:FUNCTION", help="With --reference: yields the samples to run on.")
     ] = None,
-    json: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the report there.", show_default=False)
-    ] = None,
-    junit: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write it for CI systems (XML).", show_default=False)
-    ] = None,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long one item may take.")] = 600.0,
+    json: Json = None,
+    junit: Annotated[Path | None, option(metavar="FILE", help="Write the result as JUnit XML, for CI systems.")] = None,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Time limit of one item.")] = 600.0,
     jobs: Annotated[
-        int | None,
-        typer.Option(min=1, help="Processes at once; without, 2 on the CPU and 1 on a GPU.", show_default=False),
+        int | None, option(min=1, help="Processes to run at once. Default: 2 on the CPU, 1 on a GPU.")
     ] = None,
 ) -> None:
-    """Run the whole checklist on ops: what holds, what fails and how to see it, what was skipped and why."""
-    from .job import Job
+    """Check ops against their references: run the whole checklist and show how to reproduce each failure."""
+    from .worker import Job
 
     if emulate and device is Device.cuda:
-        raise RefusedError("--emulate runs CUDA kernels on the CPU: leave --device cuda out, or --emulate.")
-    for file in (json, junit):
-        if file is not None and not file.absolute().parent.is_dir():
-            raise RefusedError(f"{file}: there is no directory {file.absolute().parent} to write it into.")
-        if file is not None:
-            writable(file, "--json" if file is json else "--junit")
+        raise RefusedError("--emulate runs CUDA kernels on the CPU: leave out --device cuda or --emulate.")
+    prepare_json(json)
+    if junit is not None:
+        require_writable(junit, "--junit")
     job = Job(
         names=tuple(names or ()),
         sources=tuple(sources or ()),
@@ -89,20 +73,20 @@ def command(
 
 
 def _followed(job: Job, timeout: float, jobs: int | None) -> tuple[list[Report], bool]:
-    """Shows the job as it goes; the reports, and whether it was interrupted."""
+    """Runs and shows the job. Returns the reports, and whether it was interrupted."""
     from . import screen, supervisor
 
     reports: list[Report] = []
     latest = None
-    # A CI system that gives up sends this: it shall have the report of what was done, as after Ctrl-C.
+    # CI systems send this at their time limit: the items that have run are reported, as after Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with screen.shown() as display, closing(supervisor.supervised(job, timeout, jobs)) as events:
         try:
             for event in events:
                 if isinstance(event, supervisor.Planned):
                     reports = event.reports
-                elif isinstance(event, supervisor.Said):
-                    display.said(event.text)
+                elif isinstance(event, supervisor.Output):
+                    display.output(event.text)
                 elif isinstance(event, supervisor.Began):
                     if event.report is not latest:
                         display.report(event.report)
@@ -122,6 +106,6 @@ def _close(reports: list[Report], seconds: float, json: Path | None, junit: Path
 
     screen.failures(reports)
     screen.summary(reports, seconds)
-    for option, path, text in (("--json", json, to_json), ("--junit", junit, to_junit)):
+    for flag, path, text in (("--json", json, to_json), ("--junit", junit, to_junit)):
         if path is not None:
-            write(path, option, text(reports))
+            write(path, flag, text(reports))

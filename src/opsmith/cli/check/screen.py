@@ -1,4 +1,4 @@
-"""What `opsmith check` shows: in a terminal a table that grows, elsewhere a line an item."""
+"""The output of `opsmith check`: in a terminal a table that grows, elsewhere a line per item."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rich.text import Text
 
 from ...checks.report import Item, Report
 from ...checks.report import Status as Outcome
+from ...errors.base import plural
 from .._screen import output
 
 MARKS: dict[Outcome, str] = {"passed": "✓", "failed": "✗", "skipped": "-"}
@@ -23,7 +24,7 @@ FENCE = "```"
 
 
 class Lines:
-    """A line an item, for logs."""
+    """A line per item, for logs."""
 
     def report(self, report: Report) -> None:
         pass
@@ -33,14 +34,15 @@ class Lines:
 
     def ended(self, report: Report, item: Item) -> None:
         first = item.message.split("\n")[0]
-        print(f"{item.status:7} {report.op} {item.name} ({_seconds(item)} s): {first}", flush=True)
+        line = f"{item.status:7} {report.op} {item.name} ({_seconds(item)} s): {first}"
+        output.print(Text(line), soft_wrap=True)
 
-    def said(self, text: str) -> None:
+    def output(self, text: str) -> None:
         print(text, end="", file=sys.stderr, flush=True)
 
 
 class Growing:
-    """A table an op, to which rows are added; below it, what is being looked at."""
+    """A table per op, to which rows are added; below it, the items that are running."""
 
     def __init__(self, status: Status) -> None:
         self._status = status
@@ -76,13 +78,13 @@ class Growing:
         )
         output.print(row)
 
-    def said(self, text: str) -> None:
+    def output(self, text: str) -> None:
         output.print(Text(text.rstrip("\n"), "dim"), soft_wrap=True)
 
 
 @contextmanager
 def shown() -> Iterator[Lines | Growing]:
-    """What is told of each item as it begins and ends."""
+    """The display of items as they begin and end."""
     if not output.is_terminal:
         yield Lines()
         return
@@ -91,8 +93,8 @@ def shown() -> Iterator[Lines | Growing]:
 
 
 def failures(reports: Iterable[Report]) -> None:
-    """Each with its message, and its reproduction in lines that can be copied as they are; items that met the same
-    exception once."""
+    """Prints each failure with its message and its reproduction, which can be copied; items that failed by the same
+    exception are printed once."""
     for report in reports:
         for item, others in _alike(report.failures):
             output.print()
@@ -108,7 +110,7 @@ def failures(reports: Iterable[Report]) -> None:
 
 
 def _alike(items: Iterable[Item]) -> list[tuple[Item, list[Item]]]:
-    """Each with the later ones that the same exception ended."""
+    """Each item with the later ones that the same exception ended."""
     found: dict[str, tuple[Item, list[Item]]] = {}
     for item in items:
         if item.raised and item.raised in found:
@@ -119,7 +121,7 @@ def _alike(items: Iterable[Item]) -> list[tuple[Item, list[Item]]]:
 
 
 def summary(reports: Sequence[Report], seconds: float) -> None:
-    """Counts, and how long all of it took."""
+    """Prints counts and the time, and for each report without failures that is not ok, why."""
     output.print()
     if len(reports) > 1 and output.is_terminal:
         output.print(_table(reports))
@@ -129,15 +131,15 @@ def summary(reports: Sequence[Report], seconds: float) -> None:
         "failed": sum(len(report.failures) for report in reports),
         "skipped": sum(len(report.skipped) for report in reports),
     }
-    told = Text(", ").join(Text(f"{n} {name}", COLOURS[name] if n else "dim") for name, n in counts.items())
-    ops = len({report.op for report in reports})
-    line = Text.assemble((f"{ops} op{'' if ops == 1 else 's'}: ", "bold"), told, f" in {seconds:.1f} s")
+    counted = Text(", ").join(Text(f"{n} {name}", COLOURS[name] if n else "dim") for name, n in counts.items())
+    ops = plural(len({report.op for report in reports}), "op")
+    line = Text.assemble((f"{ops}: ", "bold"), counted, f" in {seconds:.1f} s")
     if unfinished := sum(len(report.unfinished) for report in reports):
         line.append(f"; interrupted, {unfinished} not run", "yellow")
     output.print(line)
     for report in reports:
-        for words in _gaps(report):
-            output.print(Text.assemble((f"{report.op} is not ok: ", "yellow"), words), soft_wrap=True)
+        for reason in _gaps(report):
+            output.print(Text.assemble((f"{report.op} is not ok: ", "yellow"), reason), soft_wrap=True)
 
 
 def _gaps(report: Report) -> list[str]:

@@ -1,14 +1,15 @@
-"""Runs a job in worker processes, with another one after a crash, a hang or a GPU that answers no more.
+"""Runs a job in worker processes, with a new one after a crash, a hang or a GPU that no longer responds.
 
-A kernel that writes where it should not may end the whole process. That is a finding about one item, and the others are
-still to be looked at. Two workers share the items of an op, where there are two cores and no GPU to share; the next op
-begins when all of them are done, so that two that need much memory never meet.
+A kernel with a wild write may end the whole process. That is the failure of one item, and the others still run. Two
+workers share the items of an op where there are two cores and no GPU to share. The next op begins when all of its items
+are done, so that two ops that need much memory never run together.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-import selectors
+import queue
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,31 +17,20 @@ from typing import Any
 from ...checks.report import Item, Report
 from ...errors import OpsmithError
 from .._screen import REFUSED, RefusedError
-from .job import Job
 from .process import Process
+from .worker import Job
 
-TIMEOUT = 600.0
-"""Seconds that one item may take."""
-WORTHWHILE = 8
-"""Items for which another process is started: it takes as long to be ready as some of them."""
-TRACING = (
-    "compile",
-    "export",
-    "fake",
-    "forward_mode",
-    "functional_transforms",
-    "opcheck",
-    "outputs_written",
-    "vmap",
-)
-"""Items that import torch's tracer, which takes two seconds: one process does so, while the other does the rest."""
+TIMEOUT = 600.0  # seconds that one item may take
+WORTHWHILE = 8  # another process is started per this many items: its start takes as long as some of them
+TRACING = {"compile", "export", "fake", "forward_mode", "functional_transforms", "opcheck", "outputs_written", "vmap"}
+"""Items that import torch's tracer, which takes two seconds: the first process runs them, the other one the rest."""
 _POLL_SECONDS = 0.2
-_GPU = "/dev/nvidiactl"  # where it is not, there is none: torch would take seconds to say so
+_GPU = "/dev/nvidiactl"  # without it there is no GPU; to ask torch takes seconds
 
 
 @dataclass(frozen=True)
 class Planned:
-    """The reports to be, with all of their items unfinished."""
+    """The reports, with all of their items unfinished."""
 
     reports: list[Report]
 
@@ -53,55 +43,55 @@ class Began:
 
 @dataclass(frozen=True)
 class Ended:
-    """`item` is in its report by now."""
+    """`item` is in its report now."""
 
     report: Report
     item: Item
 
 
 @dataclass(frozen=True)
-class Said:
-    """What the op, its compilers or torch wrote meanwhile."""
+class Output:
+    """Other output: of the op, its compilers or torch."""
 
     text: str
 
 
-Event = Planned | Began | Ended | Said
+Event = Planned | Began | Ended | Output
 
 
 def supervised(job: Job, timeout: float = TIMEOUT, workers: int | None = None) -> Generator[Event, None, None]:
-    """What happens, as it happens. Closing the generator ends the workers. Raises RefusedError or OpsmithError.
+    """The events as they happen. Closing the generator ends the workers. Raises RefusedError or OpsmithError.
 
-    `workers`: how many at once; None: two where there are two cores and the tensors are the CPU's."""
-    crew = _Crew(job, timeout, workers)
+    `workers`: how many at once; None: two if there are two cores and the tensors are on the CPU."""
+    started = _Workers(job, timeout, workers)
     try:
-        yield from crew.run()
+        yield from started.run()
     finally:
-        crew.end()
+        started.end()
 
 
-class _Crew:
-    """The processes, and what is left to do."""
+class _Workers:
+    """The worker processes, and the tasks that are left."""
 
     def __init__(self, job: Job, timeout: float, most: int | None) -> None:
         self._job = job
         self._timeout = timeout
         self._most = most
         self._processes: list[Process] = []
+        self._queue: queue.SimpleQueue[tuple[Process, dict[str, Any] | str]] = queue.SimpleQueue()
         self._reports: list[Report] = []
         self._tasks: list[tuple[Report, str]] = []
-        self._left: list[int] = []
-        """The numbers of the tasks that nobody was asked for."""
+        self._left: list[int] = []  # the numbers of the tasks that no process was given
 
     def run(self) -> Iterator[Event]:
-        self._processes += [Process(self._job) for _ in range(self._first())]
+        self._processes += [Process(self._job, self._queue) for _ in range(self._first())]
         while not self._reports or self._left or self._busy():
-            yield from self._listened()
+            yield from self._received(_POLL_SECONDS)
             for process in list(self._processes):
                 if process.task is not None and not process.late and process.seconds() > self._timeout:
                     process.give_up()
                 if not process.alive:
-                    yield from self._buried(process)
+                    yield from self._ended(process)
             self._assign()
 
     def end(self) -> None:
@@ -115,17 +105,17 @@ class _Crew:
         return [process for process in self._processes if process.task is not None]
 
     def _assign(self) -> None:
-        """Gives tasks to those who wait for one, and starts others to help them."""
+        """Gives tasks to idle processes, and starts more processes if it is worthwhile."""
         wanted = min(self._at_once(), 1 + len(self._left) // WORTHWHILE) if self._left else 0
         while len(self._processes) < wanted:
-            self._processes.append(Process(self._job))
+            self._processes.append(Process(self._job, self._queue))
         for process in self._processes:
             if process.planned and process.task is None and (task := self._task_for(process)) is not None:
                 self._left.remove(task)
-                process.ask(task)
+                process.give(task)
 
     def _task_for(self, process: Process) -> int | None:
-        """Of the report that is being worked at; those that trace first, and for the first process alone."""
+        """The next task of the current report; tasks that trace come first, and only to the first process."""
         at_work = [self._tasks[each.task][0] for each in self._busy() if each.task is not None]
         report = at_work[0] if at_work else self._tasks[self._left[0]][0] if self._left else None
         tasks = [task for task in self._left if self._tasks[task][0] is report]
@@ -134,8 +124,7 @@ class _Crew:
         return next(iter([*tracing, *others] if process is self._processes[0] else others), None)
 
     def _first(self) -> int:
-        """How many are started before it is known what there is to do: the whole checklist is enough for two, unless
-        it may be the one GPU's."""
+        """How many to start before the plan is known: two for the whole checklist, unless it may run on the one GPU."""
         whole = self._job.items is None and self._most is None
         on_cpu = self._job.device == "cpu" or self._job.emulate or not os.path.exists(_GPU)
         return min(2, len(os.sched_getaffinity(0))) if whole and on_cpu else 1
@@ -147,22 +136,17 @@ class _Crew:
             return self._most
         return 1 if self._reports[0].device == "cuda" else min(2, len(os.sched_getaffinity(0)))
 
-    def _listened(self) -> Iterator[Event]:
-        """What the processes say within a moment."""
-        with selectors.DefaultSelector() as selector:
-            for process in self._processes:
-                for pipe in process.open:
-                    selector.register(pipe, selectors.EVENT_READ, process)
-            for key, _ in selector.select(_POLL_SECONDS):
-                for message in key.data.read(key.fd):
-                    yield from self._told(key.data, message)
+    def _received(self, seconds: float) -> Iterator[Event]:
+        """Events from the messages that are there, and from one that arrives within this time."""
+        with contextlib.suppress(queue.Empty):
+            for _ in range(1 + self._queue.qsize()):
+                yield from self._events(*self._queue.get(timeout=seconds))
 
-    def _told(self, process: Process, message: dict[str, Any] | str) -> Iterator[Event]:
+    def _events(self, process: Process, message: dict[str, Any] | str) -> Iterator[Event]:
         if isinstance(message, str):
-            yield Said(message)
+            yield Output(message)
         elif message["kind"] == "refused":
-            words = message["message"]
-            raise RefusedError(words) if message["status"] == REFUSED else OpsmithError(words)
+            raise (RefusedError if message["status"] == REFUSED else OpsmithError)(message["message"])
         elif message["kind"] == "plan":
             process.planned = True
             if not self._reports:
@@ -187,17 +171,16 @@ class _Crew:
         report.items.sort(key=lambda each: places.index(each.name))
         return Ended(report, item)
 
-    def _buried(self, process: Process) -> Iterator[Event]:
-        """One that has ended: in the midst of a task, or after one with which its GPU was lost."""
-        for message in process.rest():
-            yield from self._told(process, message)
-        self._processes.remove(process)
+    def _ended(self, process: Process) -> Iterator[Event]:
+        """Removes a process that has ended, during a task or after one that broke its GPU."""
         process.end(wait=True)
+        yield from self._received(0.0)
+        self._processes.remove(process)
         ending = process.ending(self._timeout)
         if not self._reports:
-            raise RefusedError(f"while what declares the ops was imported, {ending}.")
+            raise RefusedError(f"while the ops were imported, {ending}.")
         if not process.planned:
-            raise RefusedError(f"while another process was started, {ending}.")
+            raise RefusedError(f"while another process started, {ending}.")
         if process.task is not None:
             report, name = self._tasks[process.task]
             again = process.again or f"# opsmith check {report.op} --item {name}"

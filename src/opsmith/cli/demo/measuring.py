@@ -1,10 +1,12 @@
-"""Each op against its reference, and timed beside it and beside torch.compile of it."""
+"""Build the ops, compare each with its reference, and time it against eager PyTorch and torch.compile."""
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,18 +16,20 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from ...benchmark import time_together
 from ...benchmark.timing import synchronizer
 from ...checks import Comparison, compare
+from ...checks.outcome import first_line
+from ...errors import ReferenceRunsWarning
 from ...operator.op import Op
+from ...operator.samples import Sample
+from .._processes import variable
 from .._screen import output
-from .building import timed_sample, with_gradients
 
-Times = dict[str, float]
-"""Seconds a call, by who made it: 'opsmith', 'eager', 'compile'."""
-
+Times = dict[str, float]  # seconds per call of 'opsmith', 'eager' and 'compile'
+WORKERS = 4
 ROUNDS = 9
 ROUND_SECONDS = 0.015
 
 FIRST_COMPILED = ("polynomial", "scale_bias_relu", "mish", "swiglu")
-"""What torch.compile's time goes to before the rest: operators to fuse, sums in the backward, exponentials."""
+"""The ops for torch.compile to begin with: operators to fuse, sums in the backward, exponentials."""
 
 
 @dataclass
@@ -44,45 +48,87 @@ class Row:
 
     @property
     def share_of_allowed(self) -> float:
-        """The largest error as a share of what rounding explains."""
+        """The largest error as a share of the allowed rounding error."""
         return max((each.error / each.allowed for each in self.comparisons if each.error), default=0.0)
 
 
+def build(ops: Sequence[Op], device: str) -> str:
+    """Builds the kernels. Returns why references run in their place; '' if they were built."""
+    with (
+        warnings.catch_warnings(record=True) as caught,
+        variable("OPSMITH_QUIET", "1"),  # the toolchain's own progress line would disturb the bar
+        _progress("Building") as progress,
+        ThreadPoolExecutor(min(WORKERS, os.cpu_count() or 1)) as pool,
+    ):
+        warnings.simplefilter("always")
+        task = progress.add_task("", total=len(ops), current="")
+        building = {pool.submit(_prepare, op, device): op for op in ops}
+        for done in as_completed(building):
+            done.result()
+            progress.update(task, advance=1, current=building[done].name)
+        progress.update(task, current="forward and backward of every op")
+    reasons = [str(each.message) for each in caught if issubclass(each.category, ReferenceRunsWarning)]
+    return reasons[0] if reasons else ""
+
+
+def _prepare(op: Op, device: str) -> None:
+    sample = timed_sample(op, device)
+    op.prepare(*_with_gradients(sample.args), **sample.kwargs)
+
+
 def measure(ops: Sequence[Op], device: str, compile_seconds: float) -> list[Row]:
-    """A row an op, in the order given."""
-    columns = (
-        TextColumn("Checking and timing"),
+    """A row for each op, in the given order."""
+    compiler = Compiler(compile_seconds)
+    rows: dict[str, Row] = {}
+    with _progress("Checking and timing", transient=True) as progress:
+        task = progress.add_task("", total=len(ops), current="")
+        for op in sorted(ops, key=_compiled_late):
+
+            def show(step: str, op: Op = op) -> None:
+                progress.update(task, current=f"{op.__name__}: {step}")
+
+            rows[op.name] = _row(op, device, compiler, show)
+            progress.update(task, advance=1)
+    return [rows[op.name] for op in ops]
+
+
+def timed_sample(op: Op, device: str) -> Sample:
+    """The op's largest sample."""
+    return max(op.samples_for(device, torch.float32), key=elements)
+
+
+def elements(sample: Sample) -> int:
+    return max(value.numel() for value in sample.args if isinstance(value, torch.Tensor))
+
+
+def _progress(title: str, *, transient: bool = False) -> Progress:
+    return Progress(
+        TextColumn(title),
         BarColumn(bar_width=24),
         TextColumn("{task.completed:>2}/{task.total}"),
         TimeElapsedColumn(),
         TextColumn("[dim]{task.fields[current]}"),
+        console=output,
+        transient=transient,
     )
-    compiler = Compiler(compile_seconds)
-    rows: dict[str, Row] = {}
-    with Progress(*columns, console=output, transient=True) as progress:
-        task = progress.add_task("", total=len(ops), current="")
-        for op in sorted(ops, key=_compiled_late):
 
-            def tell(what: str, op: Op = op) -> None:
-                progress.update(task, current=f"{op.__name__}: {what}")
 
-            rows[op.name] = _row(op, device, compiler, tell)
-            progress.update(task, advance=1)
-    return [rows[op.name] for op in ops]
+def _with_gradients(args: Sequence[object]) -> list[object]:
+    return [value.detach().requires_grad_() if isinstance(value, torch.Tensor) else value for value in args]
 
 
 def _compiled_late(op: Op) -> int:
     return FIRST_COMPILED.index(op.__name__) if op.__name__ in FIRST_COMPILED else len(FIRST_COMPILED)
 
 
-def _row(op: Op, device: str, compiler: Compiler, tell: Callable[[str], None]) -> Row:
-    tell("beside its reference")
+def _row(op: Op, device: str, compiler: Compiler, show: Callable[[str], None]) -> Row:
+    show("comparing with its reference")
     row = Row(op, compare(op, op.samples_for(device, torch.float32)[0]))
     large = timed_sample(op, device)
-    args = list(large.args) if op.default.inplace else with_gradients(large.args)
-    tell("torch.compile")
+    args = list(large.args) if op.default.inplace else _with_gradients(large.args)
+    show("torch.compile")
     compiled, row.no_compile = compiler.compiled(op, args)
-    tell("timing")
+    show("timing")
     functions: dict[str, Callable[..., Any]] = {"opsmith": op, "eager": op.reference}
     if compiled is not None:
         functions["compile"] = compiled
@@ -109,25 +155,25 @@ def _with_backward(function: Callable[..., Any], args: Sequence[object]) -> Call
 
 
 class Compiler:
-    """torch.compile, for as long as it is given. The first op takes far longer than the rest: imports, headers."""
+    """torch.compile, within a time limit. The first op takes far longer than the rest: imports, headers."""
 
     def __init__(self, seconds: float) -> None:
         self._given = self._left = seconds
         self._last = 0.0
-        self._refusal = "" if seconds > 0 else "none was asked for"
+        self._refusal = "" if seconds > 0 else "--compile-seconds 0"
 
     def compiled(self, op: Op, args: Sequence[object]) -> tuple[Callable[..., Any] | None, str]:
-        """The compiled reference, its kernels made; or None and why."""
+        """The compiled reference, with its kernels built; or None and why."""
         if self._refusal or self._left < self._last:
-            return None, self._refusal or f"its {self._given:.0f} s were up (--compile-seconds)"
+            return None, self._refusal or f"its time limit of {self._given:.0f} s was reached (--compile-seconds)"
         started = time.perf_counter()
         try:
             function = _compiled(op, args)
         except Exception as error:  # whatever torch.compile lacks on this machine
-            self._refusal = f"{type(error).__name__}: {_first_line(error)}"
+            self._refusal = first_line(error)
             return None, self._refusal
         spent = time.perf_counter() - started
-        # What the first costs says nothing of the next.
+        # The time of the first one says nothing of the next.
         self._left, self._last = self._left - spent, spent if self._last else min(spent, 5.0)
         return function, ""
 
@@ -140,7 +186,3 @@ def _compiled(op: Op, args: Sequence[object]) -> Callable[..., Any]:
         if not op.default.inplace:
             _with_backward(function, args)()
     return function
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")

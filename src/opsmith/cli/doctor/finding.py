@@ -1,8 +1,8 @@
-"""A probe is a question to the machine, a finding its answer, a line of doctor's report the two together."""
+"""Probe, its Finding, and the Line of doctor's report that joins the two."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 from ...errors import (
@@ -29,22 +29,19 @@ _LONGEST = 300
 
 @dataclass(frozen=True)
 class Probe:
-    """A question to the machine, answered by `function` ('module:function') in a process of its own."""
+    """A test of one tool: `function` ('module:function') runs in a separate process."""
 
     name: str
     title: str
     function: str
-    fix: str
-    """What mends it, where the finding does not know better."""
-    without: str
-    """What works when it is not there."""
-    seconds: float = 60.0
-    """When it has not answered by then, it hangs. Generous: a slow disk takes long to read torch for the first time."""
+    fix: str  # the fix, if the finding has none
+    without: str  # what works while it does not
+    seconds: float = 60.0  # the time limit. Generous: reading torch from a slow disk for the first time takes long.
 
 
 @dataclass(frozen=True)
 class Finding:
-    """`found` tells what is there, `proof` what was done with it, `fix` what mends it where that is not the probe's."""
+    """`found`: what is there; `proof`: what was done with it; `fix`: in place of the probe's."""
 
     status: Status
     found: str
@@ -53,17 +50,17 @@ class Finding:
 
     @classmethod
     def of_error(cls, error: Exception, fix: str | None = None) -> Finding:
-        """An error as a finding. Of opsmith's own, the first line tells what happened, and the rest the remedy."""
+        """An error as a finding. The first line of an OpsmithError says what happened, the rest how to fix it."""
         if isinstance(error, OpsmithError):
             status: Status = "missing" if isinstance(error, _MISSING) else "broken"
             return cls(status, str(error).splitlines()[0].rstrip("."), fix=fix)
-        words = " ".join(f"{type(error).__name__}: {error}".split())
-        return cls("broken", words if len(words) <= _LONGEST else f"{words[:_LONGEST]} ...", fix=fix)
+        message = " ".join(f"{type(error).__name__}: {error}".split())
+        return cls("broken", message if len(message) <= _LONGEST else f"{message[:_LONGEST]} ...", fix=fix)
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of doctor's report, as --json prints it. `fix` and `without` are None where all is well."""
+    """One line of doctor's report, as --json writes it. `fix` and `without` are None if the status is ok."""
 
     probe: str
     title: str
@@ -76,17 +73,6 @@ class Line:
 
     @classmethod
     def of(cls, probe: Probe, finding: Finding, seconds: float) -> Line:
-        well = finding.status == "ok"
-        return cls(
-            probe=probe.name,
-            title=probe.title,
-            status=finding.status,
-            found=finding.found,
-            proof=finding.proof,
-            fix=None if well else finding.fix or probe.fix,
-            without=None if well else probe.without,
-            seconds=round(seconds, 2),
-        )
-
-    def facts(self) -> dict[str, object]:
-        return asdict(self)
+        fix, without = (None, None) if finding.status == "ok" else (finding.fix or probe.fix, probe.without)
+        seconds = round(seconds, 2)
+        return cls(probe.name, probe.title, finding.status, finding.found, finding.proof, fix, without, seconds)

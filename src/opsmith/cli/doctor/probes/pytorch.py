@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.util
 import re
 
-from ..cuda_driver import gpus
 from ..finding import Finding
+from .driver import gpus
 
 OLDEST_TORCH = (2, 11)
 

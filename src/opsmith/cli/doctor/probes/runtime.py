@@ -1,4 +1,4 @@
-"""Probe: opsmith itself declares an op and differentiates it, and tells by which tier and why."""
+"""Probe: opsmith declares an op and differentiates it; reports which tier served it and why."""
 
 from __future__ import annotations
 
