@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import described
 from ..reference.signature import Signature
 from . import languages
-from .deferred import Deferred
+from .languages import Deferred
 from .native import NativeFunction, NativeOperator
 
 DEFAULT = "default"

@@ -6,12 +6,13 @@ import functools
 import hashlib
 import linecache
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from ...errors import SourceNotFoundError
+from ...errors import ConstantError, SourceNotFoundError
 from ...toolchain.headers import IncludedFile, Stamp, included, settled, stamp
 from .text import SourceText, read
 
@@ -46,11 +47,12 @@ class Origin:
         return self.path or os.path.join(self.directory, "<cuda_source>")
 
     def line_of_text(self) -> int | None:
-        """Where a text begins in its Python file, if it stands there letter by letter: errors then name its lines."""
+        """The line of its Python file at which a text begins, if the file contains it verbatim. Errors then name lines
+        of the file."""
+        if not self.text:
+            return None
         linecache.checkcache(self.python_file)
         whole = "".join(linecache.getlines(self.python_file))
-        if not self.text or not whole:
-            return None
         found: int | None = None
         position = whole.find(self.text)
         while position >= 0:
@@ -130,6 +132,7 @@ class _Watched:
 class Snapshot:
     """A source and its headers as they were at one time."""
 
+    origin: Origin = field(compare=False)
     text: str
     headers: Sequence[IncludedFile]
     watched: Sequence[_Watched] = field(compare=False, repr=False)
@@ -152,8 +155,34 @@ class Snapshot:
         text = self.found.kernels.get(name) if name is not None else None
         return None if name is None or (text is not None and text.template is None) else name
 
+    def declared(self, keyword: str, name: str, text: str = "") -> str:
+        """'scale.cu:3: __global__ void scale(float* x)': where `keyword` declares a name, with that line, or with `text`
+        instead. Only `text` for a name that a macro declares."""
+        base = re.escape(name.partition("<")[0].rpartition("::")[2])
+        declaration = re.compile(
+            rf"//[^\n]*|/\*.*?\*/|\b{keyword}\b[^;{{}}]*?\b(?P<name>{base})\s*[(\[;={{,]", re.DOTALL
+        )
+        for label, first, contents in self._files():
+            for found in declaration.finditer(contents):
+                if found["name"]:
+                    line = contents.count("\n", 0, found.start("name"))
+                    return f"{label}:{first + line}: {text or contents.splitlines()[line].strip()}"
+        return text
+
+    def constant_error(self, name: str, what: str) -> ConstantError:
+        return ConstantError(self.origin.label, name, what, self.declared("__constant__", name))
+
+    def _files(self) -> Iterator[tuple[str, int, str]]:
+        """(what messages call it, the number of its first line, contents) of the source and of each header."""
+        first = 1 if self.origin.path else self.origin.line_of_text()
+        in_python = first is not None and not self.origin.path
+        label = os.path.basename(self.origin.python_file) if in_python else self.origin.label
+        yield label, first or 1, self.text
+        for header in self.headers:
+            yield os.path.basename(header.path), 1, header.contents.decode(errors="replace")
+
     def changed(self) -> bool:
-        """Whether any of its files is no longer what was read."""
+        """Whether a file has changed since it was read."""
         for file in self.watched:  # noqa: SIM110  (every launch asks, and any() takes twice the time)
             if file.changed():
                 return True
@@ -177,4 +206,4 @@ def take(origin: Origin, include_dirs: Sequence[Path], also_included: Sequence[s
     headers = included(before + text, Path(origin.directory), include_dirs)
     watched += [_Watched(header.path, header.stamp, header.contents) for header in headers]
     own = [file for file in watched if not os.path.abspath(file.path).startswith(PACKAGE)]
-    return Snapshot(text, headers, own)
+    return Snapshot(origin, text, headers, own)

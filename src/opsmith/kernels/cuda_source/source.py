@@ -13,19 +13,12 @@ from typing import Any
 
 import torch
 
-from ...errors import (
-    ConstantError,
-    DeviceVariableError,
-    KernelNotFoundError,
-    NoGpuError,
-    OpsmithError,
-    TemplateArgumentsError,
-)
+from ...errors import KernelNameError, KernelNotFoundError, NoGpuError, OpsmithError
 from ...launch.driver import available, driver
 from .. import emulation
 from . import constants as values
 from .attributes import Attributes
-from .build import Build, Settings, build, listing
+from .build import Build, Settings, build, listing, not_an_instance
 from .constants import Constants
 from .launch import Kernel
 from .module import Function, Module
@@ -33,7 +26,6 @@ from .origin import Origin, Snapshot, locate, take
 from .text import Parameter
 
 _SPELLING = re.compile(r"^(?P<base>[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*)\s*(?P<arguments><[^;{}#\"\n]*>)?$")
-_WORD = re.compile(r"\w+|::|[^\s\w]")
 
 
 def cuda_source(
@@ -134,25 +126,22 @@ class CudaSource:
             raise NoGpuError(
                 f"The __constant__ {name!r} of {self.label} cannot be set",
                 "this machine has no GPU that torch can use",
-                "Its value lives in the memory of one.",
+                "Its value is in a GPU's memory. Set it inside `with opsmith.emulate():` to run on the CPU.",
             )
         cuda = driver()
         if cuda.torch.capturing():
-            raise ConstantError(
-                self.label,
+            raise self._current().constant_error(
                 name,
-                "cannot be set while a CUDA graph is being captured, for a replay would not set it again. Set it "
-                "before, or pass the values in a tensor",
+                "cannot be set while a CUDA graph is captured: a replay would not set it again. Set it before the "
+                "capture, or pass the values to the kernel in a tensor",
             )
         on_gpu = isinstance(value, torch.Tensor) and value.get_device() >= 0
         index = value.get_device() if on_gpu else cuda.torch.current_device()
         with self._lock:
             built = self._module(None, self._arch_of(index)).build
-            variable = built.constants.get(name)
-            if variable is None:
-                known = ", ".join(built.constants) or "none"
-                raise ConstantError(self.label, name, f"is not in the source; its constants are: {known}")
-            held = values.held(self.label, name, variable, value, cuda)
+            if name not in built.constants:
+                raise values.not_declared(built.snapshot, name, built.constants)
+            held = values.held(built.snapshot, name, built.constants[name], value, cuda)
             self._constants.set(name, held, index if on_gpu else None)
             fingerprint = built.snapshot.fingerprint
             for (of, _, _), module in list(self._modules.items()):
@@ -180,36 +169,40 @@ class CudaSource:
             return self._spelled[spelling]
 
     def _checked(self, spelling: str) -> str:
-        """A spelling as it is kept, `scale<float, 4>` for `scale< float,4 >`. Raises where no kernel can be meant."""
+        """The normal form of a spelling, `scale<float, 4>` for `scale< float,4 >`. Raises if it can name no kernel."""
         snapshot = self._current()
         parts = _SPELLING.match(spelling.strip())
         if parts is None:
             raise KernelNotFoundError(spelling, self.label, listing(snapshot))
         base, found = parts["base"], snapshot.found
-        # A name the text does not show as a kernel may be one nevertheless, by a macro: that, the compiler will tell.
+        # A name that the text does not declare as a kernel may be declared by a macro: the compiler decides.
         if base not in found.kernels and not found.words.issuperset(base.split("::")):
             raise KernelNotFoundError(spelling, self.label, listing(snapshot))
         if parts["arguments"] is None:
             return base
         if base in found.kernels and found.kernels[base].template is None:
-            raise TemplateArgumentsError(spelling, self.label, "names arguments of what is no template", base)
+            raise not_an_instance(spelling, snapshot, "has template arguments, and the kernel is no template")
         if found.variables:
-            raise DeviceVariableError(spelling, self.label, found.variables)
+            raise KernelNameError(
+                spelling,
+                self.label,
+                "is an instance of a template, and the source has __device__ variables that kernels may write: "
+                f"{', '.join(found.variables)}. Each instance is compiled separately, with variables that no other "
+                "kernel sees",
+                "Pass a tensor to the kernels instead, or declare the variables const if no kernel writes them.",
+                snapshot.declared("__device__", found.variables[0]),
+            )
         return base + _tidy(parts["arguments"])
 
     def _require_instance(self, name: str) -> None:
         """Raises for a template that is named without its arguments."""
         text = self._current().found.kernels.get(name)
         if text is not None and text.template is not None:
-            what = f"is a template over {', '.join(text.template)}"
-            raise TemplateArgumentsError(name, self.label, what, text.example)
+            raise not_an_instance(name, self._current(), f"is a template over {', '.join(text.template)}")
 
     def _parameters(self, name: str) -> tuple[Parameter, ...]:
         text = self._current().found.kernels.get(name.partition("<")[0])
         return text.parameters if text is not None else ()
-
-    def _declaration(self, name: str) -> str:
-        return f"{name}({', '.join(each.text for each in self._parameters(name))})"
 
     # --- builds -----------------------------------------------------------------------------------------------
 
@@ -244,11 +237,11 @@ class CudaSource:
         snapshot = self._current()
         key = (snapshot.fingerprint, unit, arch)
         if key not in self._modules:
-            self._modules[key] = Module(build(self._origin, snapshot, self._settings, arch, unit))
+            self._modules[key] = Module(build(snapshot, self._settings, arch, unit))
         return self._modules[key]
 
     def _function(self, name: str, index: int) -> tuple[Function, Callable[[], bool] | None]:
-        """A kernel on a device, and what tells whether its source has changed since; None where it cannot."""
+        """A kernel on a device, and a function that returns whether its source has changed; None if it cannot."""
         with self._lock:
             snapshot = self._current()
             function = self._module(snapshot.unit(name), self._arch_of(index)).function(name, index, self._constants)
@@ -275,22 +268,12 @@ class CudaSource:
     def __hash__(self) -> int:
         return hash(self._given[:3])
 
-    def __reduce__(self) -> tuple[Callable[..., CudaSource], tuple[Any, ...]]:
-        origin, options, include_dirs, defines = self._given
-        return _again, (origin, options, include_dirs, defines)
-
-
-def _again(
-    origin: Origin, options: Sequence[str], include_dirs: Sequence[str], defines: Sequence[tuple[str, object]]
-) -> CudaSource:
-    return CudaSource(origin, options, include_dirs, dict(defines))
+    def __reduce__(self) -> tuple[type[CudaSource], tuple[Any, ...]]:
+        *given, defines = self._given
+        return CudaSource, (*given, dict(defines))
 
 
 def _tidy(arguments: str) -> str:
     """Template arguments with spaces where they are needed and nowhere else."""
-    text, before = "", ""
-    for word in _WORD.findall(arguments):
-        apart = (before[-1:].isalnum() or before[-1:] == "_") and (word[0].isalnum() or word[0] == "_")
-        text += (" " if apart or before == "," else "") + word
-        before = word
-    return text
+    tight = re.sub(r"\s*([^\w\s])\s*", r"\1", re.sub(r"\s+", " ", arguments))
+    return tight.replace(",", ", ")

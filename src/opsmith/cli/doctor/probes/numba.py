@@ -20,10 +20,10 @@ def numba() -> Finding:
     if on_gpu and torch.version.cuda is None:
         return Finding("broken", f"{what}, but torch is built without CUDA", fix="see CUDA in torch")
     from ....kernels import emulation
-    from ....kernels.numba import mend_numpy
+    from ....kernels.numba import supply_row_stack
     from .numba_kernel import add_half
 
-    if mend_numpy():
+    if supply_row_stack():
         what += ", which has no np.row_stack: numba-cuda looks for it, and opsmith lends it"
     x = torch.arange(4.0, device="cuda" if on_gpu else "cpu")
     y = torch.zeros_like(x)
