@@ -24,7 +24,7 @@ from .native import NativeFunction
 class Language(NamedTuple):
     name: str
     package: str  # for pip
-    requires: tuple[str, ...]  # the modules without which it is not installed
+    modules: tuple[str, ...]  # without which it is not installed
     loaded: str  # the module without which this process has no kernel in this language
     implementation: str
 
@@ -47,7 +47,7 @@ class Deferred:
 
     def require(self) -> None:
         """Raises LanguageMissingError if the language is not installed."""
-        if "function" not in self.__dict__ and not all(map(importlib.util.find_spec, self.language.requires)):
+        if "function" not in self.__dict__ and not all(map(importlib.util.find_spec, self.language.modules)):
             raise LanguageMissingError(f"The kernel {self}", self.language.name, self.language.package)
 
     @cached_property

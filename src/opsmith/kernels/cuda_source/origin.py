@@ -156,7 +156,7 @@ class Snapshot:
         return None if name is None or (text is not None and text.template is None) else name
 
     def declared(self, keyword: str, name: str, text: str = "") -> str:
-        """'scale.cu:3: __global__ void scale(float* x)': where `keyword` declares a name, with that line, or with `text`
+        """'scale.cu:3: __global__ void scale(float* x)': where `keyword` declares a name, with that line or with `text`
         instead. Only `text` for a name that a macro declares."""
         base = re.escape(name.partition("<")[0].rpartition("::")[2])
         declaration = re.compile(
