@@ -1,4 +1,4 @@
-"""What every error has: a common base, and words for what it names."""
+"""The base of every error, and how messages show functions, lists and source lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OpsmithError(Exception):
 
 
 class OpsmithWarning(UserWarning):
-    """The base of every warning opsmith gives: something works, but by a slower road, and the message names it."""
+    """The base of every warning: something works, but slowly or in part, and the message says why."""
 
 
 def described(function: Callable[..., Any]) -> str:

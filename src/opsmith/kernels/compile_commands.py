@@ -8,7 +8,6 @@ import json
 import os
 import shlex
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,9 @@ def _merge(directory: Path, commands: dict[str, list[str]]) -> None:
         kept = [entry for entry in before if entry["file"] not in commands]
         after = sorted([*kept, *entries], key=lambda entry: str(entry["file"]))
         if after != before:
-            _replace(file, json.dumps(after, indent=1) + "\n")
+            temporary = file.with_suffix(".temporary")  # one writer at a time, and readers never see half a file
+            temporary.write_text(json.dumps(after, indent=1) + "\n")
+            temporary.replace(file)
 
 
 @contextlib.contextmanager
@@ -54,18 +55,6 @@ def _locked(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _replace(file: Path, text: str) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    try:
-        with os.fdopen(descriptor, "w") as new:
-            new.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, file)
-    except BaseException:
-        os.unlink(temporary)
-        raise
 
 
 def _cuda_headers() -> Sequence[Path]:

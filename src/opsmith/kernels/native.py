@@ -141,7 +141,7 @@ def _shim() -> ctypes.CDLL:
 
 def _check(code: int, what: str) -> None:
     if code != 0:
-        raise RegistrationError(what, "torch's C shim refused the registration (its words are on stderr)")
+        raise RegistrationError(what, "torch's C shim refused the registration (its message is on stderr)")
 
 
 # --- whether a C++ function takes and returns what an operator's schema says: torch does not check that --------------

@@ -82,7 +82,7 @@ class NumbaKernel:
         self.__name__ = function.__name__
         self.py_func: Callable[..., Any] = function
         self.signature = inspect.signature(function)
-        self._configurations: dict[tuple[Any, ...], Any] = {}
+        self._configured = functools.lru_cache(REMEMBERED)(self._configure)
         functools.update_wrapper(self, function)
 
     def __str__(self) -> str:
@@ -155,16 +155,11 @@ class NumbaKernel:
         except Exception as error:
             raise NumbaLaunchError(self.label, str(configuration), f"{type(error).__name__}: {error}") from error
 
-    def _configured(self, *key: Any) -> Any:
+    def _configure(self, *key: Any) -> Any:
         """Numba's own launch. Its warning about a small grid is ignored: the size of a tensor decides the grid."""
-        configured = self._configurations.get(key)
-        if configured is None:
-            if len(self._configurations) >= REMEMBERED:
-                self._configurations.clear()
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "Grid size")
-                configured = self._configurations[key] = self.kernel[key]
-        return configured
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Grid size")
+            return self.kernel[key]
 
 
 def _array(cuda: Any, tensor: torch.Tensor) -> Any:

@@ -291,7 +291,7 @@ _driver: Driver | None = None
 
 
 def driver() -> Driver:
-    """The process's driver, loaded when first asked for. Raises NoGpuError where there is none."""
+    """The process's driver, loaded at the first call. Raises NoGpuError if there is none."""
     global _driver
     if _driver is None:
         with _lock:

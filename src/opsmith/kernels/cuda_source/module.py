@@ -37,15 +37,15 @@ class Function:
     def attributes(self) -> Attributes:
         """As the driver reports them; spills, which it does not report, from the compiler."""
 
-        def ask(attribute: int) -> int:
+        def reported(attribute: int) -> int:
             return self.driver.attribute(self.handle, attribute, self.index)
 
         return Attributes(
-            registers=ask(cuda.REGISTERS),
+            registers=reported(cuda.REGISTERS),
             spill_bytes=self._compiled.spill_bytes,
-            local_bytes=ask(cuda.LOCAL_BYTES),
+            local_bytes=reported(cuda.LOCAL_BYTES),
             shared_bytes=self.shared_bytes,
-            constant_bytes=ask(cuda.CONSTANT_BYTES),
+            constant_bytes=reported(cuda.CONSTANT_BYTES),
             max_threads_per_block=self.max_threads,
         )
 
@@ -87,7 +87,6 @@ class Module:
         self._library = 0
         self.devices: set[int] = set()
         self._functions: dict[tuple[str, int], Function] = {}
-        self._plans: dict[str, Plan] = {}
 
     def function(self, spelling: str, index: int, constants: Constants) -> Function:
         """A kernel on a device, with the source's constants in their places."""
@@ -97,7 +96,7 @@ class Module:
             return self._functions[spelling, index]
 
     def _load(self, spelling: str, index: int, constants: Constants) -> Function:
-        symbol, plan = self.build.symbol(spelling), self._plan(spelling)
+        symbol, plan = self.build.symbol(spelling), self.build.plan(spelling)
         driver = self._driver = self._driver or cuda.driver()
         with driver.on(index):
             if not self._library:
@@ -108,11 +107,6 @@ class Module:
             handle = driver.kernel(self._library, symbol)
             driver.make_resident(handle)
             return Function(driver, handle, index, plan, self.build.attributes(spelling))
-
-    def _plan(self, spelling: str) -> Plan:
-        if spelling not in self._plans:
-            self._plans[spelling] = self.build.plan(spelling)
-        return self._plans[spelling]
 
     def _fill(self, driver: Driver, index: int, held: Mapping[str, Held]) -> None:
         """Writes the constants that have been set, and waits: a launch on any stream finds them."""

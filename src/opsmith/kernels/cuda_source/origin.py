@@ -38,12 +38,12 @@ class Origin:
 
     @property
     def directory(self) -> str:
-        """Where quoted headers are looked for first: beside the file, or beside the Python that holds the text."""
+        """Where quoted headers are searched for first: beside the file, or beside the Python file of the text."""
         return os.path.dirname(os.path.abspath(self.path or self.python_file))
 
     @property
     def name(self) -> str:
-        """What the compiler is told it reads; a text's is shown as its label."""
+        """The file name that the compiler is given; for a text, messages show the label instead."""
         return self.path or os.path.join(self.directory, "<cuda_source>")
 
     def line_of_text(self) -> int | None:
@@ -94,7 +94,7 @@ def _is_path(source: str, python_file: str) -> bool:
         return False
     if source.endswith(SUFFIXES) or os.path.exists(resolved(source, python_file)):
         return True
-    # No line of C++ is without any of these; of what is no path either, the error says that there is no such file.
+    # Every line of C++ has one of these. Other strings are taken for paths, and the error says that there is no file.
     return not any(letter in source for letter in "{}();#")
 
 
@@ -109,7 +109,7 @@ class _Watched:
 
     def __post_init__(self) -> None:
         _, inode, modified, size = self.stamp
-        self._known = modified, inode, size  # what most edits change, first: every launch compares them
+        self._known = modified, inode, size  # every launch compares them: what most edits change comes first
 
     def changed(self) -> bool:
         try:
@@ -150,8 +150,8 @@ class Snapshot:
         return digest.hexdigest()
 
     def unit(self, name: str | None) -> str | None:
-        """What a kernel is compiled with: None for the plain ones, all together; itself for an instance of a template
-        and for what only the compiler knows to be a kernel."""
+        """The unit that a kernel is compiled in: None for the plain kernels, which are compiled together; its own name
+        for an instance of a template and for a kernel that only the compiler finds."""
         text = self.found.kernels.get(name) if name is not None else None
         return None if name is None or (text is not None and text.template is None) else name
 
@@ -183,14 +183,14 @@ class Snapshot:
 
     def changed(self) -> bool:
         """Whether a file has changed since it was read."""
-        for file in self.watched:  # noqa: SIM110  (every launch asks, and any() takes twice the time)
+        for file in self.watched:  # noqa: SIM110  (every launch does this, and any() takes twice the time)
             if file.changed():
                 return True
         return False
 
 
 def take(origin: Origin, include_dirs: Sequence[Path], also_included: Sequence[str] = ()) -> Snapshot:
-    """The source as it is now. What lies inside opsmith's own package is not watched: it does not change."""
+    """The source as it is now. Files of opsmith's own package are not watched: they do not change."""
     watched: list[_Watched] = []
     if origin.path is None:
         text = origin.text or ""
@@ -201,7 +201,7 @@ def take(origin: Origin, include_dirs: Sequence[Path], also_included: Sequence[s
         except OSError as error:
             raise SourceNotFoundError(origin.path, "opsmith.cuda_source", error.strerror or str(error)) from error
         text = contents.decode("utf-8-sig", errors="replace")
-        watched.append(_Watched(origin.path, at or (0, 0, 0, 0), contents))  # it has just come: look again
+        watched.append(_Watched(origin.path, at or (0, 0, 0, 0), contents))  # new: check it again
     before = "".join(f'#include "{header}"\n' for header in also_included)
     headers = included(before + text, Path(origin.directory), include_dirs)
     watched += [_Watched(header.path, header.stamp, header.contents) for header in headers]

@@ -41,14 +41,13 @@ def cuda_source(
     >>> cu.scale[blocks, threads](x, y, 2.0, n)     # checked against the kernel's signature
     >>> cu["scale<float, 4>"][blocks, threads](x, y, 2.0, n)        # an instance of a template
 
-    Nothing is compiled before the first launch, then NVRTC compiles for the GPU at hand and the result is kept on disk.
-    An edit of the file, or of a header it includes, is noticed by the next launch. opsmith's headers are on the include
-    path.
+    NVRTC compiles at the first launch, for the current GPU, and the result is cached on disk. After an edit of the
+    file, or of a header that it includes, the next launch recompiles. opsmith's headers are on the include path.
 
     Args:
-        path_or_text: a file, from the current directory or else from that of the calling Python file; or the source.
-        options: NVRTC's own, such as "--use_fast_math".
-        include_dirs: where headers are looked for, found as the file is.
+        path_or_text: a file, relative to the current directory or else to the calling Python file; or the source.
+        options: NVRTC's options, such as "--use_fast_math".
+        include_dirs: directories of headers, relative like the file.
         defines: macros; None for one without a value.
     """
     if isinstance(options, str):
@@ -93,7 +92,7 @@ class CudaSource:
 
     @property
     def label(self) -> str:
-        """What messages call the source: its file's name, or where its text was given."""
+        """The source in messages: its file's name, or the place of the call with its text."""
         return self._origin.label
 
     @property
@@ -103,12 +102,12 @@ class CudaSource:
 
     @property
     def instances(self) -> list[str]:
-        """The instances of templates that have been asked for so far."""
+        """The instances of templates that have been used so far."""
         return [name for name in self._named if "<" in name]
 
     def compile(self, arch: str | None = None) -> CompiledSource:
-        """Compiles all kernels that are no templates, for an architecture ("sm_90"), that of the current GPU if none is
-        given. Needs no GPU. An instance of a template has a `compile` of its own: cu["scale<float>"].compile()."""
+        """Compiles all kernels that are not templates, for an architecture ("sm_90"), by default that of the current
+        GPU. Needs no GPU. An instance of a template has its own `compile`: cu["scale<float>"].compile()."""
         built = self._build_for(None, arch)
         return CompiledSource(built.path, built.arch, {name: built.attributes(name) for name in built.spellings})
 
@@ -116,8 +115,8 @@ class CudaSource:
         """Sets a __constant__ variable, in the order of torch's current stream.
 
         `value` is a tensor of the variable's dtype and number of elements, or numbers; for a struct, a ctypes.Structure
-        or bytes. What comes from the host is set on every device, a CUDA tensor on its own. Kernels compiled later find
-        it too.
+        or bytes. A CUDA tensor sets the variable on its device, any other value on every device. It holds for kernels
+        compiled later too.
         """
         if emulation.state.active:
             emulation.cuda_emulator().set_constant(self, name, value)
