@@ -9,8 +9,9 @@ from pathlib import Path
 import torch
 
 import opsmith
-from opsmith.kernels import NativeLibrary
 from opsmith.kernels.extension import Extension
+from opsmith.kernels.native import INCLUDE_DIRECTORY, NativeFunction
+from opsmith.toolchain import compile_shared_library
 
 SOURCE = r"""
 #include <opsmith/kernel.h>
@@ -100,6 +101,22 @@ Tensor square(Tensor x) {
 
 OPSMITH_EXPORT(square_forward, square)
 """
+
+
+class NativeLibrary:
+    """A compiled library of kernels: `library.square_forward` is the function exported under that name."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def build(cls, name: str, text: str) -> NativeLibrary:
+        return cls(compile_shared_library(name, text=text, abi="stable", include_dirs=[INCLUDE_DIRECTORY]))
+
+    def __getattr__(self, symbol: str) -> NativeFunction:
+        if symbol.startswith("__"):
+            raise AttributeError(symbol)
+        return NativeFunction(self.path, symbol)
 
 
 @functools.cache

@@ -119,7 +119,7 @@ def test_sources_that_register_operators_and_those_on_torchs_own_api_are_not_emu
     op = applied(simple(tmp_path, "registers", after=after))
     assert not op.emulated and op(torch.ones(3)).tolist() == [2.0] * 3, "by the reference"
     for more in ({"abi": "torch"}, {"cuda": False}):
-        assert not simple(tmp_path, "other", **more).is_emulated()
+        assert not simple(tmp_path, "other", **more).is_emulated
 
 
 def test_a_registration_that_the_text_does_not_show_is_told(applied: Any, tmp_path: Path, emulated: None) -> None:

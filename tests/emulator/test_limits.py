@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import opsmith
-from opsmith.errors import LaunchGeometryError, NvrtcNotFoundError
+from opsmith.errors import LaunchConfigurationError, NvrtcNotFoundError
 from opsmith.toolchain import find_nvrtc
 
 BOUNDS = opsmith.cuda_source(r"""
@@ -45,9 +45,9 @@ def test_a_block_is_no_larger_than_the_launch_bounds_allow(name: str, checks: bo
         if threads == 1024:
             return
         words = f"a block of {threads + 1} threads is more than the {threads} that this kernel can have.*launch_bounds"
-        with pytest.raises(LaunchGeometryError, match=words):
+        with pytest.raises(LaunchConfigurationError, match=words):
             kernel[1, threads + 1](x)
-        with pytest.raises(LaunchGeometryError, match=f"{2 * threads} threads"):
+        with pytest.raises(LaunchConfigurationError, match=f"{2 * threads} threads"):
             kernel[1, (threads, 2)](x)
 
 
@@ -129,7 +129,7 @@ def test_a_block_has_up_to_227_kib_of_shared_memory(name: str, shared: int, chec
 )  # fmt: skip
 @pytest.mark.parametrize("checks", [True, False])
 def test_more_is_refused_with_the_sum_told(name: str, shared: int, words: str, checks: bool) -> None:
-    with opsmith.emulate(checks=checks), pytest.raises(LaunchGeometryError, match=re.escape(words)):
+    with opsmith.emulate(checks=checks), pytest.raises(LaunchConfigurationError, match=re.escape(words)):
         SHARED[name][1, 32, shared](torch.zeros(32), torch.zeros(32))
 
 

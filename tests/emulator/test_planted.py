@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import opsmith
-from opsmith.errors import KernelFault, LaunchGeometryError
+from opsmith.errors import KernelFault, LaunchConfigurationError
 from opsmith.kernels.cuda_source.source import CudaSource
 
 HERE = Path(__file__).parent / "planted"
@@ -484,7 +484,7 @@ def test_every_kernel_of_the_suite_is_run() -> None:
 
 @pytest.mark.parametrize("grid", [0, (4, 0), (1, 1, 0)])
 def test_an_empty_grid_is_refused_as_on_a_gpu(grid: object) -> None:
-    with opsmith.emulate(), pytest.raises(LaunchGeometryError, match="There is nothing to do for an empty tensor"):
+    with opsmith.emulate(), pytest.raises(LaunchConfigurationError, match="Skip the launch for an empty tensor"):
         SOURCES["bounds.cu"].off_by_one[grid, 256](floats(1), 0)
 
 

@@ -263,7 +263,7 @@ def test_shared_memory_beyond_48_kibibytes(cu: Any) -> None:
         y = torch.empty_like(x)
         cu.reversed[1, 1024, size](x, y, count)
         assert torch.equal(y, x.flip(0)), size
-    with pytest.raises(errors.LaunchGeometryError, match=f"{limit + 4} bytes of shared memory .* has {limit} a block"):
+    with pytest.raises(errors.LaunchConfigurationError, match=f"{limit + 4} bytes of shared memory .* has {limit}\\."):
         cu.reversed[1, 32, limit + 4](x, y, count)
 
 
@@ -294,13 +294,13 @@ def x_and_y() -> tuple[Tensor, Tensor]:
         (lambda cu, x, y: cu.twice[1, 1](x, y, 2**31), errors.KernelValueError, "does not fit"),
         (lambda cu, x, y: cu.twice[1, 1](x, y, 8.0), errors.KernelArgumentError, "takes an int"),
         (lambda cu, x, y: cu.twice[1, 1](x, y, x.sum()), errors.KernelArgumentError, r"\.item\(\)"),
-        (lambda cu, x, y: cu.twice[0, 1](x, y, 8), errors.LaunchGeometryError, "empty tensor"),
-        (lambda cu, x, y: cu.twice[1, 1025](x, y, 8), errors.LaunchGeometryError, "at most 1024"),
-        (lambda cu, x, y: cu.small[1, 65](x), errors.LaunchGeometryError, "65 threads is more than the 64"),
-        (lambda cu, x, y: cu.twice[1, 1, 1 << 20](x, y, 8), errors.LaunchGeometryError, "shared memory"),
-        (lambda cu, x, y: cu.scale[1, 1](x, y), errors.TemplateArgumentsError, "is a template"),
+        (lambda cu, x, y: cu.twice[0, 1](x, y, 8), errors.LaunchConfigurationError, "empty tensor"),
+        (lambda cu, x, y: cu.twice[1, 1025](x, y, 8), errors.LaunchConfigurationError, "at most 1024"),
+        (lambda cu, x, y: cu.small[1, 65](x), errors.LaunchConfigurationError, "65 threads is more than the 64"),
+        (lambda cu, x, y: cu.twice[1, 1, 1 << 20](x, y, 8), errors.LaunchConfigurationError, "shared memory"),
+        (lambda cu, x, y: cu.scale[1, 1](x, y), errors.KernelNameError, "is a template"),
         (lambda cu, x, y: cu.no_such[1, 1](x, y), errors.KernelNotFoundError, "it has scale"),
-        (lambda cu, x, y: cu.set_constant("coefficients", [1.0]), errors.ConstantError, "holds 4 numbers"),
+        (lambda cu, x, y: cu.set_constant("coefficients", [1.0]), errors.ConstantError, "takes 4 numbers"),
     ],
 )
 def test_what_is_wrong_is_refused_and_the_gpu_goes_on(

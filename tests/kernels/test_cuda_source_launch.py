@@ -158,13 +158,13 @@ def test_whole_numbers_of_numpy_and_bools_are_integers(cu: Any, gpu: FakeCuda) -
         ("3", "takes an int, not str '3'"),
         (None, "takes an int, not NoneType None"),
         (3j, "takes an int, not complex 3j"),
-        (torch.tensor(3), r"takes a number, not a tensor: n\.item\(\) is the number, but it waits for the GPU"),
+        (torch.tensor(3), r"takes a number, not a tensor: pass n\.item\(\), which waits for the GPU"),
     ],
 )
 def test_what_is_no_whole_number_is_refused_for_an_integer(cu: Any, value: Any, words: str) -> None:
     with pytest.raises(errors.KernelArgumentError, match=rf"add: parameter 'n' \(int\) {words}") as caught:
         cu.add[1, 1](x(), x(), x(), value)
-    assert "The kernel is add(const float* a, const float* b, float* y, int n)" in str(caught.value)
+    assert "add(const float* a, const float* b, float* y, int n)" in str(caught.value)
 
 
 def test_an_integer_that_does_not_fit_is_refused_with_the_range(cu: Any) -> None:
@@ -297,7 +297,7 @@ def test_none_is_a_null_pointer_and_any_address_can_be_forced(cu: Any, gpu: Fake
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (12345, r"takes a tensor, not the number 12345; for an address of your own pass ctypes.c_void_p\(12345\)"),
+        (12345, r"takes a tensor, not the number 12345; for a raw address pass ctypes.c_void_p\(12345\)"),
         ([1.0, 2.0], "takes a float32 tensor, None or ctypes.c_void_p, not list"),
         (numpy.zeros(3, dtype=numpy.float32), "takes a float32 tensor, .*, not ndarray"),
         (1.0, "takes a float32 tensor, .*, not float 1.0"),
@@ -361,7 +361,7 @@ def test_without_any_gpu_the_text_alone_tells_what_is_wrong(monkeypatch: pytest.
         cu.add[1, 1](*[torch.zeros(3)] * 3, 0)
     with pytest.raises(errors.KernelArgumentError, match=r"'n' \(int n\) takes a number, not a tensor"):
         cu.add[1, 1](None, None, None, torch.tensor(3))
-    with pytest.raises(errors.KernelArgumentError, match="it takes 4 arguments, not 1"):
+    with pytest.raises(errors.KernelArgumentError, match=r"it takes 4 arguments \(a, b, y, n\), not 1"):
         cu.add[1, 1](torch.zeros(3))
     with pytest.raises(errors.NoGpuError, match="add cannot be launched"):
         cu.add[1, 1](None, None, None, 0)
@@ -393,7 +393,10 @@ def test_the_tensors_device_counts_and_not_the_current_one(cu: Any, gpu: FakeCud
     [
         (torch.zeros(3, 4).to_sparse(), "takes a dense tensor, not one of layout torch.sparse_coo"),
         (torch.zeros(3, device="meta"), "was given a tensor on meta"),
-        (torch.zeros(3, dtype=torch.complex64).conj().imag, r"was given a view .*: b = b.resolve_neg\(\)"),
+        (
+            torch.zeros(3, dtype=torch.complex64).conj().imag,
+            r"was given a lazily conjugated or negated view.*: b = b.resolve_neg\(\)",
+        ),
     ],
 )
 def test_a_tensor_without_plain_memory_is_refused(cu: Any, gpu: FakeCuda, tensor: torch.Tensor, words: str) -> None:
@@ -429,10 +432,10 @@ def test_a_strided_tensor_is_refused_unless_its_strides_are_passed(cu: Any, gpu:
     wide = on_gpu(torch.zeros(6, 10)[:, ::2])
     with pytest.raises(
         errors.KernelValueError,
-        match=r"'x' .* of shape \(6, 5\) and strides \(10, 2\)\. .* \(x.stride\(0\), x.stride\(1\)\), or make",
+        match=r"'x' .* of shape \(6, 5\) and strides \(10, 2\)\. .*contiguous\(\), or .*: x.stride\(0\), x.stride\(1\)",
     ):
         cu.strided[1, 1](wide, 5, 1)
-    with pytest.raises(errors.KernelValueError, match=r"pass them \(x.stride\(1\)\)"):
+    with pytest.raises(errors.KernelValueError, match=r"pass them: x.stride\(1\)\."):
         cu.strided[1, 1](wide, 10, 1)
     cu.strided[1, 1](wide, 10, 2)
     with pytest.raises(errors.KernelValueError, match="not contiguous"):  # its sizes are its strides, by chance
@@ -463,29 +466,29 @@ def test_an_empty_tensor_and_a_parameter_of_a_module_are_taken(cu: Any, gpu: Fak
 @pytest.mark.parametrize(
     ("key", "words"),
     [
-        ((0, 1), r"the grid 0 has 0 along x, none\. There is nothing to do for an empty tensor"),
-        ((1, 0), "the block 0 has 0 along x"),
-        ((-1, 1), "has -1 along x"),
-        ((2**31, 1), "has 2147483648 along x, at most 2147483647"),
-        (((1, 65536), 1), r"the grid \(1, 65536\) has 65536 along y, at most 65535"),
-        (((1, 1, 65536), 1), "along z, at most 65535"),
-        ((1, 1025), "has 1025 along x, at most 1024"),
-        ((1, (1, 1, 65)), "along z, at most 64"),
-        ((1, (32, 33)), r"a block of \(32, 33\) is 1056 threads; a block has at most 1024"),
-        ((1.5, 1), r"made of whole numbers, not 1\.5; -\(-n // 256\) divides"),
-        ((1, "2"), "made of whole numbers, not of str"),
-        ((1, None), "made of whole numbers, not of NoneType"),
-        (((1, 2, 3, 4), 1), "a number or up to three"),
-        (((), 1), "a number or up to three"),
-        ((1, 1, -4), "-4 bytes of shared memory"),
-        ((1, 1, 2.0), "a number of bytes, not 2.0"),
+        ((0, 1), r"the grid is 0, and its x is at least 1\. Skip the launch for an empty tensor"),
+        ((1, 0), "the block is 0, and its x is at least 1"),
+        ((-1, 1), "the grid is -1, and its x is at least 1"),
+        ((2**31, 1), "the grid is 2147483648, and its x is at most 2147483647"),
+        (((1, 65536), 1), r"the grid is \(1, 65536\), and its y is at most 65535\. Use x, which is at most 2147483647"),
+        (((1, 1, 65536), 1), "its z is at most 65535"),
+        ((1, 1025), "the block is 1025, and its x is at most 1024"),
+        ((1, (1, 1, 65)), "its z is at most 64"),
+        ((1, (32, 33)), r"a block of \(32, 33\) has 1056 threads, and a block has at most 1024"),
+        ((1.5, 1), r"the grid takes integers, not float 1\.5: -\(-n // 256\) divides"),
+        ((1, "2"), "the block takes integers, not str '2'"),
+        ((1, None), "the block takes integers, not NoneType"),
+        (((1, 2, 3, 4), 1), "an integer or a tuple of up to three"),
+        (((), 1), "an integer or a tuple of up to three"),
+        ((1, 1, -4), "the shared memory is -4: pass the bytes"),
+        ((1, 1, 2.0), "the shared memory is 2.0: pass the bytes"),
         ((1,), r"kernel\[grid, block\]\(...\)"),
         (3, r"kernel\[grid, block\]\(...\)"),
         ((1, 2, 3, 4), r"kernel\[grid, block\]\(...\)"),
     ],
 )
 def test_a_launch_that_cannot_be_is_refused_before_it_is_called(cu: Any, gpu: FakeCuda, key: Any, words: str) -> None:
-    with pytest.raises(errors.LaunchGeometryError, match=f"^add: .*{words}") as caught:
+    with pytest.raises(errors.LaunchConfigurationError, match=f"^add: .*{words}") as caught:
         cu.add[key]
     assert isinstance(caught.value, ValueError)
 
@@ -498,7 +501,7 @@ def test_numbers_of_any_whole_kind_shape_a_launch(cu: Any, gpu: FakeCuda) -> Non
 
 
 def test_a_kernel_called_without_a_grid_says_how(cu: Any) -> None:
-    with pytest.raises(errors.LaunchGeometryError, match=r"cu.add\[blocks, threads\]\(...\)"):
+    with pytest.raises(errors.LaunchConfigurationError, match=r"cu.add\[blocks, threads\]\(...\)"):
         cu.add(1, 2, 3)
 
 
@@ -507,7 +510,7 @@ def test_more_threads_than_the_kernel_can_have_are_refused(cu: Any, gpu: FakeCud
     gpu.set_limit(driver_module.REGISTERS, 200)
     a = x()
     with pytest.raises(
-        errors.LaunchGeometryError, match=r"add: a block of 512 .* the 256 .* takes 200 registers a thread"
+        errors.LaunchConfigurationError, match=r"add: a block of 512 .* the 256 .* takes 200 registers a thread"
     ):
         cu.add[1, 512](a, a, a, 1)
     cu.add[1, 256](a, a, a, 1)
@@ -528,8 +531,8 @@ def test_shared_memory_is_allowed_up_to_what_the_gpu_has(cu: Any, gpu: FakeCuda)
     assert gpu.attribute(handle, driver_module.MAX_DYNAMIC_SHARED_BYTES, 0) == 100 << 10
     cu.with_shared[1, 1, 232448 - 1024](a)
     with pytest.raises(
-        errors.LaunchGeometryError,
-        match=r"232449 bytes of shared memory .*, of which the kernel itself declares 1024; cuda:0 has 232448",
+        errors.LaunchConfigurationError,
+        match=r"232449 bytes of shared memory .*, of which the kernel declares 1024, and cuda:0 has 232448",
     ):
         cu.with_shared[1, 1, 232448 - 1023](a)
 
@@ -555,12 +558,14 @@ def test_what_the_driver_refuses_is_raised_at_the_launch(cu: Any, gpu: FakeCuda)
         match=r"add: the launch with a grid of \(2, 3\), blocks of 64 and 16 bytes .* too many resources",
     ) as caught:
         cu.add[(2, 3), 64, 16](a, a, a, 1)
+    assert "\nUse a smaller block, or limit the kernel's registers with __launch_bounds__" in str(caught.value)
+    assert "\n  test_cuda_source_launch.py:" in str(caught.value) and ": add(const float* a," in str(caught.value)
     assert caught.value.code == 701 and isinstance(caught.value, RuntimeError)
     cu.add[(2, 3), 64, 16](a, a, a, 1)
     assert len(gpu.launches) == 1
     gpu.fail("cuLaunchKernelEx", 700)
     with pytest.raises(
-        errors.LaunchError, match=r"(?s)illegal memory access.*a kernel that ran before.*compute-sanitizer"
+        errors.LaunchError, match=r"(?s)illegal memory access.*An earlier kernel caused this.*compute-sanitizer"
     ):
         cu.add[1, 1](a, a, a, 1)
 
@@ -622,6 +627,69 @@ def test_a_launch_within_a_launch_has_its_own_parameters(cu: Any, gpu: FakeCuda)
     ready.launch_kernel = interrupted
     cu.add[1, 1](a, a, a, 2)
     assert [launched.values("QQQi")[3] for launched in gpu.launches] == [1, 7, 2]
+
+
+# --- the source lines in messages -----------------------------------------------------------------------------------
+
+
+def line_with(text: str, path: str = __file__) -> int:
+    """The number of the one line of a file that ends so."""
+    (found,) = [n for n, line in enumerate(Path(path).read_text().splitlines(), 1) if line.endswith(text)]
+    return found
+
+
+def test_an_error_shows_the_line_of_the_launch_and_of_the_kernel(cu: Any, gpu: FakeCuda) -> None:
+    with pytest.raises(errors.KernelArgumentError) as caught:
+        cu.add[1, 1](None, None, None, 1.25)  # at fault
+    assert str(caught.value).splitlines()[1:] == [
+        f"  test_cuda_source_launch.py:{line_with('# at fault')}: cu.add[1, 1](None, None, None, 1.25)  # at fault",
+        f"  test_cuda_source_launch.py:{line_with('y[0] = a[0] + b[n]; }')}: "
+        "add(const float* a, const float* b, float* y, int n)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("\n__global__ void k(int n) {}\n", "k.cu:2: k(int n)"),
+        ("// __global__ void k(\n/* __global__ void k(\n */ __global__\n  void k(int n) {}\n", "k.cu:4: k(int n)"),
+        ("__global__ void k2(int k) {}\n__global__ void __launch_bounds__(32) k (int n) {}\n", "k.cu:2: k(int n)"),
+        ('#include "k.cuh"\n', "k.cuh:1: k(int n)"),
+        ("#define KERNEL(name) __global__ void name\nKERNEL(k)(int) {}\n", "  k(int)"),
+    ],
+    ids=["file", "comments", "other names", "header", "macro"],
+)
+def test_the_line_of_a_kernel_is_found_where_the_author_declares_it(
+    tmp_path: Path, gpu: FakeCuda, text: str, line: str
+) -> None:
+    (tmp_path / "k.cuh").write_text("namespace ns {} __global__ void k(int n) {}\n")
+    (tmp_path / "k.cu").write_text(text)
+    cu = opsmith.cuda_source(tmp_path / "k.cu")
+    with pytest.raises(errors.KernelArgumentError) as caught:
+        cu.k[1, 1](1.5)
+    assert str(caught.value).splitlines()[2].endswith(line)
+
+
+def test_every_error_of_a_launch_says_where_it_was_asked_for(cu: Any, gpu: FakeCuda) -> None:
+    gpu.set_limit(driver_module.MAX_THREADS_PER_BLOCK, 256)
+    faults: list[Any] = [
+        lambda: cu.add[0, 1],
+        lambda: cu.add(1),
+        lambda: cu.add[1, 512](None, None, None, 1),
+        lambda: cu.add[1, 1](1),
+        lambda: cu.add[1, 1](x(), torch.zeros(3), x(), 1),
+        lambda: cu.set_constant("tabel", 1),
+        lambda: cu.set_constant("table", 1),
+        lambda: cu.scale[1, 1],
+        lambda: cu["scale<floot, 1>"].compile("sm_90"),
+        lambda: cu["add<float>"],
+        lambda: cu.nope,
+    ]
+    for fault in faults:
+        with pytest.raises(opsmith.OpsmithError) as caught:
+            fault()
+        line = fault.__code__.co_firstlineno
+        assert f"\n  test_cuda_source_launch.py:{line}: lambda: " in str(caught.value)
 
 
 # --- capture and edits ----------------------------------------------------------------------------------------------
@@ -727,12 +795,12 @@ def test_constants_of_every_type(cu: Any, gpu: FakeCuda) -> None:
             "'tabel' is not in the source; its constants are: table, fixed, number, corners, settings, ns::halves",
         ),
         ("fixed", [1, 2], "is declared const"),
-        ("table", [1, 2, 3], "holds 4 numbers .float., and was given 3"),
-        ("table", 1.0, "holds 4 numbers .float., and was given 1"),
-        ("table", torch.zeros(3), "has 16 bytes, which are 4 elements of float32, and was given 3"),
+        ("table", [1, 2, 3], "takes 4 numbers .float., not 3"),
+        ("table", 1.0, "takes 4 numbers .float., not 1"),
+        ("table", torch.zeros(3), "has 16 bytes and takes a tensor of 4 elements of float32, not of 3"),
         ("table", torch.zeros(4, dtype=torch.float64), "holds float and takes a float32 tensor, not float64"),
         ("table", [1, 2, 3, "4"], "takes a float or an int, not str '4'"),
-        ("table", "abcd", "holds 4 numbers"),
+        ("table", "abcd", "takes 4 numbers"),
         ("table", bytes(3), "of 16 bytes, and was given 3"),
         ("number", 2**31, "holds -2147483648 to 2147483647"),
         ("number", 1.5, "takes an int, not the float 1.5"),
@@ -747,7 +815,7 @@ def test_a_constant_of_another_type_or_size_is_refused(cu: Any, name: str, value
 
 def test_a_constant_is_not_set_while_a_graph_is_captured(cu: Any, gpu: FakeCuda) -> None:
     gpu.capture(True)
-    with pytest.raises(errors.ConstantError, match="while a CUDA graph is being captured"):
+    with pytest.raises(errors.ConstantError, match="while a CUDA graph is captured"):
         cu.set_constant("number", 1)
 
 
@@ -764,7 +832,9 @@ def test_a_constant_survives_an_edit_and_is_asked_for_anew_where_it_no_longer_fi
     cu.k[1, 1](None)
     assert gpu.calls("cuLibraryLoadData") == 2 and gpu.variable_bytes("c") == struct.pack("<2i", 3, 4)
     path.write_text(text.replace("c[2]", "c[3]"))
-    with pytest.raises(errors.ConstantError, match="'c' has 12 bytes now and was set when it had 8: set it again"):
+    with pytest.raises(
+        errors.ConstantError, match="'c' has 12 bytes now and was set when it had 8: call set_constant again"
+    ):
         cu.k[1, 1](None)
     cu.set_constant("c", [1, 2, 3])
     cu.k[1, 1](None)

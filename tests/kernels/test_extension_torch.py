@@ -69,12 +69,12 @@ def test_an_edited_module_is_loaded_beside_the_former(tmp_path: Path) -> None:
 def test_torchs_own_headers_on_the_stable_abi_are_refused_with_the_remedy(tmp_path: Path) -> None:
     source = tmp_path / "on_torch.cpp"
     source.write_text(ON_TORCH)
-    with pytest.raises(errors.ExtensionArgumentError, match=r"no part of torch's stable ABI.*abi=\"torch\"") as caught:
+    with pytest.raises(errors.ExtensionArgumentError, match=r"not part of torch's stable ABI.*abi=\"torch\"") as caught:
         opsmith.extension("on_stable", source)
     assert isinstance(caught.value.__cause__, errors.CompileError)
 
 
-def test_missing_python_headers_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_python_headers_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "module.cpp"
     source.write_text(MODULE)
     monkeypatch.setattr("sysconfig.get_path", lambda *_: str(tmp_path))

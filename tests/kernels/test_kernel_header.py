@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from native_kernels import NativeLibrary
 
 from opsmith import errors
-from opsmith.kernels import NativeLibrary
 from opsmith.kernels.native import INCLUDE_DIRECTORY
 from opsmith.toolchain import compile_shared_library
 

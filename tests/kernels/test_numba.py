@@ -233,51 +233,57 @@ def test_an_empty_grid_launches_nothing() -> None:
 def test_an_access_outside_of_a_tensor_is_refused_with_its_thread() -> None:
     with (
         opsmith.emulate(),
-        pytest.raises(errors.OutOfBoundsError, match=r"careless .*ctaid=\[1, 0, 0\].*out of bounds"),
+        pytest.raises(
+            errors.KernelFault, match=r"careless .*: out of bounds at .*block \(1, 0, 0\), thread \([23], 0"
+        ) as caught,
     ):
         careless[2, 4](torch.zeros(6), torch.zeros(6))
+    fault = caught.value
+    assert (fault.file, fault.line) == (__file__, careless.py_func.__code__.co_firstlineno + 3)
+    assert fault.block == (1, 0, 0) and "Guard the access: if i < x.size" in str(fault)
 
 
 @opsmith.numba_kernel
 @cuda.jit
 def failing(x):
-    raise ValueError("the kernel's own words")
+    raise ValueError("the kernel's own message")
 
 
-def test_a_kernel_that_raises_says_its_own_words() -> None:
-    with opsmith.emulate(), pytest.raises(errors.EmulationError, match=r"failing.*the kernel's own words"):
+def test_an_exception_of_a_kernel_is_shown_with_its_line() -> None:
+    with opsmith.emulate(), pytest.raises(errors.EmulationError, match=r"failing.*the kernel's own message") as caught:
         failing[1, 1](torch.zeros(1))
+    launch, kernel = str(caught.value).splitlines()[-2:]
+    assert launch.endswith(": failing[1, 1](torch.zeros(1))")
+    assert kernel.endswith(""": raise ValueError("the kernel's own message")""")
 
 
 def test_cpu_tensors_outside_of_emulate_are_refused() -> None:
-    with pytest.raises(errors.CpuTensorError, match=r"add_number \(test_numba.py:\d+\) runs on a GPU, but x is on the"):
+    with pytest.raises(errors.KernelValueError, match=r"add_number .*: x is on the cpu, and .*: x = x.cuda") as caught:
         add_number[1, 8](torch.zeros(3), torch.zeros(3), 1)
+    launch, kernel = str(caught.value).splitlines()[-2:]
+    assert launch.endswith(": add_number[1, 8](torch.zeros(3), torch.zeros(3), 1)")
+    assert kernel.endswith(": def add_number(x, out, number)")
 
 
 @pytest.mark.parametrize(
-    ("geometry", "words"),
+    ("key", "message"),
     [
-        ((1,), r"launched by \[grid, block\] or"),
+        ((1,), r"kernel\[grid, block\]\(...\) or"),
         ((1, 8, 0, 0), r"the stream is torch's current one"),
-        ((1, 8, "stream"), r"launched by \[grid, block\] or"),
-        ((1.5, 8), r"its grid is 1.5: give a number, or up to three"),
-        (((1, 1, 1, 1), 8), r"its grid is \(1, 1, 1, 1\)"),
-        ((1, 2048), r"its block has 2048 along x, where 1 to 1024 is allowed"),
-        ((1, (64, 32)), r"a block has at most 1024 threads, not 2048"),
-        ((1, 0), r"its block has 0 along x"),
-        (((1, 65536), 8), r"its grid has 65536 along y, where 0 to 65535 is allowed"),
-        ((-1, 8), r"its grid has -1 along x"),
-        ((1, 8, -4), r"shared memory is a number of bytes, not -4"),
+        ((1, 8, "stream"), r"the shared memory is 'stream': .* the stream is torch's current one"),
+        ((1.5, 8), r"the grid takes integers, not float 1.5"),
+        ((1, 2048), r"the block is 2048, and its x is at most 1024"),
+        ((-1, 8), r"the grid is -1, and its x is at least 0"),
     ],
 )
-def test_a_geometry_that_no_launch_can_have_is_refused(geometry: Any, words: str) -> None:
-    with pytest.raises(errors.LaunchGeometryError, match=words):
-        add_number[geometry]
+def test_a_configuration_that_no_launch_can_have_is_refused(key: Any, message: str) -> None:
+    with pytest.raises(errors.LaunchConfigurationError, match=message):
+        add_number[key]
 
 
 def test_a_launch_without_a_grid_and_one_with_too_few_arguments_are_refused() -> None:
     x = torch.zeros(3)
-    with pytest.raises(errors.LaunchGeometryError, match=r"launched with a grid: add_number\[grid, block\]"):
+    with pytest.raises(errors.LaunchConfigurationError, match=r"needs a grid and a block: add_number\[grid, block\]"):
         add_number(x, x, 1)
     with pytest.raises(errors.KernelArgumentError, match=r"missing a required argument: 'number'") as caught:
         add_number[1, 8](x, x)
@@ -287,7 +293,7 @@ def test_a_launch_without_a_grid_and_one_with_too_few_arguments_are_refused() ->
 def test_dtypes_and_layouts_that_numba_cannot_read_are_refused() -> None:
     out = torch.zeros(3)
     with pytest.raises(
-        errors.KernelArgumentError, match=r"Numba knows no torch.bfloat16, which x is; pass x.float\(\)"
+        errors.KernelArgumentError, match=r"Numba cannot read torch.bfloat16, the dtype of x; pass x.float\(\)"
     ):
         add_number[1, 8](torch.zeros(3, dtype=torch.bfloat16), out, 1)
     with pytest.raises(errors.KernelValueError, match="x is a lazily negated or conjugated tensor"):
@@ -321,7 +327,7 @@ def launch_bare(x: Tensor) -> Tensor:
     return out
 
 
-def test_a_launch_on_numbas_own_stream_is_refused_with_the_line_that_mends_it(op: Op) -> None:
+def test_a_launch_on_numbas_own_stream_is_refused_with_the_fix(op: Op) -> None:
     words = r"launch_bare \(test_numba.py:\d+\) launches the Numba kernel square_kernel .* on Numba's own stream"
     for register in (op.register_kernel, op.register_backward):
         with pytest.raises(errors.RegistrationError, match=words) as caught:
@@ -349,7 +355,7 @@ except ImportError as error:
 """
 
 
-def test_without_numba_everything_else_works_and_the_choice_names_the_line_that_installs_it() -> None:
+def test_without_numba_everything_else_works_and_the_choice_names_the_command_that_installs_it() -> None:
     done = subprocess.run([sys.executable, "-c", MISSING], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "pip install numba-cuda" in done.stdout
@@ -387,7 +393,7 @@ print("compiled")
 """
 
 
-@pytest.mark.parametrize("how", ["alone", "mended", "after a failure"])
+@pytest.mark.parametrize("how", ["alone", "supplied", "after a failure"])
 def test_numba_compiles_under_a_numpy_without_row_stack(how: str) -> None:
     from numba.cuda.cudadrv import nvvm
 
@@ -395,7 +401,7 @@ def test_numba_compiles_under_a_numpy_without_row_stack(how: str) -> None:
         pytest.skip("Numba finds no NVVM to compile with: pip install nvidia-nvvm")
     done = subprocess.run([sys.executable, "-c", UNDER_NEWER_NUMPY, how], capture_output=True, text=True)
     if how == "alone" and done.returncode == 0:
-        pytest.skip("this numba-cuda needs no mending")
+        pytest.skip("this numba-cuda works without np.row_stack")
     assert (done.stdout.strip() == "compiled") == (how != "alone"), done.stderr
     if how == "alone":
         assert "has no attribute 'row_stack'" in done.stderr
@@ -494,7 +500,7 @@ def untypable(x):
 @pytest.mark.gpu
 def test_on_a_gpu_what_numba_cannot_compile_or_launch_names_the_kernel() -> None:
     x = torch.zeros(3, device="cuda")
-    with pytest.raises(errors.NumbaLaunchError, match=r"untypable \(test_numba.py:\d+\).*grid \(1, 1, 1\)") as caught:
+    with pytest.raises(errors.NumbaLaunchError, match=r"untypable \(test_numba.py:\d+\).*a grid of 1") as caught:
         opsmith.numba_kernel(untypable)[1, 1](x)
     assert "no_such_function" in str(caught.value)
     with pytest.raises(errors.NumbaLaunchError, match="shared memory failed"):

@@ -215,7 +215,7 @@ def test_triton_and_the_authors_module_are_as_they_were(op: Op) -> None:
 # --- what goes wrong ------------------------------------------------------------------------------------------------
 
 
-def test_a_kernel_that_fails_is_named_with_its_own_words() -> None:
+def test_a_kernel_that_fails_is_named_with_its_own_message() -> None:
     with pytest.raises(errors.EmulationError, match=r"failing_kernel \(triton_ops.py:\d+\).*n is never negative"):
         launched_through(failing_kernel)(torch.randn(4))
     with pytest.raises(errors.EmulationError, match="missing a required argument: 'EXTRA'"):
@@ -227,10 +227,13 @@ def kernel_with_another_parameter(x, out, n, EXTRA: tl.constexpr, BLOCK: tl.cons
     pass
 
 
-def test_a_triton_kernel_registered_for_the_cpu_is_told_where_it_runs(op: Op) -> None:
+def test_a_triton_kernel_registered_for_the_cpu_says_that_it_runs_on_a_gpu(op: Op) -> None:
     op.register_kernel("cpu", launch_square)
-    with pytest.raises(errors.CpuTensorError, match=r"launch_square \(triton_ops.py:\d+\) runs on a GPU.*emulate"):
+    with pytest.raises(
+        errors.KernelValueError, match=r"launch_square \(triton_ops.py:\d+\): it runs on a GPU.*emulate"
+    ) as caught:
         op(torch.randn(4))
+    assert "\n  triton_ops.py:" in str(caught.value) and ": kernel[lambda meta:" in str(caught.value)
 
 
 MISSING = """
@@ -303,7 +306,7 @@ def test_on_a_gpu_a_launch_goes_to_torchs_current_stream(op: Op) -> None:
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_a_cpu_tensor_given_to_a_kernel_is_told_in_words(op: Op) -> None:
+def test_on_a_gpu_a_cpu_tensor_given_to_a_kernel_is_an_error_of_ours(op: Op) -> None:
     stray = torch.empty(8)
 
     @op.register_kernel("cuda")
@@ -312,6 +315,6 @@ def test_on_a_gpu_a_cpu_tensor_given_to_a_kernel_is_told_in_words(op: Op) -> Non
         return torch.empty_like(x)
 
     with pytest.raises(
-        errors.CpuTensorError, match=r"The Triton kernel of launch \(test_triton.py:\d+\) runs on a GPU"
+        errors.KernelValueError, match=r"The Triton kernel of launch \(test_triton.py:\d+\): it runs on a GPU"
     ):
         op(torch.randn(8, device="cuda"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import linecache
 from collections.abc import Callable
 from typing import Any
 
@@ -75,7 +76,7 @@ def test_tritons_standard_library_is_interpreted_too() -> None:
     torch.testing.assert_close(launched_through(library_kernel)(x), expected)
 
 
-def test_a_kernel_may_be_defined_inside_of_a_function_and_defined_anew() -> None:
+def test_a_kernel_may_be_defined_inside_of_a_function_and_redefined() -> None:
     for offset in (1.0, 2.0):
         shift = tl.constexpr(offset)
 
@@ -101,13 +102,13 @@ def test_of_an_autotuned_kernel_the_first_configuration_runs_and_heuristics_are_
         for n, even in ((8, 1), (9, 0)):
             x = torch.randn(n)
             torch.testing.assert_close(op(x), x * 4 + even)
-        with pytest.raises(errors.EmulationError, match="BLOCK is given, and by its configs too"):
+        with pytest.raises(errors.EmulationError, match="BLOCK is passed, but its configs set it"):
             launched_through(tuned_kernel)(torch.randn(8))
 
 
-@pytest.mark.parametrize("road", ["helper", "module", "partial", "default", "decorated", "wrap_triton"])
-def test_a_launch_is_found_where_the_function_leads(road: str, fresh: Fresh) -> None:
-    op = opsmith.op(fresh(f"road_{road}"))(negative)
+@pytest.mark.parametrize("way", ["helper", "module", "partial", "default", "decorated", "wrap_triton"])
+def test_a_launch_is_found_where_the_function_leads(way: str, fresh: Fresh) -> None:
+    op = opsmith.op(fresh(f"way_{way}"))(negative)
 
     def directly(x: Tensor, kernel: Any = triton_ops.negate) -> Tensor:
         out = torch.empty_like(x)
@@ -127,7 +128,7 @@ def test_a_launch_is_found_where_the_function_leads(road: str, fresh: Fresh) -> 
     def through_a_helper(x: Tensor) -> Tensor:
         return through_a_module(x)
 
-    roads: dict[str, Any] = {
+    ways: dict[str, Any] = {
         "helper": through_a_helper,
         "module": through_a_module,
         "partial": functools.partial(directly, kernel=triton_ops.negate),
@@ -135,7 +136,7 @@ def test_a_launch_is_found_where_the_function_leads(road: str, fresh: Fresh) -> 
         "decorated": torch.no_grad()(through_a_module),
         "wrap_triton": wrapped_by_hand,
     }
-    op.register_kernel("cuda", roads[road])
+    op.register_kernel("cuda", ways[way])
     assert op.kernels["cuda"]["default"].language == "Triton"
     x = torch.randn(6)
     with opsmith.emulate():
@@ -174,19 +175,21 @@ def careless_kernel(x, out, n, BLOCK: tl.constexpr, WHAT: tl.constexpr):
 @pytest.mark.parametrize(
     ("what", "words"),
     [
-        ("load", r"program \(1, 0, 0\) reads 4 bytes at byte 40 of x, which has 40"),
-        ("store", r"program \(1, 0, 0\) writes 4 bytes at byte 40 of out, which has 40"),
-        ("before", r"program \(0, 0, 0\) reads 4 bytes that begin 4 bytes before x"),
-        ("atomic", r"program \(1, 0, 0\) atomically changes 4 bytes at byte 40 of out, which has 40"),
+        ("load", r"block \(1, 0, 0\): it reads 4 bytes at byte 40 of x, which has 40"),
+        ("store", r"block \(1, 0, 0\): it writes 4 bytes at byte 40 of out, which has 40"),
+        ("before", r"block \(0, 0, 0\): it reads 4 bytes that begin 4 bytes before x"),
+        ("atomic", r"block \(1, 0, 0\): it atomically changes 4 bytes at byte 40 of out, which has 40"),
     ],
 )
 def test_an_access_outside_of_the_launchs_tensors_is_refused(what: str, words: str) -> None:
     memory = torch.zeros(3, 100)
     x, out = memory[0, 50:60], memory[2, 50:60]  # no access reaches beyond what is torch's, whatever is broken
     launch = emulated_on(careless_kernel, x, out, WHAT=what)
-    with opsmith.emulate(), pytest.raises(errors.OutOfBoundsError, match=words) as caught:
+    with opsmith.emulate(), pytest.raises(errors.KernelFault, match=words) as caught:
         launch()
-    assert isinstance(caught.value, IndexError) and "careless_kernel (test_triton_interpreter.py:" in str(caught.value)
+    fault = caught.value
+    assert "careless_kernel (test_triton_interpreter.py:" in str(fault) and fault.file == __file__
+    assert "tl." in linecache.getline(__file__, fault.line or 0), "the line of the access"
     with opsmith.emulate(checks=False):
         launch()
 

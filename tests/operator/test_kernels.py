@@ -15,7 +15,6 @@ from torch import Tensor
 import opsmith
 from opsmith import Op, Sample, errors
 from opsmith.checks import compare_samples
-from opsmith.kernels import NativeLibrary
 from opsmith.kernels.native import INCLUDE_DIRECTORY
 from opsmith.toolchain import compile_shared_library
 
@@ -126,7 +125,7 @@ def test_a_kernel_that_raises_says_its_own_words(fresh: Fresh, flags: tuple[str,
         extra_ldflags=flags,
     )
     op = opsmith.op(fresh("raises"))(square)
-    op.register_kernel("cpu", NativeLibrary(path).raises_kernel)
+    op.register_kernel("cpu", native_kernels.NativeLibrary(path).raises_kernel)
     for _ in range(2):
         with pytest.raises(RuntimeError, match="the kernel's own words"):
             op(torch.randn(3))

@@ -15,7 +15,6 @@ from torch import Tensor
 
 import opsmith
 from opsmith import errors
-from opsmith.kernels import NativeLibrary
 
 Fresh = Callable[[str], str]
 func = torch.func
@@ -268,7 +267,7 @@ OPSMITH_EXPORT(exp_backward_kernel, exp_backward)
 OPSMITH_EXPORT(too_few_kernel, too_few)
 """,
     )
-    library = NativeLibrary.build("opsmith_result_kernels", text)
+    library = native_kernels.NativeLibrary.build("opsmith_result_kernels", text)
     op = opsmith.op(fresh("cpp_result"))(exp)
     op.register_backward("cpu", library.exp_backward_kernel, saves=("output",))
     x = torch.randn(3, dtype=torch.float64, requires_grad=True)

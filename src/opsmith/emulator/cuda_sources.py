@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 
-from ..errors import ConstantError, EmulationError
+from ..errors import EmulationError
 from ..kernels.cuda_source import constants as values
 from ..kernels.cuda_source.build import refusal
 from ..kernels.cuda_source.parameters import Pointer
@@ -74,10 +74,9 @@ def run(chosen: Launch, args: Sequence[Any]) -> None:
             (address,) = _POINTER.unpack_from(buffer, offset)
             _POINTER.pack_into(buffer, offset, moved(address))
 
-    geometry = chosen.grid, chosen.block, chosen.shared
     try:
         with _constants_put(source, library) if library.initial else _NO_CONSTANTS:
-            launch(name, library, entry, geometry, addresses, pieces, relocate, settings)
+            launch(name, library, entry, chosen.configuration, addresses, pieces, relocate, settings)
     finally:
         plan.frames.append(frame)
 
@@ -90,8 +89,8 @@ def _kernel(source: CudaSource, name: str, checks: bool) -> _Kernel:
         return known
     library = _library(source, snapshot, name, checks)
     if (words := library.refusal(name)) is not None:
-        raise refusal(name, _as_nvrtc(words, source, name), source._origin, snapshot)
-    plan = Plan(name, library.types(name), snapshot.found.kernels.get(name.partition("<")[0]))
+        raise refusal(name, _as_nvrtc(words, source, name), snapshot)
+    plan = Plan(name, library.types(name), snapshot)
     pointers = [at for each, at in zip(plan.parameters, plan.offsets, strict=True) if isinstance(each, Pointer)]
     kernels[name, checks] = made = _Kernel(snapshot, library, plan, library.entry(name), pointers)
     return made
@@ -99,12 +98,12 @@ def _kernel(source: CudaSource, name: str, checks: bool) -> _Kernel:
 
 def set_constant(source: CudaSource, name: str, value: Any) -> None:
     """Sets a __constant__ variable for the launches to come."""
-    library = _library(source, source._current(), None, state.settings.checks)
+    snapshot = source._current()
+    library = _library(source, snapshot, None, state.settings.checks)
     if name not in library.constants:
-        known = ", ".join(library.constants) or "none"
-        raise ConstantError(source.label, name, f"is not in the source; its constants are: {known}")
+        raise values.not_declared(snapshot, name, library.constants)
     _, variable = library.constant(name)
-    _constants(source)[name] = values.held(source.label, name, variable, value, None).data
+    _constants(source)[name] = values.held(snapshot, name, variable, value, None).data
 
 
 def _constants(source: CudaSource) -> dict[str, bytes]:

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from ..errors import EmulationError, OpsmithError
-from ..kernels.cuda_source.attributes import MAX_THREADS
-from ..kernels.cuda_source.launch import MAX_BLOCK, MAX_GRID
+from ..kernels.configuration import MAX_BLOCK, MAX_GRID, MAX_THREADS
 from ..kernels.cuda_source.plan import shown
 from ..kernels.emulation import Settings, state
 from ..kernels.native import NativeFunction, NativeOperator

@@ -29,7 +29,7 @@ def launch(
     settings: Settings,
     readable: tuple[int, int] | None = None,
 ) -> None:
-    """Runs a kernel to its end, or raises KernelFault; LaunchGeometryError for what a GPU would not launch.
+    """Runs a kernel to its end, or raises KernelFault; LaunchConfigurationError for what a GPU would not launch.
 
     `entry` is the address of the function that enters it, `arguments` that of the array of the parameters' addresses,
     as cuLaunchKernel takes it. A checked launch works on copies of the tensors: `relocate` is given a function from an

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..errors import LaunchGeometryError
+from ..errors import LaunchConfigurationError
 from .library import Library
 
 STATIC_SHARED_BYTES = 48 << 10
@@ -14,10 +14,10 @@ SHARED_BYTES = 227 << 10
 
 
 def require(kernel: str, library: Library, entry: int, block: tuple[int, int, int], shared: int) -> None:
-    """Raises LaunchGeometryError for a launch that a GPU refuses; `entry` is the kernel's address."""
+    """Raises LaunchConfigurationError for a launch that a GPU refuses; `entry` is the kernel's address."""
     threads, bound = math.prod(block), library.launch_bound(entry)
     if bound and threads > bound:
-        raise LaunchGeometryError(
+        raise LaunchConfigurationError(
             kernel,
             f"a block of {threads} threads is more than the {bound} that this kernel can have: its __launch_bounds__ "
             f"allow no more. Make the block smaller, or give the kernel __launch_bounds__({threads})",
@@ -26,7 +26,7 @@ def require(kernel: str, library: Library, entry: int, block: tuple[int, int, in
     static = sum(declared.values())
     if static > STATIC_SHARED_BYTES:
         listed = ", ".join(f"{name} {size}" for name, size in sorted(declared.items(), key=lambda each: -each[1]))
-        raise LaunchGeometryError(
+        raise LaunchConfigurationError(
             kernel,
             f"its static __shared__ variables take {static} bytes ({listed}), and a kernel may declare "
             f"{STATIC_SHARED_BYTES}: ptxas refuses more. Declare them extern __shared__ and give the bytes with the "
@@ -34,7 +34,7 @@ def require(kernel: str, library: Library, entry: int, block: tuple[int, int, in
         )
     if static + shared > SHARED_BYTES:
         told = f", of which the kernel itself declares {static}" if static else ""
-        raise LaunchGeometryError(
+        raise LaunchConfigurationError(
             kernel,
             f"{static + shared} bytes of shared memory a block are asked for{told}; an H100 or H200 has {SHARED_BYTES} "
             "a block, most other GPUs have less",

@@ -5,15 +5,10 @@ Each class names one mistake. Classes mix in TypeError, ValueError or RuntimeErr
 
 from __future__ import annotations
 
-from .base import (
-    OpsmithError,
-    OpsmithWarning,
-    described,
-)
+from .base import OpsmithError, OpsmithWarning, author_place, described, source_line
 from .building import (
     BuildSettingError,
     ExtensionArgumentError,
-    ExtensionNameTakenError,
     OperatorsRegisteredError,
     UnknownFunctionError,
 )
@@ -46,26 +41,19 @@ from .declaring import (
     SignatureError,
     UndeclaredMutationError,
 )
-from .emulating import KernelFault, UnsupportedFeatureError
-from .interpreting import (
-    CpuTensorError,
-    EmulationError,
-    LanguageMissingError,
-    NumbaLaunchError,
-    OutOfBoundsError,
-)
+from .emulating import EmulationError, KernelFault, UnsupportedFeatureError
 from .launching import (
     ConstantError,
     CudaDriverError,
-    DeviceVariableError,
     KernelArgumentError,
+    KernelNameError,
     KernelNotFoundError,
     KernelValueError,
+    LanguageMissingError,
+    LaunchConfigurationError,
     LaunchError,
-    LaunchGeometryError,
     NoGpuError,
-    OverloadedKernelError,
-    TemplateArgumentsError,
+    NumbaLaunchError,
 )
 from .measuring import ResultsFileError, UnavailableError, WrongResultError
 from .toolchain import (
@@ -116,26 +104,24 @@ __all__ = [
     "CompilerTooOldError",
     "ConstantError",
     "CorruptCacheEntryWarning",
-    "CpuTensorError",
     "CudaDriverError",
     "CudaHeadersNotFoundError",
     "CudaVersionMismatchError",
     "DeviceMixError",
-    "DeviceVariableError",
     "EmulationError",
     "ExtensionArgumentError",
-    "ExtensionNameTakenError",
     "InPlaceGradientError",
     "InvalidNameError",
     "InvalidSampleError",
     "KernelArgumentError",
     "KernelFault",
+    "KernelNameError",
     "KernelNotFoundError",
     "KernelResultError",
     "KernelValueError",
     "LanguageMissingError",
+    "LaunchConfigurationError",
     "LaunchError",
-    "LaunchGeometryError",
     "LoadError",
     "LoadingFailedError",
     "NameTakenError",
@@ -153,8 +139,6 @@ __all__ = [
     "OpsmithWarning",
     "OutGradientError",
     "OutMismatchError",
-    "OutOfBoundsError",
-    "OverloadedKernelError",
     "PythonHeadersNotFoundError",
     "RandomReferenceError",
     "RedeclaredError",
@@ -168,7 +152,6 @@ __all__ = [
     "SharedMemoryError",
     "SignatureError",
     "SourceNotFoundError",
-    "TemplateArgumentsError",
     "ToolMissingError",
     "ToolchainError",
     "UnavailableError",
@@ -180,5 +163,7 @@ __all__ = [
     "UnsupportedArchError",
     "UnsupportedFeatureError",
     "WrongResultError",
+    "author_place",
     "described",
+    "source_line",
 ]

@@ -1,10 +1,12 @@
-"""What every error has: a common base, and words for what it names."""
+"""The base of every error, and how messages show functions, lists and source lines."""
 
 from __future__ import annotations
 
 import copyreg
 import inspect
+import linecache
 import os
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +21,7 @@ class OpsmithError(Exception):
 
 
 class OpsmithWarning(UserWarning):
-    """The base of every warning opsmith gives: something works, but by a slower road, and the message names it."""
+    """The base of every warning: something works, but slowly or in part, and the message says why."""
 
 
 def described(function: Callable[..., Any]) -> str:
@@ -44,3 +46,29 @@ def indented(text: str) -> str:
 
 def tail(text: str, lines: int) -> str:
     return "\n".join(text.strip().splitlines()[-lines:])
+
+
+_LIBRARIES = {"opsmith", "torch", "triton", "numba", "numba_cuda", "contextlib", "functools", "threading", "concurrent"}
+
+
+def author_place(error: BaseException | None = None) -> tuple[str, int] | tuple[None, None]:
+    """(file, line) of the author's innermost line that is running, or that raised `error`. The kernels of opsmith.ops
+    count as an author's."""
+    frames = list(traceback.walk_stack(None) if error is None else traceback.walk_tb(error.__traceback__))
+    for frame, line in frames if error is None else reversed(frames):
+        module = str(frame.f_globals.get("__name__"))
+        if module.partition(".")[0] not in _LIBRARIES or module.startswith("opsmith.ops."):
+            return frame.f_code.co_filename, line
+    return None, None
+
+
+def source_line(file: str | None, line: int | None) -> str:
+    """'train.py:12: cu.scale[1, 256](x, y, n)'; '' without a file, and no text if the file cannot be read."""
+    if file is None or line is None:
+        return ""
+    return f"{os.path.basename(file)}:{line}: {linecache.getline(file, line).strip()}".removesuffix(": ")
+
+
+def with_lines(message: str, *lines: str) -> str:
+    """A message, then the author's line that is running, then other source lines that it is about."""
+    return "\n".join([message, *(f"  {line}" for line in (source_line(*author_place()), *lines) if line)])

@@ -1,16 +1,16 @@
-"""Running CUDA C++ on the CPU: what a kernel did wrong, and what the emulator does not run."""
+"""Running GPU kernels on the CPU: what a kernel did wrong, and what cannot run there."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .base import OpsmithError
+from .base import OpsmithError, with_lines
 
 Triple = tuple[int, int, int]
 
 
 class KernelFault(OpsmithError, RuntimeError):
-    """An emulated kernel did what a GPU would not forgive, or would let pass with a wrong result.
+    """An emulated kernel did something that stops a GPU, or that a GPU lets pass with a wrong result.
 
     `kind` is one of 'out of bounds', 'misaligned access', 'uninitialised shared memory', 'partial barrier', 'inactive
     lane', 'data race', 'signed overflow', 'hang', 'failed assertion', 'write to a constant', 'bad memory access',
@@ -36,8 +36,15 @@ class KernelFault(OpsmithError, RuntimeError):
         self.block = block
         self.thread = thread
         place = f"{file}:{line}" if file else "a place that is not recorded"
-        who = f", block {block}, thread {thread}" if block is not None else ""
+        who = (f", block {block}" if block is not None else "") + (f", thread {thread}" if thread is not None else "")
         super().__init__("\n".join([f"{kernel}: {kind} at {place}{who}: {what}.", *notes]))
+
+
+class EmulationError(OpsmithError, RuntimeError):
+    """A kernel cannot be run on the CPU, or failed there."""
+
+    def __init__(self, kernel: str, what: str, line: str = "") -> None:
+        super().__init__(with_lines(f"{kernel}, emulated on the CPU: {what}.", line))
 
 
 class UnsupportedFeatureError(OpsmithError, NotImplementedError):

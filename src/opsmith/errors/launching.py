@@ -1,42 +1,71 @@
-"""Kernels in CUDA C++ (opsmith.cuda_source), and the CUDA driver: naming a kernel, launching it, its arguments."""
+"""Kernels in CUDA C++, Triton and Numba, and the CUDA driver: finding a kernel, launching it, its arguments."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
 
-from .base import OpsmithError, listed
+from .base import OpsmithError, listed, with_lines
 
-# After one of these the GPU's context is lost; the launch that is told of it may not be the one at fault.
-_STICKY = {214, 700, 702, 710, 714, 715, 716, 717, 718, 719}
+_PREVIOUS_KERNEL = (
+    "An earlier kernel caused this. Run the program with CUDA_LAUNCH_BLOCKING=1 to see which, or under "
+    "compute-sanitizer to see its line. No further CUDA work is possible in this process."
+)
+_REMEDIES = {
+    1: "Compare the launch configuration with the kernel's attributes, cu.kernel.attributes.",
+    2: "Free GPU memory: torch.cuda.empty_cache() returns what torch holds but does not use.",
+    209: "Compile for this GPU: remove -arch from the options, or name the GPU's own architecture.",
+    701: "Use a smaller block, or limit the kernel's registers with __launch_bounds__(threads).",
+    **dict.fromkeys((214, 700, 702, 710, 714, 715, 716, 717, 718, 719), _PREVIOUS_KERNEL),
+}
+"""By the code of the CUDA error."""
+_OTHER_REMEDY = "CUDA's documentation explains the code under CUresult; `opsmith doctor` tests the driver and the GPUs."
 
 
 class NoGpuError(OpsmithError, RuntimeError):
-    """A launch, or something only a GPU can tell, on a machine where there is none."""
+    """A launch, or another operation that needs a GPU, on a machine without one."""
 
     def __init__(self, what: str, reason: str, remedy: str) -> None:
-        super().__init__(f"{what}: {reason}.\n{remedy}")
+        super().__init__(with_lines(f"{what}: {reason}.\n{remedy}"))
+
+
+class LanguageMissingError(OpsmithError, ImportError):
+    """A kernel is written in a language that is not installed."""
+
+    def __init__(self, kernel: str, language: str, package: str) -> None:
+        self.package = package
+        super().__init__(
+            f"{kernel} is written in {language}, and there is no package {package} in this Python.\n"
+            f"Install it:  pip install {package}"
+        )
 
 
 class CudaDriverError(OpsmithError, RuntimeError):
-    """The CUDA driver refused a call."""
+    """The CUDA driver refused a call. `code` is the number of the CUDA error."""
 
-    def __init__(self, what: str, code: int, words: str) -> None:
+    def __init__(self, what: str, code: int, reason: str, declared: str = "") -> None:
         self.code = code
-        super().__init__(f"{what} failed: {words} (CUDA error {code}).")
+        remedy = _REMEDIES.get(code, _OTHER_REMEDY)
+        super().__init__(with_lines(f"{what} failed: {reason} (CUDA error {code}).\n{remedy}", declared))
 
 
 class LaunchError(CudaDriverError):
-    """The CUDA driver refused a launch, or reports at a launch what went wrong before it."""
+    """The CUDA driver refused a launch, or reports at a launch what an earlier kernel did wrong."""
 
-    def __init__(self, kernel: str, geometry: str, code: int, words: str) -> None:
-        super().__init__(f"{kernel}: the launch with {geometry}", code, words)
-        if code in _STICKY:
-            self.args = (
-                f"{self.args[0]}\nThis comes of a kernel that ran before: run the program with CUDA_LAUNCH_BLOCKING=1 "
-                "to see which, or under compute-sanitizer to see its line. No further CUDA work is possible in this "
-                "process.",
+    def __init__(self, kernel: str, configuration: str, code: int, reason: str, declared: str = "") -> None:
+        super().__init__(f"{kernel}: the launch with {configuration}", code, reason, declared)
+
+
+class NumbaLaunchError(OpsmithError, RuntimeError):
+    """Numba could not compile or launch a kernel."""
+
+    def __init__(self, kernel: str, configuration: str, reason: str) -> None:
+        super().__init__(
+            with_lines(
+                f"{kernel}: the launch with {configuration} failed. Numba reports:\n{reason}\nInside `with "
+                "opsmith.emulate():` the kernel runs on CPU tensors as plain Python, where a debugger stops."
             )
+        )
 
 
 class KernelNotFoundError(OpsmithError, AttributeError, KeyError):
@@ -45,63 +74,43 @@ class KernelNotFoundError(OpsmithError, AttributeError, KeyError):
     def __init__(self, name: str, where: str, kernels: Sequence[str], note: str = "") -> None:
         close = difflib.get_close_matches(name.partition("<")[0], [each.partition("<")[0] for each in kernels], 1)
         note = note or (f"Did you mean {close[0]!r}?" if close else "")
-        super().__init__(f"{where} has no __global__ kernel {name!r}; it has {listed(kernels)}.{note and ' ' + note}")
+        found = f"{where} has no __global__ kernel {name!r}; it has {listed(kernels)}.{note and ' ' + note}"
+        super().__init__(with_lines(found))
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
-class TemplateArgumentsError(OpsmithError, TypeError):
-    """A kernel template without arguments, or with arguments that the compiler does not take."""
+class KernelNameError(OpsmithError, TypeError):
+    """A kernel name that does not select one kernel: a template without arguments that fit, or an overloaded name."""
 
-    def __init__(self, kernel: str, where: str, what: str, example: str) -> None:
-        super().__init__(f"{kernel} of {where} {what}.\nIt is spelled like this: cu[{example!r}]")
-
-
-class OverloadedKernelError(OpsmithError, TypeError):
-    """Several kernels of one name."""
-
-    def __init__(self, kernel: str, where: str) -> None:
-        super().__init__(
-            f"{where} has several kernels named {kernel}, and a launch could not tell which is meant. Give each a name "
-            "of its own, or make them one template."
-        )
+    def __init__(self, kernel: str, where: str, what: str, remedy: str, declared: str = "") -> None:
+        super().__init__(with_lines(f"{kernel} of {where} {what}.\n{remedy}", declared))
 
 
-class DeviceVariableError(OpsmithError, TypeError):
-    """A template instance of a source with __device__ variables that kernels can write."""
+class LaunchConfigurationError(OpsmithError, ValueError):
+    """A grid, block or amount of shared memory that no launch, or no launch of this kernel on this GPU, can have."""
 
-    def __init__(self, kernel: str, where: str, variables: Sequence[str]) -> None:
-        super().__init__(
-            f"{kernel} of {where} is an instance of a template, and the source has __device__ variables that kernels "
-            f"may write: {listed(variables)}. Each instance is compiled for itself and would have copies of its own, "
-            "which no other kernel sees. Pass a tensor to the kernels instead, or declare const what nothing writes."
-        )
-
-
-class LaunchGeometryError(OpsmithError, ValueError):
-    """A grid, a block or an amount of shared memory that no launch, or none of this kernel on this GPU, can have."""
-
-    def __init__(self, kernel: str, what: str) -> None:
-        super().__init__(f"{kernel}: {what}.")
+    def __init__(self, kernel: str, what: str, declared: str = "") -> None:
+        super().__init__(with_lines(f"{kernel}: {what}.", declared))
 
 
 class KernelArgumentError(OpsmithError, TypeError):
-    """An argument of a launch is not what the kernel's parameter takes."""
+    """An argument of a launch has a type that the kernel's parameter does not take."""
 
-    def __init__(self, kernel: str, what: str, signature: str) -> None:
-        super().__init__(f"{kernel}: {what}.\n  The kernel is {signature}")
+    def __init__(self, kernel: str, what: str, declared: str) -> None:
+        super().__init__(with_lines(f"{kernel}: {what}.", declared))
 
 
 class KernelValueError(OpsmithError, ValueError):
-    """An argument of a launch is of the right type, but its value, layout or place is not."""
+    """An argument of a launch has the right type, but a value, layout or device that the kernel does not take."""
 
-    def __init__(self, kernel: str, what: str, signature: str) -> None:
-        super().__init__(f"{kernel}: {what}.\n  The kernel is {signature}")
+    def __init__(self, kernel: str, what: str, declared: str = "") -> None:
+        super().__init__(with_lines(f"{kernel}: {what}.", declared))
 
 
 class ConstantError(OpsmithError, ValueError):
-    """A __constant__ variable was given something it does not hold."""
+    """A __constant__ variable was given a value that it cannot hold, or cannot be set now."""
 
-    def __init__(self, where: str, name: str, what: str) -> None:
-        super().__init__(f"{where}: the __constant__ {name!r} {what}.")
+    def __init__(self, where: str, name: str, what: str, declared: str = "") -> None:
+        super().__init__(with_lines(f"{where}: the __constant__ {name!r} {what}.", declared))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .deferred import Deferred
 from .kernel import GeneratedKernel, Kernel, NativeKernel, PythonKernel
-from .native import NativeFunction, NativeLibrary, NativeOperator
+from .languages import Deferred
+from .native import NativeFunction, NativeOperator
 
 __all__ = [
     "Deferred",
@@ -12,7 +12,6 @@ __all__ = [
     "Kernel",
     "NativeFunction",
     "NativeKernel",
-    "NativeLibrary",
     "NativeOperator",
     "PythonKernel",
 ]

@@ -1,4 +1,4 @@
-"""compile_commands.json: what an editor's language server (clangd) needs to understand the sources of an extension."""
+"""compile_commands.json: how clangd, the language server of editors, compiles the sources of an extension."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import json
 import os
 import shlex
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,9 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def write(recipe: Recipe) -> None:
-    """Enter the sources into build/compile_commands.json of their directories, where clangd looks for it.
+    """Enters the sources into build/compile_commands.json of their directories, where clangd looks for it.
 
-    It is a convenience: where it cannot be written it is left out, and no error tells of it. Sources of opsmith's own
-    have none.
+    It is a convenience: if it cannot be written, no error is raised. opsmith's own sources have none.
     """
     with contextlib.suppress(OSError, OpsmithError, ValueError):
         commands = editor_commands(recipe, shlex.split(os.environ.get("CXX") or "c++"), _cuda_headers())
@@ -34,19 +32,23 @@ def write(recipe: Recipe) -> None:
 
 def _merge(directory: Path, commands: dict[str, list[str]]) -> None:
     file = directory / "build" / "compile_commands.json"
-    entries = [{"directory": str(directory), "file": source, "arguments": words} for source, words in commands.items()]
+    entries = [
+        {"directory": str(directory), "file": source, "arguments": command} for source, command in commands.items()
+    ]
     file.parent.mkdir(exist_ok=True)
     with _locked(file.parent):
         before: list[Any] = json.loads(file.read_text()) if file.exists() else []
         kept = [entry for entry in before if entry["file"] not in commands]
         after = sorted([*kept, *entries], key=lambda entry: str(entry["file"]))
         if after != before:
-            _replace(file, json.dumps(after, indent=1) + "\n")
+            temporary = file.with_suffix(".temporary")  # one writer at a time, and readers never see half a file
+            temporary.write_text(json.dumps(after, indent=1) + "\n")
+            temporary.replace(file)
 
 
 @contextlib.contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """One writer at a time: each reads what the others have entered."""
+    """One writer at a time: each reads the entries of the others."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -55,20 +57,8 @@ def _locked(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _replace(file: Path, text: str) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    try:
-        with os.fdopen(descriptor, "w") as new:
-            new.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, file)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
 def _cuda_headers() -> Sequence[Path]:
-    """Where the toolkit's headers are, as far as that can be told without running nvcc."""
+    """The toolkit's headers, as far as they are found without running nvcc."""
     nvcc = shutil.which(os.environ.get("NVCC") or "nvcc")
     places = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
     homes = [Path(nvcc).resolve().parents[1]] if nvcc else []

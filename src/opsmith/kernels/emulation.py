@@ -1,4 +1,4 @@
-"""Whether this thread runs GPU kernels on the CPU, and how: what `opsmith.emulate` sets and what launches ask."""
+"""Whether this thread runs GPU kernels on the CPU, and how: `opsmith.emulate` sets it and every launch checks it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Grid = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Settings:
-    """`checks`: every access to memory is held against the launch's tensors. `seed`: the blocks of a grid run in an
-    order drawn from it, since a GPU promises none; None for the order of their numbers. `seconds`: how long a launch of
-    CUDA C++ may take before it is said to hang."""
+    """`checks`: every access to memory is checked against the launch's tensors. `seed`: the blocks of a grid run in an
+    order drawn from it, since a GPU promises none; None for the order of their numbers. `seconds`: after this time a
+    launch of CUDA C++ counts as hanging."""
 
     checks: bool = True
     seed: int | None = 0
@@ -38,7 +38,7 @@ class Settings:
 
 
 class CudaEmulator(Protocol):
-    """What runs CUDA C++ on the CPU. opsmith.emulator sets it when imported; this room does not depend on it."""
+    """What runs CUDA C++ on the CPU. opsmith.emulator sets it when imported; this package does not depend on it."""
 
     def launch(self, launch: Launch, args: Sequence[Any]) -> None:
         """A launch of a kernel of a CudaSource."""

@@ -11,20 +11,20 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 
 from ..errors import (
     CompileError,
     ExtensionArgumentError,
-    ExtensionNameTakenError,
     NoSourceError,
     OperatorsRegisteredError,
     OpsmithError,
     SourceNotFoundError,
     UnknownFunctionError,
 )
+from ..errors.base import listed
 from ..toolchain import Recipe, build_library, defined_symbols, gpu_targets, load_library, switch
 from ..toolchain.compile import COMPILED
 from ..toolchain.objects import CUDA_SUFFIX, SUFFIXES, registers_operators
@@ -32,10 +32,10 @@ from . import compile_commands, emulation
 from .native import INCLUDE_DIRECTORY, NativeFunction, exported_functions
 
 ABIS = ("stable", "torch")
-_STABLE_ONLY = "TORCH_STABLE_ONLY"  # in what torch's other headers say when they are included nevertheless
+_STABLE_ONLY = "TORCH_STABLE_ONLY"  # in the error message of torch's other headers
 _NOT_STABLE = (
-    "a source includes a header that is no part of torch's stable ABI. Include <opsmith/kernel.h> in its place, or "
-    'build with abi="torch", for one torch and one Python'
+    "a source includes a header that is not part of torch's stable ABI. Include <opsmith/kernel.h> instead, or build "
+    'with abi="torch", for one torch and one Python'
 )
 
 registry: dict[str, Extension] = {}
@@ -59,79 +59,75 @@ def extension(
     >>> square.register_kernel("cpu", ext.square_cpu)
     >>> square.register_kernel("cuda", ext.square_cuda)
 
-    A source that has not changed is not compiled again, in this process or another: objects and libraries are cached by
-    content. A function is exported by OPSMITH_EXPORT of <opsmith/kernel.h>, and torch's dispatcher calls it with no
-    Python between.
+    Objects and libraries are cached by content: an unchanged source is not recompiled, in this process or another.
+    OPSMITH_EXPORT of <opsmith/kernel.h> exports a function, which torch's dispatcher calls without Python.
 
     Args:
-        name: what messages call it; for abi="torch" also the Python module's name.
-        sources: .cpp and .cu files, and objects (.o, .a). Relative ones start at the current directory, else at that of
-            the calling file.
+        name: the name in messages; for abi="torch" also the Python module's name.
+        sources: .cpp and .cu files, and objects (.o, .a). Relative paths start at the current directory, else at that
+            of the calling file.
         cuda: False leaves .cu files out and OPSMITH_WITH_CUDA undefined. None: True if there are any, unless the
-            environment says USE_CUDA=0.
+            environment has USE_CUDA=0.
         arch: GPUs to compile for, "sm_90" or several. None: GPU_TARGETS of the environment, else this machine's GPUs,
             else one architecture of each generation.
         extra_cflags, extra_cuda_cflags: for the C++ compiler and for nvcc; -l and -L among them reach the linker.
-        debug: without optimisation, for a debugger. DEBUG=1 of the environment does the same.
+        debug: compile without optimisation, for a debugger. DEBUG=1 in the environment does the same.
         abi: "stable": torch's stable ABI, one binary for every torch since 2.11 and every Python. "torch": the C++ API
             of the installed torch (torch/extension.h); the functions of a PYBIND11_MODULE are attributes.
-        lazy: build at the first use of a function, and not now.
+        lazy: build at the first use of a function instead of now.
     """
     caller = sys._getframe(1).f_globals
-    made = Extension(
-        name,
-        _paths(name, sources, caller.get("__file__")),
-        module=str(caller.get("__name__")),
-        cuda=cuda,
-        arch=arch,
-        extra_cflags=extra_cflags,
-        extra_cuda_cflags=extra_cuda_cflags,
-        debug=debug,
-        abi=abi,
-    )
+    for option, flags in (("extra_cflags", extra_cflags), ("extra_cuda_cflags", extra_cuda_cflags)):
+        _check_flags(name, option, flags)
+    if abi not in ABIS:
+        raise ExtensionArgumentError(name, f"abi={abi!r} is not one of {', '.join(map(repr, ABIS))}")
+    options = _Options(cuda, arch, tuple(extra_cflags), tuple(extra_cuda_cflags), debug, abi)
+    made = Extension(name, _paths(name, sources, caller.get("__file__")), str(caller.get("__name__")), options)
     if not lazy:
         made.build()
     return made
 
 
+class _Options(NamedTuple):
+    """The arguments of `extension` that a build needs."""
+
+    cuda: bool | None
+    arch: str | Sequence[str] | None
+    cflags: tuple[str, ...]
+    cuda_cflags: tuple[str, ...]
+    debug: bool
+    abi: Literal["stable", "torch"]
+
+
+def _check_flags(name: str, option: str, flags: Sequence[str]) -> None:
+    if isinstance(flags, str):
+        raise ExtensionArgumentError(name, f'{option} is a list of flags: write ["{flags}"]')
+    if forced := [flag for flag in flags if flag.startswith(("-include", "-imacros", "--pre-include"))]:
+        raise ExtensionArgumentError(
+            name, f"{option} has {forced[0]}, and an edit of that header would not cause a rebuild. Write its #include "
+            "into the sources"
+        )  # fmt: skip
+
+
 class Extension:
     """What `opsmith.extension` returns: the functions that its library exports are its attributes."""
 
-    def __init__(
-        self,
-        name: str,
-        sources: Sequence[Path],
-        *,
-        module: str,
-        cuda: bool | None,
-        arch: str | Sequence[str] | None,
-        extra_cflags: Sequence[str],
-        extra_cuda_cflags: Sequence[str],
-        debug: bool,
-        abi: str,
-    ) -> None:
+    def __init__(self, name: str, sources: Sequence[Path], module: str, options: _Options) -> None:
         if not isinstance(name, str) or not name.isidentifier():
-            raise ExtensionArgumentError(name, "its name is letters, digits and underscores, and no digit first")
-        if abi not in ABIS:
-            raise ExtensionArgumentError(name, f"abi={abi!r} is not one of {', '.join(map(repr, ABIS))}")
-        for option, flags in (("extra_cflags", extra_cflags), ("extra_cuda_cflags", extra_cuda_cflags)):
-            if isinstance(flags, str):
-                raise ExtensionArgumentError(name, f'{option} is a list of flags: write ["{flags}"]')
-            if forced := [flag for flag in flags if flag.startswith(("-include", "-imacros", "--pre-include"))]:
-                raise ExtensionArgumentError(
-                    name, f"{option} has {forced[0]}: an edit of that header would not be noticed. Write its #include "
-                    "into the sources"
-                )  # fmt: skip
+            raise ExtensionArgumentError(name, "its name must be letters, digits and underscores, with no digit first")
+        former = registry.get(name)
+        if former is not None and former._module != module:
+            raise ExtensionArgumentError(
+                name, f"module {former._module} already declares one of this name, from {listed(former.sources)}. "
+                "Choose another name; only the same module can declare it again (a notebook cell that runs twice does)"
+            )  # fmt: skip
         self.name = name
-        self.sources = tuple(sources)
-        self._module = module
-        self._settings = (cuda, arch, tuple(extra_cflags), tuple(extra_cuda_cflags), debug, abi)
+        self.sources: tuple[Path, ...] = tuple(sources)
+        self._module: str = module
+        self._options = options
         self._lock = threading.RLock()
         self._path: Path | None = None
         self._python: ModuleType | None = None
-        former = registry.get(name)
-        if former is not None and former._module != module:
-            raise ExtensionNameTakenError(name, former._module, former.sources)
         registry[name] = self
 
     @property
@@ -139,8 +135,8 @@ class Extension:
         return self._path is not None
 
     def build(self) -> Path:
-        """Builds and loads the library unless that is done, and tells where it is. `lazy=True` leaves this to the first
-        use of a function."""
+        """Builds and loads the library, once, and returns its path. With `lazy=True` the first use of a function does
+        this."""
         with self._lock:
             if self._path is None:
                 recipe = self._recipe()
@@ -156,57 +152,58 @@ class Extension:
             return self._path
 
     def _recipe(self) -> Recipe:
-        cuda, arch, cflags, cuda_cflags, debug, abi = self._settings
-        with_cuda = self._with_cuda(cuda)
+        options, with_cuda = self._options, self._with_cuda
         sources = [source for source in self.sources if with_cuda or source.suffix != CUDA_SUFFIX]
         if not sources:
             raise ExtensionArgumentError(
-                self.name, "all its sources are .cu files, and CUDA is switched off (cuda=False or USE_CUDA=0)"
+                self.name,
+                "all its sources are .cu files, and CUDA is switched off (cuda=False or USE_CUDA=0). Add a .cpp file, "
+                "or build with CUDA",
             )
         return Recipe(
             self.name,
             tuple(sources),
-            abi=abi,  # type: ignore[arg-type]
-            targets=gpu_targets(arch) if with_cuda else (),
-            cflags=cflags,
-            cuda_cflags=cuda_cflags,
+            abi=options.abi,
+            targets=gpu_targets(options.arch) if with_cuda else (),
+            cflags=options.cflags,
+            cuda_cflags=options.cuda_cflags,
             system_dirs=(INCLUDE_DIRECTORY,),
-            debug=debug or bool(switch("DEBUG")),
+            debug=options.debug or bool(switch("DEBUG")),
             label=f"the extension {self.name}",
         )
 
-    def is_emulated(self) -> bool:
-        """Whether `emulate` runs its functions for the GPU. Not without CUDA sources, nor on the C++ API of one torch;
-        and not where they register operators, which torch takes once a process."""
-        cuda, *_, abi = self._settings
-        return (
-            abi == "stable"
-            and cuda is not False
-            and any(source.suffix == CUDA_SUFFIX for source in self.sources)
-            and not any(_REGISTRATION.search(_text(source)) for source in self.sources if source.suffix not in COMPILED)
-        )
-
     def emulator_recipe(self) -> Recipe:
-        """What the emulator compiles, by the machine's C++ compiler: there are no GPUs to compile for."""
-        _, _, cflags, cuda_cflags, _, _ = self._settings
+        """What the emulator compiles with the machine's C++ compiler: it needs no GPU architecture."""
         return Recipe(
             self.name,
             self.sources,
-            cflags=cflags,
-            cuda_cflags=cuda_cflags,
+            cflags=self._options.cflags,
+            cuda_cflags=self._options.cuda_cflags,
             system_dirs=(INCLUDE_DIRECTORY,),
             label=f"the extension {self.name} for the emulator",
         )
 
-    def _with_cuda(self, asked: bool | None) -> bool:
-        if asked is not None:
-            return asked
+    @property
+    def is_emulated(self) -> bool:
+        """Whether `emulate` runs its functions: it has CUDA sources, uses the stable ABI, and registers no operators,
+        which torch accepts once a process."""
+        return (
+            self._options.abi == "stable"
+            and self._options.cuda is not False
+            and any(source.suffix == CUDA_SUFFIX for source in self.sources)
+            and not any(_REGISTRATION.search(_text(source)) for source in self.sources if source.suffix not in COMPILED)
+        )
+
+    @property
+    def _with_cuda(self) -> bool:
+        if self._options.cuda is not None:
+            return self._options.cuda
         return switch("USE_CUDA") is not False and any(source.suffix == CUDA_SUFFIX for source in self.sources)
 
     def _load(self, path: Path) -> None:
         _refuse_second_registration(self.name, self.sources, path)
         if f"PyInit_{self.name}" in defined_symbols(path):
-            # A name for each build (Python looks at its last part): pybind11 gives the same module for the same name.
+            # A name for each build, of which Python uses the last part: pybind11 returns one module for one name.
             name = f"opsmith_extensions.{path.parent.name}.{self.name}"
             loader = importlib.machinery.ExtensionFileLoader(name, str(path))
             spec = importlib.util.spec_from_file_location(name, path, loader=loader)
@@ -217,7 +214,7 @@ class Extension:
             load_library(path)
 
     def exports(self) -> list[str]:
-        """The functions there are; as long as nothing is built, those that the sources name."""
+        """The exported functions; before the build, those that the sources name."""
         if self._path is None:
             texts = [_text(source) for source in self.sources]
             return sorted({name for text in texts for name in re.findall(r"\bOPSMITH_EXPORT\(\s*(\w+)", text)})
@@ -227,7 +224,7 @@ class Extension:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "_path" not in self.__dict__:
             raise AttributeError(name)
-        if not self.built and self._settings[-1] == "stable":
+        if not self.built and self._options.abi == "stable":
             return ExtensionFunction(self, name)
         path = self.build()
         if self._python is not None and hasattr(self._python, name):
@@ -237,7 +234,7 @@ class Extension:
         return ExtensionFunction(self, name)
 
     def _unknown(self, name: str) -> UnknownFunctionError:
-        left_out = [s.name for s in self.sources if s.suffix == CUDA_SUFFIX and not self._with_cuda(self._settings[0])]
+        left_out = [source.name for source in self.sources if source.suffix == CUDA_SUFFIX and not self._with_cuda]
         return UnknownFunctionError(self.name, name, self.exports(), left_out)
 
     def __dir__(self) -> list[str]:
@@ -249,7 +246,7 @@ class Extension:
 
 
 class ExtensionFunction(NativeFunction):
-    """A function of an extension, built when its address is asked for."""
+    """A function of an extension, built when its address is first needed."""
 
     def __init__(self, extension: Extension, symbol: str) -> None:
         self.extension = extension
@@ -267,9 +264,7 @@ class ExtensionFunction(NativeFunction):
         return self.extension._unknown(self.symbol)
 
     def emulated(self) -> NativeFunction | None:
-        if not self.extension.is_emulated():
-            return None
-        return emulation.cuda_emulator().function(self)
+        return emulation.cuda_emulator().function(self) if self.extension.is_emulated else None
 
     def __str__(self) -> str:
         when = "" if self.ready else ", built at the first call"
@@ -291,7 +286,7 @@ def _paths(
 
 def _path(name: str, label: str, source: Path, caller: str | None) -> Path:
     if source.suffix not in SUFFIXES:
-        raise ExtensionArgumentError(name, f"{source} is no source file: those end in {', '.join(SUFFIXES)}")
+        raise ExtensionArgumentError(name, f"{source} is not a source file, whose names end in {', '.join(SUFFIXES)}")
     beside = [Path(caller).absolute().parent / source] if caller else []
     for place in (source.absolute(), *beside):
         if place.is_file():
@@ -312,12 +307,12 @@ def _text(source: Path) -> str:
 _REGISTRATION = re.compile(r"\b(?:STABLE_)?TORCH_LIBRARY(_FRAGMENT)?\s*\(\s*(\w+)")
 _DEFINITION = re.compile(r"\.def\(\s*\"(\w+)")
 _loaded: set[Path] = set()
-_registering: dict[str, Path] = {}  # by extension, the build whose operators this process has
+_registering: dict[str, Path] = {}  # the build whose operators this process has, by extension
 
 
 def _refuse_second_registration(name: str, sources: Sequence[Path], path: Path) -> None:
-    """Torch throws where a namespace is claimed, or an operator defined, for a second time. From a library that is
-    being loaded nobody can catch that, and the process would end."""
+    """Raises where torch would throw: for a namespace or an operator that is registered already. While a library is
+    being loaded that exception cannot be caught and ends the process."""
     if path in _loaded:
         return
     for text in map(_text, sources):
@@ -330,7 +325,7 @@ def _refuse_second_registration(name: str, sources: Sequence[Path], path: Path) 
                 if torch._C._jit_get_schemas_for_operator(f"{namespace}::{operator}"):
                     raise OperatorsRegisteredError(name, f"the operator {namespace}::{operator}")
     if registers_operators(path):
-        # What the text does not show, a macro's or a header's, shows in the library.
+        # The library shows what the text does not: registrations by a macro or in a header.
         if _registering.setdefault(name, path) != path:
             raise OperatorsRegisteredError(name, "operators")
     _loaded.add(path)
@@ -339,6 +334,6 @@ def _refuse_second_registration(name: str, sources: Sequence[Path], path: Path) 
 def _is_free(namespace: str) -> bool:
     try:
         torch.library.Library(namespace, "DEF")._destroy()
-    except (RuntimeError, ValueError):  # the second for names that torch keeps for itself
+    except (RuntimeError, ValueError):  # a ValueError for names that torch reserves
         return False
     return True

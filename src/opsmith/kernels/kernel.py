@@ -1,7 +1,7 @@
 """A kernel of an operator, as one of three types: written in Python, a native function, or generated.
 
 All three have a `function`, which takes the operator's arguments in schema order. A Python function may launch kernels
-in any language; a native function is C++ that the dispatcher enters without Python.
+in any language; a native function is C++ that the dispatcher calls without Python.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import described
 from ..reference.signature import Signature
 from . import languages
-from .deferred import Deferred
+from .languages import Deferred
 from .native import NativeFunction, NativeOperator
 
 DEFAULT = "default"
@@ -50,7 +50,7 @@ class Kernel:
 
     @property
     def origin(self) -> str:
-        """Where the kernel comes from, for people to read."""
+        """Where the kernel comes from, as messages show it."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -94,7 +94,7 @@ class PythonKernel(Kernel):
 
 
 class NativeKernel(Kernel):
-    """A C++ function on torch's stable ABI, entered through a private operator of its own."""
+    """A C++ function on torch's stable ABI, called through a private operator."""
 
     language = "C++"
 
@@ -119,11 +119,11 @@ class NativeKernel(Kernel):
         self._signature = signature
         self._lock = threading.Lock()
         # A library that is not built yet is built by the first call, which goes through Python: it is checked.
-        self.function = lambda *args: self._entered()(*args)
+        self.function = lambda *args: self._registered()(*args)
         if native.ready:
-            self._entered()
+            self._registered()
 
-    def _entered(self) -> Callable[..., Any]:
+    def _registered(self) -> Callable[..., Any]:
         with self._lock:
             if self.operator is None:
                 self.operator = operator = self.native.as_operator(self._signature.schema)

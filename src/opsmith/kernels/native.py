@@ -1,4 +1,4 @@
-"""C++ functions on torch's stable ABI as kernels: a symbol in a shared library, entered from the dispatcher.
+"""C++ functions on torch's stable ABI as kernels: a symbol in a shared library, called by the dispatcher.
 
 The symbol is a boxed function, `extern "C" void name(StableIValue* stack, uint64_t inputs, uint64_t outputs)`, which
 OPSMITH_EXPORT (opsmith/kernel.h) writes for an ordinary C++ function. Registering one needs no compiler and no binding:
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,12 @@ from typing import Any
 import torch
 
 from ..errors import OpsmithError, RegistrationError, UnknownFunctionError
-from ..toolchain import compile_shared_library, defined_symbols, load_library
-from ..toolchain.demangle import demangled
-from .boxed import difference
+from ..toolchain import defined_symbols, load_library
+from ..toolchain.demangle import demangled, split_at_commas
 
 NAMESPACE = "opsmith_kernels"
 MARK = "opsmith_export_"
-"""Before its name, a second symbol that OPSMITH_EXPORT writes: not everything that a library exports is a kernel."""
+"""The prefix of a second symbol that OPSMITH_EXPORT writes: not everything that a library exports is a kernel."""
 INCLUDE_DIRECTORY = Path(__file__).parents[1] / "include"
 _serial = itertools.count()
 
@@ -32,7 +32,7 @@ class NativeFunction:
     """The boxed C++ function `symbol` of the shared library at `path`."""
 
     entered_directly = True
-    """Whether torch's dispatcher may call it with no Python between."""
+    """Whether torch's dispatcher may call it without going through Python."""
 
     def __init__(self, path: str | Path, symbol: str) -> None:
         self._path = Path(path)
@@ -61,10 +61,10 @@ class NativeFunction:
 
     @property
     def signature(self) -> str:
-        """'torch::stable::Tensor (*)(torch::stable::Tensor, double)': the C++ function, as its compiler tells it."""
-        tell = getattr(load_library(self.path), MARK + self.symbol)
-        tell.restype = ctypes.c_char_p
-        return demangled(tell().decode())
+        """'torch::stable::Tensor (*)(torch::stable::Tensor, double)': the C++ function's type, by its compiler."""
+        type_name = getattr(load_library(self.path), MARK + self.symbol)
+        type_name.restype = ctypes.c_char_p
+        return demangled(type_name().decode())
 
     def unknown(self) -> OpsmithError:
         return UnknownFunctionError(self.path.name, self.symbol, exported_functions(self.path))
@@ -80,30 +80,13 @@ class NativeFunction:
         return None
 
     def as_operator(self, schema: Callable[[str], str]) -> NativeOperator:
-        """An operator of its own in a private namespace, with no other part than this function."""
+        """A private operator whose only kernel is this function."""
         return NativeOperator(self, schema)
 
 
 def exported_functions(path: Path) -> list[str]:
     """What a library exports by OPSMITH_EXPORT."""
     return [name.removeprefix(MARK) for name in defined_symbols(path) if name.startswith(MARK)]
-
-
-class NativeLibrary:
-    """A compiled library of kernels: `library.square_forward` is the function exported under that name."""
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-
-    @classmethod
-    def build(cls, name: str, text: str) -> NativeLibrary:
-        """Compiles C++ source against torch's stable ABI and opsmith's headers; cached by content."""
-        return cls(compile_shared_library(name, text=text, abi="stable", include_dirs=[INCLUDE_DIRECTORY]))
-
-    def __getattr__(self, symbol: str) -> NativeFunction:
-        if symbol.startswith("__"):
-            raise AttributeError(symbol)
-        return NativeFunction(self.path, symbol)
 
 
 class NativeOperator:
@@ -158,4 +141,78 @@ def _shim() -> ctypes.CDLL:
 
 def _check(code: int, what: str) -> None:
     if code != 0:
-        raise RegistrationError(what, "torch's C shim refused the registration (its words are on stderr)")
+        raise RegistrationError(what, "torch's C shim refused the registration (its message is on stderr)")
+
+
+# --- whether a C++ function takes and returns what an operator's schema says: torch does not check that --------------
+
+# C++ types as they are demangled, and the types of a schema.
+_TYPES = {
+    "torch::stable::Tensor": "Tensor",
+    "double": "float",
+    "long": "int",
+    "bool": "bool",
+    "std::string": "str",
+    "std::basic_string_view<char>": "str",
+    "torch::headeronly::ScalarType": "ScalarType",
+    "c10::ScalarType": "ScalarType",
+}
+_SPELLINGS = (
+    (
+        re.compile(r"std::(?:__cxx11::)?basic_string<char, std::char_traits<char>, std::allocator<char> ?>"),
+        "std::string",
+    ),
+    (re.compile(r", std::allocator<[\w: <>]+? ?>(?= ?>)"), ""),
+    (re.compile(r"\b(?:c10|torch::headeronly|torch)::(?:Header[Oo]nly)?ArrayRef<"), "std::vector<"),
+    (re.compile(r"\b(?:const&?|&)|&"), ""),
+    (re.compile(r"\blong long\b"), "long"),
+)
+
+
+def parameters_and_result(function: str) -> tuple[list[str], str]:
+    """(parameters, result) of 'R (*)(A, B)', each as a schema spells it; other types stay C++."""
+    result, _, rest = function.partition("(*)(")
+    parameters = split_at_commas(rest.removesuffix(")"))
+    return [] if parameters == ["void"] else [_as_schema(each) for each in parameters], _as_schema(result)
+
+
+def difference(function: str, schema: str) -> str | None:
+    """How a C++ function's types differ from a schema's; None where they agree."""
+    parsed = torch._C.parse_schema(schema)
+    wanted = [_plain(str(argument.type)) for argument in parsed.arguments]
+    returned = [_plain(str(result.type)) for result in parsed.returns]
+    given, result = parameters_and_result(function)
+    results = split_at_commas(
+        result.removeprefix("tuple<").removesuffix(">") if result.startswith("tuple<") else result
+    )
+    results = [] if results == ["void"] else results
+    if given == wanted and [_as_schema(each) for each in results] == returned:
+        return None
+    own, called = (f"({', '.join(types)}) -> {_listed(out)}" for types, out in ((given, results), (wanted, returned)))
+    return f"it is {own}, and the op calls {called}"
+
+
+def _listed(types: Sequence[str]) -> str:
+    return types[0] if len(types) == 1 else f"({', '.join(types)})"
+
+
+def _plain(type: str) -> str:
+    """torch's names for a schema's types: 'Optional[Tensor]', 'List[int]'."""
+    if inner := re.fullmatch(r"Optional\[(.*)\]", type):
+        return f"{_plain(inner[1])}?"
+    if inner := re.fullmatch(r"List\[(.*)\]", type):
+        return f"{_plain(inner[1])}[]"
+    return {"number": "Scalar", "int": "int"}.get(type, type)
+
+
+def _as_schema(type: str) -> str:
+    for pattern, spelled in _SPELLINGS:
+        type = pattern.sub(spelled, type)
+    type = type.strip()
+    if inner := re.fullmatch(r"std::optional<(.*?) ?>", type):
+        return f"{_as_schema(inner[1])}?"
+    if inner := re.fullmatch(r"std::vector<(.*?) ?>", type):
+        return f"{_as_schema(inner[1])}[]"
+    if inner := re.fullmatch(r"std::tuple<(.*?) ?>", type):
+        return f"tuple<{', '.join(_as_schema(each) for each in split_at_commas(inner[1]))}>"
+    return _TYPES.get(type, type)

@@ -1,49 +1,49 @@
 """Numba CUDA kernels on torch tensors: zero-copy, on torch's current stream, on the tensors' device.
 
-A launch `kernel[grid, block](x, out)` of Numba's own goes to Numba's default stream. Work that torch has queued on
-another stream is then not waited for, and nobody notices: a race. `numba_kernel` launches where torch works.
+Numba's own launch `kernel[grid, block](x, out)` uses Numba's default stream and does not wait for the work that torch
+has queued on another: a silent race. `numba_kernel` launches on torch's stream.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import os
+import re
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
 
 from ..errors import (
-    CpuTensorError,
     DeviceMixError,
+    EmulationError,
     KernelArgumentError,
+    KernelFault,
     KernelValueError,
-    LaunchGeometryError,
+    LaunchConfigurationError,
     NumbaLaunchError,
     OpsmithError,
     RegistrationError,
+    author_place,
     described,
+    source_line,
 )
 from . import emulation
-from .emulation import Grid
-from .substitution import reached
-
-LANGUAGE = "Numba"
-PACKAGE = "numba-cuda"
+from .configuration import Extent, LaunchConfiguration, launch_configuration
+from .substitution import reached, substituted
 
 DTYPES = frozenset({
     torch.float16, torch.float32, torch.float64, torch.complex64, torch.complex128, torch.bool, torch.uint8,
     torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64,
 })  # fmt: skip
-"""What Numba can read. It knows no bfloat16."""
+"""What Numba can read: not bfloat16."""
 
-MOST_THREADS = 1024
-MOST_IN_BLOCK = (1024, 1024, 64)
-MOST_IN_GRID = (2**31 - 1, 65535, 65535)
-REMEMBERED = 1024  # geometries of a kernel that are ready to launch
+REMEMBERED = 1024  # launch configurations of a kernel that are ready
 
 
 def numba_kernel(kernel: Any) -> NumbaKernel:
@@ -55,9 +55,9 @@ def numba_kernel(kernel: Any) -> NumbaKernel:
     >>> add[grid, block](x, out, n)
 
     `add[grid, block]` or `add[grid, block, shared]` with bytes of dynamic shared memory; grid and block are a number or
-    up to three. Tensors are passed as they are, strided ones with their strides; the launch goes to torch's current
-    stream of their device and is not waited for. An empty grid launches nothing. Inside `opsmith.emulate` it runs on
-    CPU tensors, in Numba's simulator.
+    up to three. Tensors are passed without a copy, with their strides. The launch is queued on torch's current stream
+    of their device and not waited for. An empty grid launches nothing. Inside `opsmith.emulate` the kernel runs on CPU
+    tensors, in Numba's simulator.
     """
     return NumbaKernel(kernel)
 
@@ -73,126 +73,97 @@ class NumbaKernel:
             )
         if getattr(kernel, "targetoptions", {}).get("device") or getattr(kernel, "_device", False):
             raise RegistrationError(
-                "numba_kernel", f"{described(function)} is a device function (device=True), which kernels call and "
-                "nobody launches"
+                "numba_kernel", f"{described(function)} is a device function (device=True): a kernel calls it, and it "
+                "cannot be launched"
             )  # fmt: skip
-        mend_numpy()
+        supply_row_stack()
         self.kernel = kernel
+        self.label = f"the Numba kernel {described(function)}"
         self.__name__ = function.__name__
         self.py_func: Callable[..., Any] = function
         self.signature = inspect.signature(function)
-        self._configurations: dict[tuple[Any, ...], Any] = {}
+        self._configured = functools.lru_cache(REMEMBERED)(self._configure)
         functools.update_wrapper(self, function)
 
     def __str__(self) -> str:
-        return f"the Numba kernel {described(self.py_func)}"
+        return self.label
 
     def __repr__(self) -> str:
         return f"<{self}>"
 
     def __call__(self, *args: Any) -> None:
-        raise LaunchGeometryError(str(self), f"it is launched with a grid: {self.__name__}[grid, block](...)")
+        raise LaunchConfigurationError(
+            self.label, f"a launch needs a grid and a block: {self.__name__}[grid, block](...)"
+        )
 
-    def __getitem__(self, geometry: Any) -> Callable[..., None]:
-        given = geometry if isinstance(geometry, tuple) else (geometry,)
-        if not 2 <= len(given) <= 3 or (len(given) == 3 and not isinstance(given[2], int)):
-            raise LaunchGeometryError(
-                str(self), f"it is launched by [grid, block] or [grid, block, bytes of shared memory], not by "
-                f"[{', '.join(map(str, given))}]; the stream is torch's current one"
-            )  # fmt: skip
-        grid = self._sizes("grid", given[0], MOST_IN_GRID, least=0)
-        block = self._sizes("block", given[1], MOST_IN_BLOCK, least=1)
-        threads = block[0] * block[1] * block[2]
-        if threads > MOST_THREADS:
-            raise LaunchGeometryError(str(self), f"a block has at most {MOST_THREADS} threads, not {threads}")
-        shared = given[2] if len(given) == 3 else 0
-        if shared < 0:
-            raise LaunchGeometryError(str(self), f"shared memory is a number of bytes, not {shared}")
-        return functools.partial(self._launch, grid, block, shared)
-
-    def _sizes(self, what: str, given: Any, most: Sequence[int], least: int) -> Grid:
-        listed = list(given) if isinstance(given, (tuple, list)) else [given]
-        if not 1 <= len(listed) <= 3 or not all(isinstance(size, int) for size in listed):
-            raise LaunchGeometryError(str(self), f"its {what} is {given!r}: give a number, or up to three")
-        listed += [1] * (3 - len(listed))
-        for axis, size, limit in zip("xyz", listed, most, strict=True):
-            if not least <= size <= limit:
-                raise LaunchGeometryError(
-                    str(self), f"its {what} has {size} along {axis}, where {least} to {limit} is allowed"
-                )
-        return listed[0], listed[1], listed[2]
+    def __getitem__(self, key: Any) -> Callable[..., None]:
+        return functools.partial(self._launch, launch_configuration(self.label, key, smallest_grid=0))
 
     # --- launching --------------------------------------------------------------------------------------------------
 
-    def _launch(self, grid: Grid, block: Grid, shared: int, *args: Any) -> None:
+    def _launch(self, configuration: LaunchConfiguration, *args: Any) -> None:
         try:
             bound = self.signature.bind(*args)
         except TypeError as error:
-            raise KernelArgumentError(str(self), str(error), self._told()) from None
+            raise KernelArgumentError(self.label, str(error), self._declared()) from None
         tensors = {name: value for name, value in bound.arguments.items() if isinstance(value, torch.Tensor)}
         for name, tensor in tensors.items():
             self._check(name, tensor)
         devices = {tensor.device for tensor in tensors.values()}
         if len(devices) > 1:
-            raise DeviceMixError(str(self), {name: str(tensor.device) for name, tensor in tensors.items()})
-        device = next(iter(devices), None)
-        if device is None and not emulation.state.active:
-            device = torch.device("cuda")
-        if 0 in grid:
+            raise DeviceMixError(self.label, {name: str(tensor.device) for name, tensor in tensors.items()})
+        device = next(iter(devices), None if emulation.state.active else torch.device("cuda"))
+        if 0 in configuration.grid:
             return
         if device is not None and device.type == "cuda":
-            self._launch_on(device, grid, block, shared, args)
+            self._launch_on(device, configuration, args)
         elif emulation.state.active:
-            from .numba_simulator import simulate
-
-            simulate(self, grid, block, shared, args)
+            _simulate(self, configuration, args)
         else:
             name = next(iter(tensors))
-            raise CpuTensorError(str(self), f"{name} is on the {tensors[name].device.type}")
+            raise KernelValueError(
+                self.label, f"{name} is on the {tensors[name].device.type}, and the kernel runs on a GPU: {name} = "
+                f"{name}.cuda(), or run on the CPU inside `with opsmith.emulate():`", self._declared()
+            )  # fmt: skip
 
-    def _told(self) -> str:
-        return f"{self.__name__}{self.signature}"
+    def _declared(self) -> str:
+        code = self.py_func.__code__
+        return f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}: def {self.__name__}{self.signature}"
 
     def _check(self, name: str, tensor: torch.Tensor) -> None:
         if tensor.dtype not in DTYPES:
-            hint = ""
-            if tensor.dtype is torch.bfloat16:
-                hint = "; pass x.float(), or return NotImplemented, for which the reference runs"
-            raise KernelArgumentError(str(self), f"Numba knows no {tensor.dtype}, which {name} is{hint}", self._told())
+            raise KernelArgumentError(
+                self.label, f"Numba cannot read {tensor.dtype}, the dtype of {name}; pass {name}.float(), or return "
+                "NotImplemented so that the reference runs", self._declared()
+            )  # fmt: skip
         if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
             kind = "a lazily negated or conjugated" if tensor.layout is torch.strided else f"a {tensor.layout}"
-            raise KernelValueError(str(self), f"{name} is {kind} tensor; pass a plain strided one", self._told())
+            advice = f"{name}.clone()" if tensor.layout is torch.strided else f"{name}.to_dense()"
+            raise KernelValueError(self.label, f"{name} is {kind} tensor; pass {advice}", self._declared())
 
-    def _launch_on(self, device: torch.device, grid: Grid, block: Grid, shared: int, args: Sequence[Any]) -> None:
+    def _launch_on(self, device: torch.device, configuration: LaunchConfiguration, args: Sequence[Any]) -> None:
         from numba import cuda
 
         index = torch.cuda.current_device() if device.index is None else device.index
-        geometry = f"grid {grid}, block {block}, {shared} bytes of shared memory"
         try:
             with cuda.gpus[index]:
                 arrays = [_array(cuda, each) if isinstance(each, torch.Tensor) else each for each in args]
                 stream = _stream(cuda, index, torch.cuda.current_stream(index).cuda_stream)
-                self._configured(grid, block, stream, shared)(*arrays)
+                self._configured(configuration.grid, configuration.block, stream, configuration.shared)(*arrays)
         except OpsmithError:
             raise
         except Exception as error:
-            raise NumbaLaunchError(str(self), geometry, f"{type(error).__name__}: {error}") from error
+            raise NumbaLaunchError(self.label, str(configuration), f"{type(error).__name__}: {error}") from error
 
-    def _configured(self, *geometry: Any) -> Any:
-        """Numba's launch with a geometry. That it warns of a small grid is for those who choose one: here the size of a
-        tensor does."""
-        configured = self._configurations.get(geometry)
-        if configured is None:
-            if len(self._configurations) >= REMEMBERED:
-                self._configurations.clear()
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "Grid size")
-                configured = self._configurations[geometry] = self.kernel[geometry]
-        return configured
+    def _configure(self, *key: Any) -> Any:
+        """Numba's own launch. Its warning about a small grid is ignored: the size of a tensor decides the grid."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Grid size")
+            return self.kernel[key]
 
 
 def _array(cuda: Any, tensor: torch.Tensor) -> Any:
-    """A tensor's own memory as Numba's array. `sync` is about a stream that a tensor would name; torch's name none."""
+    """A tensor's memory as Numba's array. `sync` concerns arrays that name a stream; torch's tensors name none."""
     return cuda.as_cuda_array(tensor.detach(), sync=False)
 
 
@@ -200,71 +171,116 @@ _streams: dict[tuple[int, int], Any] = {}
 
 
 def _stream(cuda: Any, index: int, pointer: int) -> Any:
-    """Torch's stream as Numba's. The same object for the same stream, by which Numba finds a launch it has prepared."""
-    stream = _streams.get((index, pointer))
-    if stream is None:
-        stream = _streams[index, pointer] = cuda.external_stream(pointer) if pointer else 0
-    return stream
+    """Torch's stream as Numba's: the same object for the same stream, by which Numba finds a launch it has prepared."""
+    if (index, pointer) not in _streams:
+        _streams[index, pointer] = cuda.external_stream(pointer) if pointer else 0
+    return _streams[index, pointer]
 
 
-# --- what register_kernel asks --------------------------------------------------------------------------------------
+# --- on the CPU: Numba's own simulator, for kernels that were made to be compiled -----------------------------------
+#
+# NUMBA_ENABLE_CUDASIM=1 makes @cuda.jit itself return a simulated function, and must be set before numba is imported.
+# Here the Python function of a compiled kernel runs in a copy, in which `cuda` is the simulator's and device functions
+# are the Python functions that they were made of. Each thread of a block is a Python thread.
+
+_SIMULATED_THREAD = re.compile(r"tid=\[(\d+), (\d+), (\d+)\] ctaid=\[.*?\](?:: )?")
+
+
+def _simulate(kernel: NumbaKernel, configuration: LaunchConfiguration, args: Sequence[Any]) -> None:
+    from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray, FakeWithinKernelCUDAArray
+    from numba.cuda.simulator.kernel import BlockManager
+
+    def array(tensor: torch.Tensor) -> Any:
+        """The tensor's own memory, as a kernel sees an array."""
+        return FakeWithinKernelCUDAArray(FakeCUDAArray(tensor.detach().numpy()))
+
+    arrays = [array(each) if isinstance(each, torch.Tensor) else each for each in args]
+    for block in emulation.state.settings.order(configuration.grid):
+        # A copy for each block: shared memory is not carried from one to the next.
+        function = _simulated(kernel.py_func, configuration)
+        try:
+            BlockManager(function, configuration.grid, configuration.block, False).run(block, *arrays)
+        except IndexError as error:
+            raise _out_of_bounds(kernel, block, error) from error
+        except Exception as error:
+            line = source_line(*author_place(error))
+            raise EmulationError(kernel.label, f"{type(error).__name__}: {error}", line) from error
+
+
+def _simulated(function: Any, configuration: LaunchConfiguration) -> Any:
+    from numba import cuda
+    from numba.cuda.simulator.kernelapi import FakeCUDAModule
+
+    module = FakeCUDAModule(*configuration)
+
+    def wanted(value: Any) -> bool:
+        return value is cuda or isinstance(getattr(value, "py_func", None), FunctionType)
+
+    def replacement(value: Any) -> Any:
+        return module if value is cuda else substituted(value.py_func, wanted, replacement)
+
+    return substituted(function, wanted, replacement)
+
+
+def _out_of_bounds(kernel: NumbaKernel, block: Extent, error: IndexError) -> KernelFault:
+    found = _SIMULATED_THREAD.match(str(error))
+    thread = (int(found[1]), int(found[2]), int(found[3])) if found else None
+    what = _SIMULATED_THREAD.sub("", str(error)) or "an index is out of bounds"
+    file, line = author_place(error)
+    notes = ["A GPU would read or overwrite whatever is there. Guard the access: if i < x.size"]
+    return KernelFault(kernel.label, "out of bounds", what, file, line, block, thread, notes)
+
+
+# --- for register_kernel ---------------------------------------------------------------------------------------------
 
 
 def used_by(function: Any) -> bool:
-    """Whether a function launches a Numba kernel. Nothing is imported to find out."""
+    """Whether a function launches a Numba kernel. Imports nothing."""
     return bool(reached(function, lambda value: isinstance(value, NumbaKernel)))
 
 
-def emulated(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function itself: a launch sees that this thread emulates."""
-    return function
-
-
 def refuse_bare_launches(name: str, function: Any) -> None:
-    """Refuses a function that launches a Numba kernel on Numba's own stream. Where Numba is not loaded none does."""
-    module = sys.modules.get("numba.cuda.dispatcher")
-    dispatcher = getattr(module, "CUDADispatcher", None)
-    if dispatcher is None:
-        return
-    for kernel in reached(function, lambda value: isinstance(value, dispatcher)):
+    """Raises RegistrationError for a function that launches a Numba kernel on Numba's own stream."""
+    from numba.cuda.dispatcher import CUDADispatcher
+
+    for kernel in reached(function, lambda value: isinstance(value, CUDADispatcher)):
         if not kernel.targetoptions.get("device"):
             called = kernel.py_func.__name__
             raise RegistrationError(
                 name, f"{described(function)} launches the Numba kernel {described(kernel.py_func)} on Numba's own "
-                f"stream, where it would not wait for torch's work, nor torch for it. Launch it on torch's: {called} = "
+                f"stream, where neither torch nor the kernel waits for the other. Launch it on torch's: {called} = "
                 f"opsmith.numba_kernel({called}), or write @opsmith.numba_kernel above its @numba.cuda.jit"
             )  # fmt: skip
 
 
 # --- NumPy 2.5 ------------------------------------------------------------------------------------------------------
 
-_mending = threading.Lock()
-_MISSING = "row_stack"
+_supplying = threading.Lock()
 
 
-def mend_numpy() -> bool:
-    """Lets Numba compile for CUDA under NumPy 2.5, and tells whether that was needed.
+def supply_row_stack() -> bool:
+    """Lets Numba compile for CUDA under NumPy 2.5, and returns whether that was needed.
 
-    numba-cuda 0.30 looks np.row_stack up while it loads its array functions, which is before it compiles its first
-    kernel. NumPy 2.5 has taken that name away, np.vstack's second. So it is lent for the time of that load."""
+    numba-cuda 0.30 looks up np.row_stack, which NumPy 2.5 has removed, while it loads its array functions before the
+    first compilation. So that name exists, as np.vstack, during that import alone."""
     if "numba.cuda" not in sys.modules:
         return False
     import numpy
 
-    if hasattr(numpy, _MISSING):
+    if hasattr(numpy, "row_stack"):
         return False
-    with _mending:
+    with _supplying:
         if "numba.cuda.np.arrayobj" not in sys.modules:
-            setattr(numpy, _MISSING, numpy.vstack)
+            numpy.row_stack = numpy.vstack
             try:
                 import numba.cuda.np.arrayobj  # noqa: F401
             finally:
-                delattr(numpy, _MISSING)
+                del numpy.row_stack
     return True
 
 
-# @cuda.jit with a signature compiles while the decorators are applied, before numba_kernel sees what they made.
-mend_numpy()
+# @cuda.jit with a signature compiles while the decorators are applied, before numba_kernel is called.
+supply_row_stack()
 
 
 def _named(value: Any) -> str:

@@ -1,8 +1,7 @@
 """A copy of a function in which what it uses is replaced: its globals, closure and defaults, and those of its callees.
 
-The function itself and its module stay as they are. A kernel function launches objects of another compiler's, found by
-name when it runs; tracing and emulating it means that it finds others. What is looked up in a container or on an
-instance is not followed.
+The function itself and its module are not changed. A kernel's function finds what it launches by name; to trace or
+emulate it, it must find something else. Values in a container or on an instance are not followed.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 DEPTH = 8
-"""How many calls deep a kernel function may hide its launch. It bounds the search through an author's modules."""
+"""How many calls deep a launch is found. It bounds the search through an author's modules."""
 
-# Their functions launch nothing of an author's, and there are many of them.
+# Their many functions launch no kernel of an author's.
 _FOREIGN = ("torch", "triton", "numba", "numba_cuda", "numpy", "builtins")
 
 
@@ -27,8 +26,8 @@ def reached(function: Any, wanted: Callable[[Any], bool]) -> list[Any]:
 
 
 def substituted(function: Any, wanted: Callable[[Any], bool], replacement: Callable[[Any], Any]) -> Any:
-    """The function with `replacement(value)` in the place of each wanted value it uses. The copy is of this moment:
-    make it anew for each call."""
+    """The function with each wanted value that it uses replaced by `replacement(value)`. Make a new copy for each call:
+    names are looked up when it is made."""
     substitution = _Substitution(wanted, replacement)
     if isinstance(function, FunctionType):
         return substitution.function(function, DEPTH)
@@ -36,7 +35,7 @@ def substituted(function: Any, wanted: Callable[[Any], bool], replacement: Calla
 
 
 class Search:
-    """What a function leads to: `found`, the wanted objects, and `functions`, those it may call, each by identity."""
+    """What a function uses: `found`, the wanted objects, and `functions`, those it may call, each by identity."""
 
     def __init__(self, wanted: Callable[[Any], bool]) -> None:
         self._wanted = wanted
@@ -45,7 +44,7 @@ class Search:
         self._modules: set[tuple[int, frozenset[str]]] = set()
 
     def visit(self, value: Any, depth: int = DEPTH, names: frozenset[str] = frozenset()) -> None:
-        """`names`: what the code that uses the value looks up, among it the attributes of a module."""
+        """`names`: the names that the code using the value looks up, including attributes of a module."""
         if self._wanted(value):
             self.found[id(value)] = value
         elif not depth:
@@ -57,7 +56,7 @@ class Search:
             for each in (value.func, *value.args, *value.keywords.values()):
                 self.visit(each, depth, names)
         elif isinstance(value, FunctionType):
-            # The first one is what the question is about, wherever it comes from.
+            # The first function is followed wherever it comes from.
             if id(value) not in self.functions and not (self.functions and _foreign(value)):
                 self.functions[id(value)] = value
                 used = _names(value.__code__)
@@ -127,7 +126,7 @@ class _Module(ModuleType):
 
 
 def _used(function: FunctionType) -> Iterator[Any]:
-    """What a function finds outside of itself."""
+    """The values that a function uses from outside of it."""
     for name in _names(function.__code__) & function.__globals__.keys():
         yield function.__globals__[name]
     yield from closure(function).values()
@@ -136,7 +135,7 @@ def _used(function: FunctionType) -> Iterator[Any]:
 
 
 def closure(function: FunctionType) -> dict[str, Any]:
-    """What a function has of the functions around it, by name."""
+    """The variables of enclosing functions that a function uses, by name."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     return {name: cell.cell_contents for name, cell in cells if not _empty(cell)}
 
@@ -160,5 +159,5 @@ def _foreign(function: FunctionType) -> bool:
 
 
 def _is_module(value: Any) -> bool:
-    """Triton's own modules, whose attributes its interpreter replaces itself, do not count."""
+    """Not Triton's own modules, whose attributes its interpreter replaces."""
     return isinstance(value, ModuleType) and value.__name__.partition(".")[0] != "triton"

@@ -1,9 +1,9 @@
 """Triton kernels, launched from Python in a function given to register_kernel.
 
 Such a function is a kernel like any other, and opaque to torch.compile. With inline=True torch.compile sees the Triton
-kernels themselves: while it traces an operator it runs a copy of the function, in which each of them is wrapped by
-torch.library.wrap_triton, as torch.library.triton_op asks of its author. Triton asks torch for the device and the
-stream of a launch, so nothing is left to do about those.
+kernels themselves: to trace an operator it runs a copy of the function, in which each of them is wrapped by
+torch.library.wrap_triton, as torch.library.triton_op requires. Triton itself takes the device and the stream of a
+launch from torch.
 """
 
 from __future__ import annotations
@@ -16,21 +16,18 @@ from typing import Any
 
 from torch._library import triton as torch_triton
 
-from ..errors import CpuTensorError, RegistrationError, described
-from .deferred import imported
+from ..errors import KernelValueError, RegistrationError, author_place, described, source_line
+from .languages import imported
 from .substitution import reached, substituted
-
-LANGUAGE = "Triton"
-PACKAGE = "triton"
 
 
 def used_by(function: Any) -> bool:
-    """Whether a function launches a Triton kernel. Nothing is imported to find out."""
+    """Whether a function launches a Triton kernel. Imports nothing."""
     return bool(reached(function, is_kernel))
 
 
 def is_kernel(value: Any) -> bool:
-    """Whether this is something of Triton's that can be launched, or such a thing wrapped by wrap_triton."""
+    """Whether this is a kernel that Triton can launch, or one wrapped by wrap_triton."""
     runtime = sys.modules.get("triton.runtime.jit")
     if runtime is not None and isinstance(value, runtime.KernelInterface):
         return True
@@ -76,32 +73,38 @@ def _identity(kernel: Any) -> Any:
 # --- on the GPU -----------------------------------------------------------------------------------------------------
 
 
-def launching(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, which tells in words when it launches a kernel on CPU tensors."""
-    wraps = bool(reached(function, lambda value: value in (torch_triton.wrap_triton, torch_triton.capture_triton)))
+def launching(function: Any) -> Callable[..., Any]:
+    """The function, with an error of ours where it launches a kernel on CPU tensors."""
 
-    @functools.wraps(function)
+    @functools.cache
+    def wraps() -> bool:
+        wrappers = (torch_triton.wrap_triton, torch_triton.capture_triton)
+        return bool(reached(imported(function), lambda value: value in wrappers))
+
+    @functools.wraps(function, updated=())
     def launched(*args: Any, **keywords: Any) -> Any:
         try:
-            if not wraps:
+            if not wraps():
                 return function(*args, **keywords)
-            # Where nothing is traced, what wrap_triton returns costs a millisecond a launch.
+            # Unless something is traced, what wrap_triton returns costs a millisecond a launch.
             with torch_triton.set_wrap_triton_enabled(False):
                 return function(*args, **keywords)
         except (RuntimeError, ValueError) as error:
-            words = str(error)
-            if "cannot be accessed from Triton" in words:  # which Triton says on a machine with a GPU
-                raise CpuTensorError(f"The Triton kernel of {described(function)}", _first_line(words)) from error
-            if "active drivers" in words:  # and on one without
-                told = "there is none that Triton can use here"
-                raise CpuTensorError(f"The Triton kernel of {described(function)}", told) from error
+            # Triton's message with a GPU, and its message without one.
+            if "cannot be accessed from Triton" in str(error) or "active drivers" in str(error):
+                raise _not_on_gpu(function, error) from error
             raise
 
     return launched
 
 
-def _first_line(words: str) -> str:
-    return words.splitlines()[0].rstrip(".")
+def _not_on_gpu(function: Any, error: Exception) -> KernelValueError:
+    return KernelValueError(
+        f"The Triton kernel of {described(imported(function))}",
+        f"it runs on a GPU, and Triton reports: {str(error).splitlines()[0].rstrip('.')}. Move the tensors to a GPU, "
+        "x = x.cuda(), or run the op on the CPU inside `with opsmith.emulate():`",
+        source_line(*author_place(error)),
+    )
 
 
 # --- inside torch.compile -------------------------------------------------------------------------------------------
@@ -130,7 +133,7 @@ def _wrapped(kernel: Any) -> Any:
     if inner is not None:
         raise RegistrationError(
             f"the Triton kernel {described(_function(kernel))}", "torch traces no @triton.heuristics; compute those "
-            "values in the function that launches it, or leave inline=True away"
+            "values in the function that launches it, or remove inline=True"
         )  # fmt: skip
     return torch_triton.wrap_triton(kernel)
 

@@ -1,11 +1,11 @@
 """Triton kernels on CPU tensors: Triton's own interpreter, for kernels that were made to be compiled.
 
-TRITON_INTERPRET=1 makes @triton.jit itself give an interpreted function, and has to be set before anything is imported.
-Here a kernel that is a JITFunction already gets an interpreted twin: a copy of its Python function, in which every
-other JITFunction it calls is interpreted too, Triton's standard library (tl.sum and its like) included.
+TRITON_INTERPRET=1 makes @triton.jit itself return an interpreted function, and must be set before Triton is imported.
+Here each JITFunction gets an interpreted copy of its Python function, in which every other JITFunction that it calls is
+interpreted too, including Triton's standard library (tl.sum and the like).
 
-Triton's interpreter changes triton.language while a launch runs. So launches take turns under a lock, and whatever has
-changed is put back after each. A Triton kernel that another thread compiles at that very moment would notice.
+Triton's interpreter changes triton.language while a launch runs. So launches take turns under a lock, and each restores
+what it has changed. A Triton kernel that another thread compiles at that moment would see the changes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from ..errors import EmulationError, OpsmithError, OutOfBoundsError, described
+from ..errors import EmulationError, KernelFault, OpsmithError, author_place, described, source_line
 from .emulation import Grid, Settings, state
 from .substitution import closure, substituted
 
@@ -47,7 +47,7 @@ class Launcher:
 
 
 def _run(kernel: Any, grid: Any, args: Sequence[Any], keywords: dict[str, Any]) -> None:
-    """A launch, as Autotuner, Heuristics and JITFunction hand it down; of several configurations the first one's."""
+    """A launch through Autotuner, Heuristics and JITFunction; an autotuned kernel runs its first configuration."""
     from triton.runtime.autotuner import Autotuner, Heuristics
 
     if isinstance(kernel, Autotuner):
@@ -57,7 +57,10 @@ def _run(kernel: Any, grid: Any, args: Sequence[Any], keywords: dict[str, Any]) 
             config.pre_hook(named)
         twice = config.kwargs.keys() & keywords.keys()
         if twice:
-            raise EmulationError(_told(kernel.base_fn), f"{', '.join(sorted(twice))} is given, and by its configs too")
+            raise EmulationError(
+                _label(kernel.base_fn),
+                f"{', '.join(sorted(twice))} is passed, but its configs set it: leave it out",
+            )
         return _run(kernel.fn, grid, args, {**keywords, **config.all_kwargs()})
     if isinstance(kernel, Heuristics):
         for name, rule in kernel.values.items():
@@ -74,41 +77,42 @@ def _interpret(kernel: Any, grid: Any, args: Sequence[Any], keywords: dict[str, 
     try:
         bound = inspect.signature(kernel.fn).bind(*args, **known)
     except TypeError as error:
-        raise EmulationError(_told(kernel.fn), f"its launch does not fit its parameters: {error}") from None
+        raise EmulationError(_label(kernel.fn), f"its launch does not fit its parameters: {error}") from None
     bound.apply_defaults()
     blocks = _grid(kernel.fn, grid(bound.arguments) if callable(grid) else grid)
     if 0 in blocks:
         return
     with _lock:
         _import_ahead()
-        twin = _twin(kernel)
-        with _language_put_back(), _rounding(), _watched(kernel.fn, bound.arguments, blocks, state.settings):
+        interpreted = _interpreted(kernel)
+        with _language_restored(), _rounding(), _watched(kernel.fn, bound.arguments, blocks, state.settings):
             _interpret_standard_library()
             try:
-                twin.run(*args, grid=blocks, warmup=False, **known)
+                interpreted.run(*args, grid=blocks, warmup=False, **known)
             except InterpreterError as error:
                 cause = error
                 while isinstance(cause, InterpreterError) and cause.__cause__ is not None:
                     cause = cause.__cause__
                 if isinstance(cause, OpsmithError):
                     raise cause from None
-                raise EmulationError(_told(kernel.fn), f"{type(cause).__name__}: {cause}") from cause
+                line = source_line(*author_place(cause))
+                raise EmulationError(_label(kernel.fn), f"{type(cause).__name__}: {cause}", line) from cause
 
 
 @contextlib.contextmanager
 def _rounding() -> Iterator[None]:
-    """Inside, a float becomes the nearest bfloat16, as on a GPU. Triton's interpreter cuts it off (3.6 and 3.7)."""
+    """Inside, a float becomes the nearest bfloat16, as on a GPU. Triton's interpreter truncates it (3.6 and 3.7)."""
     import numpy
     import triton.language as tl
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-    cut_off = InterpreterBuilder.cast_impl
+    truncate = InterpreterBuilder.cast_impl
 
     def rounded(builder: Any, source: Any, target: Any) -> Any:
         if (source.dtype.scalar, target.scalar) != (tl.float32, tl.bfloat16):
-            return cut_off(builder, source, target)
+            return truncate(builder, source, target)
         bits = numpy.ascontiguousarray(source.data).view(numpy.uint32)
-        half = 0x7FFF + (bits >> 16 & 1)  # to even where two are as near
+        half = 0x7FFF + (bits >> 16 & 1)  # ties to even
         nearest = numpy.where(numpy.isnan(source.data), bits | 1 << 22, bits + half)
         return TensorHandle((nearest >> 16).astype(numpy.uint16), target.scalar)
 
@@ -116,12 +120,12 @@ def _rounding() -> Iterator[None]:
     try:
         yield
     finally:
-        InterpreterBuilder.cast_impl = cut_off
+        InterpreterBuilder.cast_impl = truncate
 
 
 @functools.cache
 def _import_ahead() -> None:
-    """What Triton imports while it looks at its first arguments would find a language that is being interpreted."""
+    """Imports what Triton imports with its first arguments, which must not happen while the language is interpreted."""
     from triton.runtime.jit import mangle_type
 
     mangle_type(torch.empty(1))
@@ -130,27 +134,27 @@ def _import_ahead() -> None:
 def _grid(function: Callable[..., Any], given: Any) -> Grid:
     listed = [given] if isinstance(given, int) else list(given)
     if not 1 <= len(listed) <= 3 or not all(isinstance(size, int) and size >= 0 for size in listed):
-        raise EmulationError(_told(function), f"its grid is {given!r}: give one, two or three numbers of programs")
+        raise EmulationError(_label(function), f"its grid is {given!r}: pass one to three numbers of programs")
     return tuple(listed + [1] * (3 - len(listed)))  # type: ignore[return-value]
 
 
-def _told(function: Callable[..., Any]) -> str:
+def _label(function: Callable[..., Any]) -> str:
     return f"the Triton kernel {described(function)}"
 
 
-# --- interpreted twins of compiled functions ----------------------------------------------------------------------
+# --- interpreted copies of compiled functions ---------------------------------------------------------------------
 
-_twins: dict[int, Any] = {}
+_copies: dict[int, Any] = {}
 
 
-def _twin(kernel: Any) -> Any:
-    """The interpreted function of a JITFunction, its namespace as its author's is now."""
-    twin = _twins.get(id(kernel))
-    if twin is None:
-        twin = _twins[id(kernel)] = _interpreted_class()(kernel.fn)
-        weakref.finalize(kernel, _twins.pop, id(kernel), None)
-    twin.renew()
-    return twin
+def _interpreted(kernel: Any) -> Any:
+    """The interpreted copy of a JITFunction, with its author's namespace as it is now."""
+    copy = _copies.get(id(kernel))
+    if copy is None:
+        copy = _copies[id(kernel)] = _interpreted_class()(kernel.fn)
+        weakref.finalize(kernel, _copies.pop, id(kernel), None)
+    copy.update()
+    return copy
 
 
 @functools.cache
@@ -162,8 +166,8 @@ def _interpreted_class() -> Any:
     class Interpreted(InterpretedFunction):  # type: ignore[misc]
         def __init__(self, function: FunctionType) -> None:
             self._author = function
-            # Triton compiles the source anew in the function's globals, adding the interpreter's own names to them and
-            # losing its closure: so these are a copy, with the closure in it.
+            # Triton recompiles the source in the function's globals, adds the interpreter's names to them and loses the
+            # closure: so the globals are a copy that includes the closure.
             self._namespace: dict[str, Any] = {}
             copy = FunctionType(
                 function.__code__, self._namespace, function.__name__, function.__defaults__, function.__closure__
@@ -171,22 +175,22 @@ def _interpreted_class() -> Any:
             copy.__kwdefaults__, copy.__annotations__ = function.__kwdefaults__, function.__annotations__
             copy.__qualname__, copy.__module__ = function.__qualname__, function.__module__
             super().__init__(copy)
-            self._renewing = False
+            self._updating = False
 
-        def renew(self) -> None:
-            """Looks everything up again: a notebook may have defined a function anew."""
-            if self._renewing:  # it calls itself
+        def update(self) -> None:
+            """Looks up every name again: a notebook may have redefined a function."""
+            if self._updating:  # it calls itself
                 return
-            self._renewing = True
+            self._updating = True
             try:
-                found = substituted(self._author, _is_tritons, _twin)
+                found = substituted(self._author, _is_tritons, _interpreted)
                 names = {**found.__globals__, **closure(found)}
                 self._namespace.update({**names, "_opsmith_tl": tl, "_opsmith_core": tl.core})
             finally:
-                self._renewing = False
+                self._updating = False
 
         def __call__(self, *args: Any, **keywords: Any) -> Any:
-            """As a device function, called from a kernel in which the language is interpreted already."""
+            """Runs it as a device function, called from a kernel that is interpreted."""
             try:
                 return self.rewrite()(*args, **keywords)
             except InterpreterError:
@@ -198,8 +202,8 @@ def _interpreted_class() -> Any:
 
 
 def _is_tritons(value: Any) -> bool:
-    """Whether this is what @triton.jit makes of a function; with TRITON_INTERPRET=1 that is interpreted already, but
-    would add names to the module of the function."""
+    """Whether this is what @triton.jit makes of a function. With TRITON_INTERPRET=1 that is interpreted, but would add
+    names to the function's module."""
     from triton.runtime.interpreter import InterpretedFunction
     from triton.runtime.jit import JITFunction
 
@@ -210,7 +214,7 @@ def _is_tritons(value: Any) -> bool:
 
 
 def _language() -> list[Any]:
-    """Every object of Triton's whose attributes its interpreter, or this file, sets."""
+    """Every object of Triton whose attributes its interpreter, or this file, sets."""
     import triton.language as tl
 
     modules = [tl, tl.core, tl.math, tl.standard, tl.random]
@@ -219,15 +223,15 @@ def _language() -> list[Any]:
 
 
 @contextlib.contextmanager
-def _language_put_back() -> Iterator[None]:
-    """On the way out everything is as it was; Triton itself leaves what a device function's call has changed."""
+def _language_restored() -> Iterator[None]:
+    """Restores the language on exit. Triton itself does not undo what the call of a device function has changed."""
     before = [(each, dict(vars(each))) for each in _language()]
     try:
         yield
     finally:
         for each, attributes in before:
             for name in vars(each).keys() - attributes.keys():
-                if not isinstance(vars(each)[name], ModuleType):  # imported meanwhile: that stays
+                if not isinstance(vars(each)[name], ModuleType):  # imported meanwhile, and kept
                     delattr(each, name)
             for name, value in attributes.items():
                 if vars(each).get(name) is not value:
@@ -238,19 +242,19 @@ def _interpret_standard_library() -> None:
     for each in _language():
         for name, value in list(vars(each).items()):
             if _is_tritons(value):
-                twin = _twin(value)
-                setattr(each, name, twin if isinstance(each, ModuleType) else _method(twin))
+                interpreted = _interpreted(value)
+                setattr(each, name, interpreted if isinstance(each, ModuleType) else _method(interpreted))
 
 
-def _method(twin: Any) -> Callable[..., Any]:
-    """`x.sum(0)` binds x to a function, and not to an object that can be called."""
-    return lambda *args, **keywords: twin(*args, **keywords)
+def _method(interpreted: Any) -> Callable[..., Any]:
+    """`x.sum(0)` binds x to a function, but not to a callable object."""
+    return lambda *args, **keywords: interpreted(*args, **keywords)
 
 
 @contextlib.contextmanager
 def _watched(function: Callable[..., Any], arguments: dict[str, Any], grid: Grid, settings: Settings) -> Iterator[None]:
-    """Programs in the order of the settings; memory watched where they ask for it; no arithmetic that the interpreter
-    gets wrong."""
+    """Runs programs in the order of the settings, checks memory if they ask for it, and refuses arithmetic that the
+    interpreter gets wrong."""
     from triton.runtime import interpreter
 
     builder, memory = interpreter.interpreter_builder, interpreter._interpreter
@@ -272,8 +276,8 @@ def _watched(function: Callable[..., Any], arguments: dict[str, Any], grid: Grid
 
 
 def _patch_tensor(patch: Callable[..., None], tensor: Any, *scope: Any) -> None:
-    """What Triton does to tl.tensor, and what Triton 3.6 does not get right: a number of a program is an array of one
-    element, which NumPy 2.5 converts to no int."""
+    """Triton's own patch of tl.tensor, and a fix for Triton 3.6: a scalar is an array of one element, which NumPy 2.5
+    does not convert to an int."""
     patch(tensor, *scope)
     tensor.__index__ = lambda self: int(self.handle.data.item())
 
@@ -295,8 +299,8 @@ def _without_bfloat16(function: Callable[..., Any], compute: Callable[..., Any])
             dtype = getattr(getattr(each, "dtype", None), "scalar", None)
             if dtype is not None and (str(dtype) == "bf16" or str(dtype).startswith("fp8")):
                 raise EmulationError(
-                    _told(function), f"it computes in {dtype}, of which Triton's interpreter would compute with the "
-                    "bits. Compute in float32, x.to(tl.float32), as the GPU does inside"
+                    _label(function), f"it computes in {dtype}, and Triton's interpreter would compute with the bits. "
+                    "Compute in float32, x.to(tl.float32), as the GPU does internally"
                 )  # fmt: skip
         return compute(*operands, **keywords)
 
@@ -340,16 +344,18 @@ class _Memory:
         for _, begin, end in self._tensors:
             inside |= (used >= begin) & (used + numpy.uint64(itemsize) <= end)
         if not inside.all():
-            address = int(used[~inside][0])
-            where = f"program {tuple(self._builder.grid_idx)} {does} {itemsize} bytes {self._place(address)}"
-            raise OutOfBoundsError(_told(self._function), where, "mask=offsets < size")
+            what = f"it {does} {itemsize} bytes {self._place(int(used[~inside][0]))}"
+            notes = ["A GPU would read or overwrite whatever is there. Guard the access: mask=offsets < size"]
+            block = tuple(self._builder.grid_idx)
+            file, line = author_place()
+            raise KernelFault(_label(self._function), "out of bounds", what, file, line, block, None, notes)
 
     def _place(self, address: int) -> str:
         def distance(tensor: tuple[str, int, int]) -> int:
             return max(tensor[1] - address, address - tensor[2], 0)
 
         if not self._tensors:
-            return "of memory that no tensor of the launch holds"
+            return "of memory that belongs to no tensor of the launch"
         name, begin, end = min(self._tensors, key=distance)
         if address < begin:
             return f"that begin {begin - address} bytes before {name}"
@@ -357,7 +363,7 @@ class _Memory:
 
 
 def _tensors(arguments: dict[str, Any]) -> Iterator[tuple[str, int, int]]:
-    """(name, address of the first byte, address after the last) of each tensor that a kernel is given."""
+    """(name, address of the first byte, address after the last) of each tensor argument."""
     for name, value in arguments.items():
         parts = value if isinstance(value, (tuple, list)) else [value]
         for part in parts:

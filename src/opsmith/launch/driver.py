@@ -1,7 +1,7 @@
-"""The CUDA driver by ctypes: load a cubin, find its kernels and variables, launch. Every road from Python goes by it.
+"""The CUDA driver through ctypes: load a cubin, find its kernels and variables, launch. Every Python launch uses it.
 
-`driver()` is the process's one Driver. What the driver does not know, torch does: the current stream, the current
-device, whether a graph is being captured; those are TorchSide. Tests put others in their places with `substituted`.
+`driver()` is the process's one Driver. TorchSide is what torch knows and the driver does not: the current stream, the
+current device, whether a graph is being captured. Tests replace both with `substituted`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ OVERLAPPED = Attribute(6, 0, (1,))
 """CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: such a launch may begin before what precedes it has ended, so
 its kernel must wait (cuda.h's await_launch_before). OPSMITH_OVERLAP=0 turns it off."""
 OVERLAPPED_IN_GRAPHS = 12030
-"""The driver from which on it can be captured."""
+"""The first driver version that can capture such launches."""
 
 
 class TorchSide:
@@ -103,7 +103,7 @@ class TorchSide:
         return torch.cuda.get_device_capability(index)
 
     def written(self, index: int) -> Callable[[], object]:
-        """What to call to wait for all that this thread's current stream of a device has been given so far."""
+        """A function that waits for all that is queued so far on this thread's current stream of a device."""
         event = torch.cuda.Event()
         event.record(torch.cuda.current_stream(index))
         return event.synchronize
@@ -121,14 +121,14 @@ class Driver:
             self._library = ctypes.CDLL(path)
         except OSError as error:
             raise NoGpuError(
-                "The CUDA driver cannot be loaded", str(error), "Install NVIDIA's driver; `opsmith doctor` tells more."
+                "The CUDA driver cannot be loaded", str(error), "Install NVIDIA's driver, then run `opsmith doctor`."
             ) from error
         for name, arguments in _FUNCTIONS.items():
             getattr(self._library, name).argtypes = arguments
         self.torch = torch_side or TorchSide()
         self._overlaps: dict[int, bool] = {}
         self.launch_kernel = self._library.cuLaunchKernelEx  # (configuration, kernel, parameters, None) -> error code
-        # Bound once, for each is asked on every launch.
+        # Bound once: every launch calls both.
         self.current_stream: Callable[[int], int] = self.torch.current_stream
         self.current_device: Callable[[], int] = self.torch.current_device
         if torch_side is None and hasattr(torch._C, "_cuda_getCurrentRawStream"):
@@ -139,7 +139,7 @@ class Driver:
         return self.torch.device_count() > 1
 
     def architecture(self, index: int) -> str:
-        """'sm_90': what code for a device is compiled for."""
+        """'sm_90': the architecture that code for a device is compiled for."""
         major, minor = self.torch.capability(index)
         return f"sm_{major}{minor}"
 
@@ -157,22 +157,22 @@ class Driver:
             self._overlaps[index] = able and os.environ.get("OPSMITH_OVERLAP") != "0"
         return self._overlaps[index]
 
-    def words(self, code: int) -> str:
-        """What an error code means, in the driver's words."""
-        words = ctypes.c_char_p()
-        self._library.cuGetErrorString(code, ctypes.byref(words))
-        return (words.value or b"unknown error").decode(errors="replace")
+    def error_text(self, code: int) -> str:
+        """The driver's text for an error code."""
+        text = ctypes.c_char_p()
+        self._library.cuGetErrorString(code, ctypes.byref(text))
+        return (text.value or b"unknown error").decode(errors="replace")
 
     def check(self, code: int, what: str) -> None:
         if code != 0:
-            raise CudaDriverError(what, code, self.words(code))
+            raise CudaDriverError(what, code, self.error_text(code))
 
     # --- contexts ---------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def on(self, index: int) -> Iterator[None]:
-        """Inside, the device's context is this thread's current one, and a capture under way does not forbid loading
-        code or allocating: those do not become part of the graph."""
+        """Inside, the device's context is this thread's current one, and code can be loaded and memory allocated during
+        a capture: neither becomes part of the graph."""
         with self.torch.on(index):
             context = ctypes.c_void_p()
             self._call("cuCtxGetCurrent", ctypes.byref(context))
@@ -195,22 +195,22 @@ class Driver:
     # --- code -------------------------------------------------------------------------------------------------
 
     def load(self, cubin: bytes) -> int:
-        """The handle of a library of kernels. Where it is called inside `on`, it may be while a graph is captured."""
+        """The handle of a library of kernels. Inside `on`, it can be loaded while a graph is captured."""
         library = ctypes.c_void_p()
         self._call("cuLibraryLoadData", ctypes.byref(library), cubin, None, None, 0, None, None, 0)
         assert library.value is not None
         return library.value
 
     def kernel(self, library: int, name: str) -> int:
-        """The handle of a kernel by its symbol, good on every device that can run the library."""
+        """The handle of a kernel by its symbol, valid on every device that can run the library."""
         kernel = ctypes.c_void_p()
         self._call("cuLibraryGetKernel", ctypes.byref(kernel), library, name.encode())
         assert kernel.value is not None
         return kernel.value
 
     def make_resident(self, kernel: int) -> None:
-        """Loads a kernel into the current context now, where the launch itself would do so, perhaps while a graph is
-        captured. What goes wrong here goes wrong there too, and is told there."""
+        """Loads a kernel into the current context now, since the launch would do so, perhaps while a graph is captured.
+        Errors are left to the launch, which meets them too."""
         function = ctypes.c_void_p()
         self._library.cuKernelGetFunction(ctypes.byref(function), kernel)
 
@@ -267,12 +267,12 @@ class Driver:
         if isinstance(source, int):
             self._call("cuMemcpyDtoDAsync_v2", address, source, size, stream)
         else:
-            # From pageable memory: the driver keeps the bytes before it returns, and waits for nothing.
+            # From pageable memory: the driver copies the bytes before it returns, without waiting for the stream.
             self._call("cuMemcpyHtoDAsync_v2", address, source, size, stream)
 
     @contextlib.contextmanager
     def side_stream(self) -> Iterator[int]:
-        """A stream for work that is done when this ends, apart from torch's streams and from any capture."""
+        """A new stream, independent of torch's and of any capture. Its work is finished on a normal exit."""
         stream = ctypes.c_void_p()
         self._call("cuStreamCreate", ctypes.byref(stream), NON_BLOCKING)
         assert stream.value is not None
@@ -291,7 +291,7 @@ _driver: Driver | None = None
 
 
 def driver() -> Driver:
-    """The process's driver, loaded when first asked for. Raises NoGpuError where there is none."""
+    """The process's driver, loaded at the first call. Raises NoGpuError if there is none."""
     global _driver
     if _driver is None:
         with _lock:

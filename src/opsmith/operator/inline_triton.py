@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 
 from ..kernels import PythonKernel
-from ..kernels.deferred import imported
+from ..kernels.languages import imported
 from ..kernels.substitution import Search
 from ..kernels.triton import bare, is_kernel
 from ..reference.tensors import contiguous_clone

@@ -28,3 +28,15 @@ def _demangler() -> tuple[Any, Any]:
     free = ctypes.CDLL(None).free
     free.argtypes, free.restype = [ctypes.c_void_p], None
     return function, free
+
+
+def split_at_commas(text: str) -> list[str]:
+    """['float*', 'list<int, bool>'] of 'float*, list<int, bool>': the parts between commas outside of brackets."""
+    parts, depth, first = [], 0, 0
+    for position, letter in enumerate(text):
+        depth += (letter in "<([{") - (letter in ">)]}")
+        if letter == "," and depth == 0:
+            parts.append(text[first:position].strip())
+            first = position + 1
+    last = text[first:].strip()
+    return [*parts, last] if last else parts

@@ -40,7 +40,7 @@ def capture(stream: torch.cuda.Stream, function: Callable[[], Any]) -> tuple[int
         destroy(graph)
     torch.cuda.synchronize()
     if code and not raised:
-        raised = f"{driver().words(code)}, and no call of the op says so"
+        raised = f"{driver().error_text(code)}, and no call of the op says so"
     return count.value, raised
 
 

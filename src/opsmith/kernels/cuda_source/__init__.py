@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ..substitution import reached
@@ -16,8 +15,3 @@ __all__ = ["Attributes", "CompiledKernel", "CompiledSource", "CudaSource", "Kern
 def used_by(function: Any) -> bool:
     """Whether a function launches kernels of a CudaSource."""
     return bool(reached(function, lambda value: isinstance(value, (CudaSource, Kernel, Launch))))
-
-
-def emulated(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as it runs on CPU tensors: as it is, for a launch itself looks whether it is emulated."""
-    return function

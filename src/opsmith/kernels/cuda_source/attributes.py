@@ -1,4 +1,4 @@
-"""What a compiled kernel needs of a GPU, told without one: from the assembler's words and from the cubin."""
+"""What a compiled kernel needs of a GPU, found without one: from the assembler's log and from the cubin."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..configuration import MAX_THREADS
+
 REGISTERS_OF_A_BLOCK = 65536  # on every GPU from sm_70 on
-MAX_THREADS = 1024
 
 _ENTRY = re.compile(r"Compiling entry function '(?P<symbol>[^']+)'")
 _STACK = re.compile(r"(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes")
@@ -21,10 +22,10 @@ _MAX_THREADS_ATTRIBUTE = 0x05  # EIATTR_MAX_THREADS: __launch_bounds__ in a cubi
 
 @dataclass(frozen=True)
 class Attributes:
-    """What a kernel takes of a GPU: registers and local memory a thread, shared memory a block, and the largest block.
+    """What a kernel needs of a GPU: registers and local memory a thread, shared memory a block, and the largest block.
 
-    `spill_bytes` are what the compiler stores of registers it has not, `local_bytes` all that a thread has in local
-    memory, spills and arrays; `constant_bytes` all the source's __constant__ variables together.
+    `spill_bytes` are stored for lack of registers; `local_bytes` are all the local memory of a thread, spills and
+    arrays; `constant_bytes` are the source's __constant__ variables together.
     """
 
     registers: int
@@ -36,7 +37,7 @@ class Attributes:
 
 
 def from_build(symbol: str, log: str, cubin: bytes) -> Attributes:
-    """A kernel's attributes from what ptxas said, and from the sections of the cubin."""
+    """A kernel's attributes, from the log of ptxas and the sections of the cubin."""
     registers = stores = stack = shared = 0
     entry = function = ""
     for line in log.splitlines():
@@ -59,7 +60,7 @@ def from_build(symbol: str, log: str, cubin: bytes) -> Attributes:
 
 
 def _threads_with(registers: int) -> int:
-    """The largest block whose registers fit: they are handed out to four warps at a time, 8 a thread."""
+    """The largest block whose registers fit: they are allocated to four warps at a time, 8 a thread."""
     a_warp = 32 * 8 * -(-max(registers, 1) // 8)
     return min(MAX_THREADS, 32 * (REGISTERS_OF_A_BLOCK // a_warp // 4 * 4))
 

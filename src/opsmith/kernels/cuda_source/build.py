@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import KernelNotFoundError, OpsmithError, OverloadedKernelError, TemplateArgumentsError
+from ...errors import KernelNameError, KernelNotFoundError, OpsmithError
 from ...toolchain.nvrtc import CudaModule, compile_module
 from .attributes import Attributes, from_build
-from .origin import Origin, Snapshot, resolved
+from .origin import Snapshot, resolved
 from .plan import Plan
 from .signature import PRELUDE, Variable, kernel_expressions, parameter_types, variable, variable_expressions
 
@@ -24,7 +24,7 @@ _ARCH_OPTION = re.compile(r"^(?:--?gpu-architecture|-arch)=(.*)$")
 
 
 class Settings:
-    """How a source is to be compiled, with what options say of headers and architecture taken out of them."""
+    """How a source is compiled; header directories and the architecture are taken out of the options."""
 
     def __init__(
         self,
@@ -63,11 +63,10 @@ def _define(name: str, value: object) -> str:
 
 @dataclass(frozen=True)
 class Build:
-    """A cubin with what the compiler told of it."""
+    """A cubin with the compiler's description of it."""
 
     module: CudaModule
     arch: str
-    origin: Origin
     snapshot: Snapshot
 
     @property
@@ -89,18 +88,16 @@ class Build:
 
     def plan(self, spelling: str) -> Plan:
         self.require(spelling)
-        text = self.snapshot.found.kernels.get(spelling.partition("<")[0])
-        return Plan(spelling, parameter_types(spelling, self.module.names), text)
+        return Plan(spelling, parameter_types(spelling, self.module.names), self.snapshot)
 
     def attributes(self, spelling: str) -> Attributes:
         return from_build(self.symbol(spelling), self.module.log, self.cubin)
 
     def require(self, spelling: str) -> None:
-        """Raises, in words, where the compiler has not found a kernel of that spelling."""
-        if spelling in self.module.names:
-            return
-        words = self.module.refused.get(_kernel_group(spelling), "it is not there")
-        raise refusal(spelling, words, self.origin, self.snapshot)
+        """Raises an error that gives the reason where the compiler has not found a kernel of that spelling."""
+        if spelling not in self.module.names:
+            message = self.module.refused.get(_kernel_group(spelling), "it is not there")
+            raise refusal(spelling, message, self.snapshot)
 
     @property
     def spellings(self) -> list[str]:
@@ -108,14 +105,15 @@ class Build:
         return [name for name in self.module.names if kernel_expressions(name)[1] in self.module.names]
 
 
-def build(origin: Origin, snapshot: Snapshot, settings: Settings, arch: str, spelling: str | None) -> Build:
+def build(snapshot: Snapshot, settings: Settings, arch: str, spelling: str | None) -> Build:
     """All plain kernels, or the one of that spelling. Raises CompileError and the errors of finding NVRTC."""
+    origin = snapshot.origin
     found = snapshot.found
     plain = [each.name for each in found.kernels.values() if each.template is None]
     wanted = plain if spelling is None else [spelling]
     expressions = {_kernel_group(name): kernel_expressions(name) for name in wanted}
     expressions |= {f"constant {name}": variable_expressions(name) for name in dict.fromkeys(found.constants)}
-    line = origin.line_of_text() if origin.path is None else None
+    line = origin.line_of_text()
     module = compile_module(
         snapshot.text,
         arch=arch,
@@ -128,32 +126,43 @@ def build(origin: Origin, snapshot: Snapshot, settings: Settings, arch: str, spe
         line=None if line is None else (line, os.path.abspath(origin.python_file)),
         shown=None if origin.path is not None else origin.label,
     )
-    return Build(module, arch, origin, snapshot)
+    return Build(module, arch, snapshot)
 
 
 def _kernel_group(spelling: str) -> str:
     return f"kernel {spelling}"
 
 
-def refusal(spelling: str, words: str, origin: Origin, snapshot: Snapshot) -> OpsmithError:
-    """The compiler's words on a name that it did not take, as an error of ours."""
+def refusal(spelling: str, message: str, snapshot: Snapshot) -> OpsmithError:
+    """The compiler's message about a name that it does not accept, as an error of ours."""
     base, _, arguments = spelling.partition("<")
-    text = snapshot.found.kernels.get(base)
-    example = text.example if text is not None else base
-    if "overloaded function" in words:
-        return OverloadedKernelError(spelling, origin.label)
-    if "function template" in words:
+    text, where = snapshot.found.kernels.get(base), snapshot.origin.label
+    declared = snapshot.declared("__global__", base)
+    if "overloaded function" in message:
+        what = f"is ambiguous: the source has several kernels named {spelling}"
+        return KernelNameError(
+            spelling, where, what, "Give each a different name, or make them one template.", declared
+        )
+    if "function template" in message:
         taken = f"template <{', '.join(text.template)}>" if text is not None and text.template else "the template"
-        return TemplateArgumentsError(spelling, origin.label, f"is no instance that {taken} has", example)
-    unknown = re.search(r'(?:identifier|name followed by "::"|has no member) "([^"]*)"', words)
+        return not_an_instance(spelling, snapshot, f"is not an instance of {taken}")
+    unknown = re.search(r'(?:identifier|name followed by "::"|has no member) "([^"]*)"', message)
     missing = unknown is not None and unknown[1].rpartition("::")[2] in base.split("::")
-    if arguments and not missing and "address of a non-" not in words:
-        return TemplateArgumentsError(spelling, origin.label, f"cannot be compiled: {words}", example)
+    if arguments and not missing and "address of a non-" not in message:
+        return not_an_instance(spelling, snapshot, f"cannot be compiled: {message}")
     if text is not None:
         others = [each for each in listing(snapshot) if each.partition("<")[0] != base]
-        note = "The text has one of that name where the compiler does not come by: inside an #if?"
-        return KernelNotFoundError(spelling, origin.label, others, note)
-    return KernelNotFoundError(spelling, origin.label, listing(snapshot))
+        note = f"The compiler does not reach the one at {declared.partition(': ')[0]}: is it inside an #if?"
+        return KernelNotFoundError(spelling, where, others, note)
+    return KernelNotFoundError(spelling, where, listing(snapshot))
+
+
+def not_an_instance(spelling: str, snapshot: Snapshot, what: str) -> KernelNameError:
+    """The error for template arguments that do not fit, with an example of some that do."""
+    base = spelling.partition("<")[0]
+    text = snapshot.found.kernels.get(base)
+    remedy = f"Write cu[{(text.example if text is not None else base)!r}], for example."
+    return KernelNameError(spelling, snapshot.origin.label, what, remedy, snapshot.declared("__global__", base))
 
 
 def listing(snapshot: Snapshot) -> list[str]:

@@ -1,10 +1,10 @@
-"""What __constant__ variables have been set to: checked against their types, and kept for modules loaded later."""
+"""The values of __constant__ variables: checked against their types, and kept for modules loaded later."""
 
 from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 
 from ...errors import ConstantError, OpsmithError
 from ...launch.driver import Driver
+from .origin import Snapshot
 from .parameters import Place, Struct, article, number_type, pack, parameter, short
 from .signature import DeviceType, Variable
 from .types import NUMBERS, element_dtypes, unqualified, vector
@@ -36,7 +37,7 @@ class Held:
 
 
 class Constants:
-    """The values by name: one for all devices from the host, or one for a device from a tensor there."""
+    """The values by name: from the host for all devices, from a GPU's tensor for that device."""
 
     def __init__(self) -> None:
         self._everywhere: dict[str, Held] = {}
@@ -53,34 +54,36 @@ class Constants:
         return {**self._everywhere, **{name: held for (name, at), held in self._there.items() if at == index}}
 
 
-def held(where: str, name: str, variable: Variable, value: Any, driver: Driver | None) -> Held:
-    """A value for a constant, if it is of the constant's type and size. Raises ConstantError. Without a driver it comes
-    from the host."""
+def not_declared(snapshot: Snapshot, name: str, constants: Iterable[str]) -> ConstantError:
+    return snapshot.constant_error(name, f"is not in the source; its constants are: {', '.join(constants) or 'none'}")
+
+
+def held(snapshot: Snapshot, name: str, variable: Variable, value: Any, driver: Driver | None) -> Held:
+    """A value for a constant. Raises ConstantError if it has not the constant's type and size. Without a driver the
+    value is kept on the host."""
     element = unqualified(variable.element)
     if element != variable.element:
-        raise ConstantError(where, name, f"is declared const ({variable.element}), and so cannot be set")
+        raise snapshot.constant_error(name, f"is declared const ({variable.element}) and cannot be set: remove const")
     if isinstance(value, torch.Tensor):
-        return _from_tensor(where, name, element, variable, value, driver)
-    return Held(variable.size, _from_host(where, name, element, variable, value))
+        return _from_tensor(snapshot, name, element, variable, value, driver)
+    return Held(variable.size, _from_host(snapshot, name, element, variable, value))
 
 
 def _from_tensor(
-    where: str, name: str, element: str, variable: Variable, value: torch.Tensor, driver: Driver | None
+    snapshot: Snapshot, name: str, element: str, variable: Variable, value: torch.Tensor, driver: Driver | None
 ) -> Held:
     dtypes = element_dtypes(element) or (torch.uint8,)
     if value.dtype not in dtypes:
-        raise ConstantError(
-            where,
+        raise snapshot.constant_error(
             name,
             f"holds {element} and takes {article(dtypes)} {' or '.join(map(short, dtypes))} tensor, "
-            f"not {short(value.dtype)}",
+            f"not {short(value.dtype)}: convert it with .to({dtypes[0]})",
         )
     if value.numel() * value.element_size() != variable.size:
-        raise ConstantError(
-            where,
+        raise snapshot.constant_error(
             name,
-            f"has {variable.size} bytes, which are {variable.size // value.element_size()} elements of "
-            f"{short(value.dtype)}, and was given {value.numel()}",
+            f"has {variable.size} bytes and takes a tensor of {variable.size // value.element_size()} elements of "
+            f"{short(value.dtype)}, not of {value.numel()}",
         )
     kept = value.detach().clone(memory_format=torch.contiguous_format)
     if value.get_device() >= 0 and driver is not None:
@@ -88,27 +91,27 @@ def _from_tensor(
     return Held(variable.size, bytes(kept.reshape(-1).view(torch.uint8).tolist()))
 
 
-class _ConstantPlace(Place):
-    """A constant in the place of a parameter: what it does not take is a ConstantError."""
-
-    def mistyped(self, what: str) -> OpsmithError:
-        return ConstantError(self.kernel, self.name, what)
-
-    misvalued = mistyped
-
-
-def _from_host(where: str, name: str, element: str, variable: Variable, value: Any) -> bytes:
-    place = _ConstantPlace(where, "", 0, name, element)
+def _from_host(snapshot: Snapshot, name: str, element: str, variable: Variable, value: Any) -> bytes:
+    place = _ConstantPlace(snapshot.origin.label, lambda: snapshot.declared("__constant__", name), 0, name, element)
     made = vector(element)
     number = NUMBERS.get(element) or (made and made[0])
     if number is None or isinstance(value, (bytes, bytearray, ctypes.Array, ctypes.Structure)):
-        held: bytes = Struct(place, DeviceType(element, variable.size)).word(value, (), 0)
+        held: bytes = Struct(place, DeviceType(element, variable.size)).convert(value, (), 0)
         return held
     count, values = variable.size // number.size, _flat(value)
     if len(values) != count:
-        raise ConstantError(where, name, f"holds {count} numbers ({element}), and was given {len(values)}")
+        raise place.type_error(f"takes {count} numbers ({element}), not {len(values)}")
     one = parameter(place, number_type(number))
-    return pack(struct.Struct(f"<{one.format * count}"), [one] * count, [one.word(each, (), 0) for each in values])
+    return pack(struct.Struct(f"<{one.format * count}"), [one] * count, [one.convert(v, (), 0) for v in values])
+
+
+class _ConstantPlace(Place):
+    """A constant in the place of a parameter, whose errors are ConstantErrors."""
+
+    def type_error(self, what: str) -> OpsmithError:
+        return ConstantError(self.kernel, self.name, what, self.declared())
+
+    value_error = type_error
 
 
 def _flat(value: Any) -> list[Any]:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
-from ...errors import ConstantError, LaunchGeometryError
+from ...errors import LaunchConfigurationError
 from ...launch import driver as cuda
 from ...launch.driver import Driver
+from ..configuration import LaunchConfiguration
 from .attributes import Attributes
 from .build import Build
 from .constants import Constants, Held
 from .plan import Plan
 
 DEFAULT_SHARED_BYTES = 48 << 10
-"""What a block may have of shared memory on every GPU, static and dynamic together, without being asked for."""
+"""The shared memory of a block, static and dynamic together, that needs no opt-in on any GPU."""
 
 
 class Function:
@@ -28,62 +29,64 @@ class Function:
         self._compiled = compiled
         self._allowed = DEFAULT_SHARED_BYTES
         self.max_threads = driver.attribute(handle, cuda.MAX_THREADS_PER_BLOCK, index)
-        # The compiler's figure where it gave any: the driver's may hold what it takes for itself.
-        told = driver.attribute(handle, cuda.SHARED_BYTES, index)
-        self.shared_bytes = compiled.shared_bytes if compiled.registers else told
+        # The driver's figure may include what it reserves for itself: the compiler's comes first.
+        reported = driver.attribute(handle, cuda.SHARED_BYTES, index)
+        self.shared_bytes = compiled.shared_bytes if compiled.registers else reported
 
     @property
     def attributes(self) -> Attributes:
-        """As the driver tells them; spills, which it does not, as the compiler told them."""
+        """As the driver reports them; spills, which it does not report, from the compiler."""
 
-        def ask(attribute: int) -> int:
+        def reported(attribute: int) -> int:
             return self.driver.attribute(self.handle, attribute, self.index)
 
         return Attributes(
-            registers=ask(cuda.REGISTERS),
+            registers=reported(cuda.REGISTERS),
             spill_bytes=self._compiled.spill_bytes,
-            local_bytes=ask(cuda.LOCAL_BYTES),
+            local_bytes=reported(cuda.LOCAL_BYTES),
             shared_bytes=self.shared_bytes,
-            constant_bytes=ask(cuda.CONSTANT_BYTES),
+            constant_bytes=reported(cuda.CONSTANT_BYTES),
             max_threads_per_block=self.max_threads,
         )
 
-    def allow(self, threads: int, shared: int) -> None:
-        """Raises LaunchGeometryError for a block that this kernel cannot have here; called with the source's lock."""
-        name = self.plan.kernel
+    def allow(self, configuration: LaunchConfiguration) -> None:
+        """Raises LaunchConfigurationError for a block that this kernel cannot have. Called with the source's lock."""
+        name, threads, shared = self.plan.kernel, configuration.threads, configuration.shared
         if threads > self.max_threads:
-            raise LaunchGeometryError(
+            raise LaunchConfigurationError(
                 name,
                 f"a block of {threads} threads is more than the {self.max_threads} that this kernel can have: it takes "
                 f"{self.driver.attribute(self.handle, cuda.REGISTERS, self.index)} registers a thread, or its "
                 "__launch_bounds__ allow no more. Make the block smaller, or give the kernel "
                 f"__launch_bounds__({threads})",
+                self.plan.declared(),
             )
         total = shared + self.shared_bytes
         if total <= self._allowed:
             return
         limit = self.driver.device_attribute(cuda.MAX_SHARED_BYTES_OPT_IN, self.index)
         if total > limit:
-            static = f", of which the kernel itself declares {self.shared_bytes}" if self.shared_bytes else ""
-            raise LaunchGeometryError(
+            static = f", of which the kernel declares {self.shared_bytes}" if self.shared_bytes else ""
+            raise LaunchConfigurationError(
                 name,
-                f"{total} bytes of shared memory a block are asked for{static}; cuda:{self.index} has {limit} a block",
+                f"the launch asks for {total} bytes of shared memory a block{static}, and cuda:{self.index} has "
+                f"{limit}. Use a smaller tile, or spread the work over more blocks",
+                self.plan.declared(),
             )
         self.driver.set_attribute(self.handle, cuda.MAX_DYNAMIC_SHARED_BYTES, shared, self.index)
         self._allowed = total
 
 
 class Module:
-    """One cubin: loaded when a kernel of it is first launched, and never unloaded, for a captured graph may hold it."""
+    """One cubin: loaded at the first launch of its kernels, and never unloaded, since a captured graph may use it."""
 
     def __init__(self, build: Build) -> None:
         self.build = build
         self._lock = threading.RLock()
         self._driver: Driver | None = None
         self._library = 0
-        self._devices: set[int] = set()
+        self.devices: set[int] = set()
         self._functions: dict[tuple[str, int], Function] = {}
-        self._plans: dict[str, Plan] = {}
 
     def function(self, spelling: str, index: int, constants: Constants) -> Function:
         """A kernel on a device, with the source's constants in their places."""
@@ -92,26 +95,21 @@ class Module:
                 self._functions[spelling, index] = self._load(spelling, index, constants)
             return self._functions[spelling, index]
 
-    def plan(self, spelling: str) -> Plan:
-        if spelling not in self._plans:
-            self._plans[spelling] = self.build.plan(spelling)
-        return self._plans[spelling]
-
     def _load(self, spelling: str, index: int, constants: Constants) -> Function:
-        symbol, plan = self.build.symbol(spelling), self.plan(spelling)
+        symbol, plan = self.build.symbol(spelling), self.build.plan(spelling)
         driver = self._driver = self._driver or cuda.driver()
         with driver.on(index):
             if not self._library:
                 self._library = driver.load(self.build.cubin)
-            if index not in self._devices:
+            if index not in self.devices:
                 self._fill(driver, index, constants.on(index))
-                self._devices.add(index)
+                self.devices.add(index)
             handle = driver.kernel(self._library, symbol)
             driver.make_resident(handle)
             return Function(driver, handle, index, plan, self.build.attributes(spelling))
 
     def _fill(self, driver: Driver, index: int, held: Mapping[str, Held]) -> None:
-        """Writes what constants have been set to, and waits: whichever stream launches next finds them there."""
+        """Writes the constants that have been set, and waits: a launch on any stream finds them."""
         known = {name: value for name, value in held.items() if name in self.build.constants}
         if not known:
             return
@@ -123,20 +121,14 @@ class Module:
     def set_constant(self, name: str, value: Held, index: int) -> None:
         """Writes a constant where this module is loaded, on torch's current stream of the device."""
         with self._lock:
-            if index in self._devices and self._driver is not None and name in self.build.constants:
+            if index in self.devices and self._driver is not None and name in self.build.constants:
                 with self._driver.on(index):
                     self._write(self._driver, name, value, self._driver.current_stream(index))
-
-    @property
-    def devices(self) -> set[int]:
-        return self._devices
 
     def _write(self, driver: Driver, name: str, value: Held, stream: int) -> None:
         address, size = driver.variable(self._library, self.build.constants[name].symbol)
         if size != value.size:
-            raise ConstantError(
-                self.build.origin.label,
-                name,
-                f"has {size} bytes now and was set when it had {value.size}: set it again",
+            raise self.build.snapshot.constant_error(
+                name, f"has {size} bytes now and was set when it had {value.size}: call set_constant again"
             )
         driver.write(address, value.source, size, stream)

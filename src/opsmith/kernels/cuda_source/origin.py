@@ -6,13 +6,14 @@ import functools
 import hashlib
 import linecache
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
 from ...cuda_text.declarations import SourceText, declarations_in
-from ...errors import SourceNotFoundError
+from ...errors import ConstantError, SourceNotFoundError
 from ...toolchain.headers import IncludedFile, Stamp, included, settled, stamp
 
 PACKAGE = str(Path(__file__).parents[2]) + os.sep
@@ -37,20 +38,21 @@ class Origin:
 
     @property
     def directory(self) -> str:
-        """Where quoted headers are looked for first: beside the file, or beside the Python that holds the text."""
+        """Where quoted headers are searched for first: beside the file, or beside the Python file of the text."""
         return os.path.dirname(os.path.abspath(self.path or self.python_file))
 
     @property
     def name(self) -> str:
-        """What the compiler is told it reads; a text's is shown as its label."""
+        """The file name that the compiler is given; for a text, messages show the label instead."""
         return self.path or os.path.join(self.directory, "<cuda_source>")
 
     def line_of_text(self) -> int | None:
-        """Where a text begins in its Python file, if it stands there letter by letter: errors then name its lines."""
+        """The line of its Python file at which a text begins, if the file contains it verbatim. Errors then name lines
+        of the file."""
+        if not self.text:
+            return None
         linecache.checkcache(self.python_file)
         whole = "".join(linecache.getlines(self.python_file))
-        if not self.text or not whole:
-            return None
         found: int | None = None
         position = whole.find(self.text)
         while position >= 0:
@@ -92,7 +94,7 @@ def _is_path(source: str, python_file: str) -> bool:
         return False
     if source.endswith(SUFFIXES) or os.path.exists(resolved(source, python_file)):
         return True
-    # No line of C++ is without any of these; of what is no path either, the error says that there is no such file.
+    # Every line of C++ has one of these. Other strings are taken for paths, and the error says that there is no file.
     return not any(letter in source for letter in "{}();#")
 
 
@@ -107,7 +109,7 @@ class _Watched:
 
     def __post_init__(self) -> None:
         _, inode, modified, size = self.stamp
-        self._known = modified, inode, size  # what most edits change, first: every launch compares them
+        self._known = modified, inode, size  # every launch compares them: what most edits change comes first
 
     def changed(self) -> bool:
         try:
@@ -130,6 +132,7 @@ class _Watched:
 class Snapshot:
     """A source and its headers as they were at one time."""
 
+    origin: Origin = field(compare=False)
     text: str
     headers: Sequence[IncludedFile]
     watched: Sequence[_Watched] = field(compare=False, repr=False)
@@ -147,21 +150,47 @@ class Snapshot:
         return digest.hexdigest()
 
     def unit(self, name: str | None) -> str | None:
-        """What a kernel is compiled with: None for the plain ones, all together; itself for an instance of a template
-        and for what only the compiler knows to be a kernel."""
+        """The unit that a kernel is compiled in: None for the plain kernels, which are compiled together; its own name
+        for an instance of a template and for a kernel that only the compiler finds."""
         text = self.found.kernels.get(name) if name is not None else None
         return None if name is None or (text is not None and text.template is None) else name
 
+    def declared(self, keyword: str, name: str, text: str = "") -> str:
+        """'scale.cu:3: __global__ void scale(float* x)': where `keyword` declares a name, with that line or with `text`
+        instead. Only `text` for a name that a macro declares."""
+        base = re.escape(name.partition("<")[0].rpartition("::")[2])
+        declaration = re.compile(
+            rf"//[^\n]*|/\*.*?\*/|\b{keyword}\b[^;{{}}]*?\b(?P<name>{base})\s*[(\[;={{,]", re.DOTALL
+        )
+        for label, first, contents in self._files():
+            for found in declaration.finditer(contents):
+                if found["name"]:
+                    line = contents.count("\n", 0, found.start("name"))
+                    return f"{label}:{first + line}: {text or contents.splitlines()[line].strip()}"
+        return text
+
+    def constant_error(self, name: str, what: str) -> ConstantError:
+        return ConstantError(self.origin.label, name, what, self.declared("__constant__", name))
+
+    def _files(self) -> Iterator[tuple[str, int, str]]:
+        """(what messages call it, the number of its first line, contents) of the source and of each header."""
+        first = 1 if self.origin.path else self.origin.line_of_text()
+        in_python = first is not None and not self.origin.path
+        label = os.path.basename(self.origin.python_file) if in_python else self.origin.label
+        yield label, first or 1, self.text
+        for header in self.headers:
+            yield os.path.basename(header.path), 1, header.contents.decode(errors="replace")
+
     def changed(self) -> bool:
-        """Whether any of its files is no longer what was read."""
-        for file in self.watched:  # noqa: SIM110  (every launch asks, and any() takes twice the time)
+        """Whether a file has changed since it was read."""
+        for file in self.watched:  # noqa: SIM110  (every launch does this, and any() takes twice the time)
             if file.changed():
                 return True
         return False
 
 
 def take(origin: Origin, include_dirs: Sequence[Path], also_included: Sequence[str] = ()) -> Snapshot:
-    """The source as it is now. What lies inside opsmith's own package is not watched: it does not change."""
+    """The source as it is now. Files of opsmith's own package are not watched: they do not change."""
     watched: list[_Watched] = []
     if origin.path is None:
         text = origin.text or ""
@@ -172,9 +201,9 @@ def take(origin: Origin, include_dirs: Sequence[Path], also_included: Sequence[s
         except OSError as error:
             raise SourceNotFoundError(origin.path, "opsmith.cuda_source", error.strerror or str(error)) from error
         text = contents.decode("utf-8-sig", errors="replace")
-        watched.append(_Watched(origin.path, at or (0, 0, 0, 0), contents))  # it has just come: look again
+        watched.append(_Watched(origin.path, at or (0, 0, 0, 0), contents))  # new: check it again
     before = "".join(f'#include "{header}"\n' for header in also_included)
     headers = included(before + text, Path(origin.directory), include_dirs)
     watched += [_Watched(header.path, header.stamp, header.contents) for header in headers]
     own = [file for file in watched if not os.path.abspath(file.path).startswith(PACKAGE)]
-    return Snapshot(text, headers, own)
+    return Snapshot(origin, text, headers, own)

@@ -1,7 +1,7 @@
-"""A kernel's parameters: what each takes from Python, and how it becomes the bytes the kernel reads.
+"""A kernel's parameters: what each takes from Python, and how that becomes the bytes that the kernel reads.
 
-`word` turns an argument into what struct packs, or says in words why the parameter does not take it. An ordinary tensor
-goes past it: see plan.py.
+`convert` turns an argument into the value that struct packs, or raises an error that says why the parameter does not
+take it. For an ordinary tensor it is not called: see plan.py.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import operator
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import c_void_p
 from typing import Any, NamedTuple
 
@@ -26,32 +26,32 @@ _DISPATCHES = torch._C._disabled_torch_dispatch_impl
 
 
 class Place(NamedTuple):
-    """Where a parameter stands, for messages: its kernel, the kernel's signature, its own name and declaration."""
+    """A parameter in messages: its kernel, the line that declares the kernel, its own position, name and type."""
 
     kernel: str
-    signature: str
+    declared: Callable[[], str]
     position: int
     name: str
-    declared: str
+    type_name: str
 
     def __str__(self) -> str:
-        return f"parameter {repr(self.name) if self.name else self.position + 1} ({self.declared})"
+        return f"parameter {repr(self.name) if self.name else self.position + 1} ({self.type_name})"
 
     @property
     def variable(self) -> str:
         """What code in a message calls the argument."""
         return self.name or "x"
 
-    def mistyped(self, what: str) -> OpsmithError:
-        return KernelArgumentError(self.kernel, f"{self} {what}", self.signature)
+    def type_error(self, what: str) -> OpsmithError:
+        return KernelArgumentError(self.kernel, f"{self} {what}", self.declared())
 
-    def misvalued(self, what: str) -> OpsmithError:
-        return KernelValueError(self.kernel, f"{self} {what}", self.signature)
+    def value_error(self, what: str) -> OpsmithError:
+        return KernelValueError(self.kernel, f"{self} {what}", self.declared())
 
 
 class Parameter:
-    """One parameter. `format` is what struct packs it as; `dtype` that of a tensor of which no more need be asked than
-    that it is contiguous and on the right device."""
+    """One parameter. `format` is struct's letter for it; a contiguous tensor of `dtype` on the right device needs no
+    further check."""
 
     format: str
     dtype: torch.dtype | None = None
@@ -61,8 +61,8 @@ class Parameter:
         self.place = place
         self.type = type
 
-    def word(self, value: Any, args: Sequence[Any], index: int) -> Any:
-        """The argument as struct takes it; `args` are all of the launch, `index` its device. Raises KernelArgumentError
+    def convert(self, value: Any, args: Sequence[Any], index: int) -> Any:
+        """The argument as struct packs it; `args` are all of the launch, `index` its device. Raises KernelArgumentError
         or KernelValueError."""
         raise NotImplementedError
 
@@ -70,7 +70,7 @@ class Parameter:
 def parameter(place: Place, type: DeviceType) -> Parameter:
     """The kind of parameter for a type."""
     if type.name.endswith("&"):
-        raise place.mistyped("is a reference, which a kernel cannot take: declare it by value or as a pointer")
+        raise place.type_error("is a reference, which a kernel cannot take: declare it by value or as a pointer")
     element = pointee(type.name)
     if element is not None:
         return Pointer(place, type, element)
@@ -99,7 +99,7 @@ class Pointer(Parameter):
         if len(self.dtypes) == 1 and self.alignment == 1 and not self.dtypes[0].is_complex:
             self.dtype = self.dtypes[0]
 
-    def word(self, value: Any, args: Sequence[Any], index: int) -> Any:
+    def convert(self, value: Any, args: Sequence[Any], index: int) -> Any:
         if isinstance(value, torch.Tensor):
             return self._address(value, args, index)
         if value is None:
@@ -107,10 +107,10 @@ class Pointer(Parameter):
         if isinstance(value, c_void_p):
             return value.value or 0
         if isinstance(value, int):
-            raise self.place.mistyped(
-                f"takes a tensor, not the number {value!r}; for an address of your own pass ctypes.c_void_p({value!r})"
+            raise self.place.type_error(
+                f"takes a tensor, not the number {value!r}; for a raw address pass ctypes.c_void_p({value!r})"
             )
-        raise self.place.mistyped(f"takes {self._taken()}, not {told(value)}")
+        raise self.place.type_error(f"takes {self._taken()}, not {named(value)}")
 
     def _taken(self) -> str:
         if self.element == "void":
@@ -122,22 +122,24 @@ class Pointer(Parameter):
     def _address(self, tensor: torch.Tensor, args: Sequence[Any], index: int) -> int:
         place, variable = self.place, self.place.variable
         if type(tensor).__torch_dispatch__ is not _DISPATCHES:
-            raise place.mistyped(
-                f"was given a {type(tensor).__name__}, which has no memory of its own on a GPU. Inside torch.compile "
-                "and other transforms a kernel is called through an op: register_kernel(...) with the launch in it"
+            raise place.type_error(
+                f"was given a {type(tensor).__name__}, which has no memory on a GPU. Inside torch.compile and other "
+                "transforms call the kernel through an op: register_kernel(...) with the launch in it"
             )
         if tensor.layout is not torch.strided:
-            raise place.mistyped(f"takes a dense tensor, not one of layout {tensor.layout}")
+            raise place.type_error(
+                f"takes a dense tensor, not one of layout {tensor.layout}: {variable} = {variable}.to_dense()"
+            )
         if tensor.device.type != "cuda" and tensor.get_device() != index:
-            raise on_no_gpu(place, tensor)
+            raise not_on_gpu(place, tensor)
         if tensor.get_device() != index:
-            raise place.misvalued(
+            raise place.value_error(
                 f"was given a tensor on {tensor.device}, and the first tensor of the launch is on cuda:{index}: all "
                 f"must be on one device, {variable} = {variable}.to('cuda:{index}')"
             )
         if self.element != "void" and tensor.dtype not in (self.dtypes or (torch.uint8,)):
-            raise place.mistyped(
-                f"takes {self._taken()}, not {told(tensor)}. "
+            raise place.type_error(
+                f"takes {self._taken()}, not {named(tensor)}. "
                 + (
                     f"Convert it, {variable} = {variable}.to({self.dtypes[0]}), or launch a kernel for "
                     f"{short(tensor.dtype)}"
@@ -146,27 +148,27 @@ class Pointer(Parameter):
                 )
             )
         if tensor.is_conj() or tensor.is_neg():
-            raise place.misvalued(
-                "was given a view that torch conjugates or negates when it is read, which a kernel does not: "
+            raise place.value_error(
+                "was given a lazily conjugated or negated view, whose memory a kernel would read as it is: "
                 f"{variable} = {variable}.{'resolve_conj' if tensor.is_conj() else 'resolve_neg'}()"
             )
         self._check_strides(tensor, args)
         try:
             address = tensor.data_ptr()
         except RuntimeError as error:
-            raise place.mistyped(
-                f"was given a tensor without memory ({str(error).splitlines()[0]}). Under vmap and other transforms a "
-                "kernel is called through an op: register_kernel(...) with the launch in it"
+            raise place.type_error(
+                f"was given a tensor without memory ({str(error).splitlines()[0]}). Under vmap and other transforms "
+                "call the kernel through an op: register_kernel(...) with the launch in it"
             ) from None
         if address % self.alignment:
-            raise place.misvalued(
+            raise place.value_error(
                 f"points to {self.element}, which the GPU reads at multiples of {self.alignment} bytes, and the tensor "
                 f"begins {address % self.alignment} bytes after one: {variable} = {variable}.clone()"
             )
         return address
 
     def _check_strides(self, tensor: torch.Tensor, args: Sequence[Any]) -> None:
-        """A kernel that is given no strides takes memory for contiguous."""
+        """A kernel without stride parameters reads memory as contiguous."""
         if tensor.is_contiguous():
             return
         # A size passed as a size may equal a stride by chance: of a transposed matrix it always does.
@@ -183,11 +185,10 @@ class Pointer(Parameter):
         if missing:
             variable = self.place.variable
             passed = ", ".join(f"{variable}.stride({dimension})" for dimension in missing)
-            raise self.place.misvalued(
+            raise self.place.value_error(
                 f"was given a tensor that is not contiguous, of shape {tuple(tensor.shape)} and strides "
-                f"{tensor.stride()}. Let the kernel take its strides, by parameters named so (row_stride), and pass "
-                f"them ({passed}), or make it contiguous, "
-                f"{variable} = {variable}.contiguous()"
+                f"{tensor.stride()}. Make it contiguous, {variable} = {variable}.contiguous(), or let the kernel take "
+                f"its strides, in parameters with 'stride' in their names, and pass them: {passed}"
             )
 
 
@@ -199,7 +200,7 @@ class Integer(Parameter):
         self.format = number.format
         self.bounds = number.bounds
 
-    def word(self, value: Any, args: Sequence[Any], index: int) -> Any:
+    def convert(self, value: Any, args: Sequence[Any], index: int) -> Any:
         if type(value) is int:
             return value
         return integer(self.place, value)
@@ -208,7 +209,10 @@ class Integer(Parameter):
         """Raises where struct has refused: a value that does not fit."""
         least, greatest = self.bounds
         if not least <= value <= greatest:
-            raise self.place.misvalued(f"holds {least} to {greatest}, and {value} does not fit")
+            raise self.place.value_error(
+                f"holds {least} to {greatest}, and {value} does not fit: pass a value in this range, or let the kernel "
+                "take a wider type"
+            )
 
 
 class Flag(Parameter):
@@ -216,23 +220,23 @@ class Flag(Parameter):
 
     format = "?"
 
-    def word(self, value: Any, args: Sequence[Any], index: int) -> Any:
+    def convert(self, value: Any, args: Sequence[Any], index: int) -> Any:
         if type(value) is bool:
             return value
         found = integer(self.place, value)
         if found not in (0, 1):
-            raise self.place.misvalued(f"holds True or False, not {value!r}")
+            raise self.place.value_error(f"holds True or False, not {value!r}")
         return bool(found)
 
 
 class Float(Parameter):
-    """Takes a float or an int, rounded to the parameter's type; too large a number is refused, infinity is not."""
+    """Takes a float or an int, rounded to the parameter's type. Raises for a finite number that is too large."""
 
     def __init__(self, place: Place, type: DeviceType, number: Number) -> None:
         super().__init__(place, type)
         self.format = number.format
 
-    def word(self, value: Any, args: Sequence[Any], index: int) -> Any:
+    def convert(self, value: Any, args: Sequence[Any], index: int) -> Any:
         if type(value) is float:
             return value
         return real(self.place, value)
@@ -241,7 +245,7 @@ class Float(Parameter):
         try:
             struct.pack(f"<{self.format}", value)
         except OverflowError:
-            raise self.place.misvalued(f"cannot hold {value!r}: it is too large") from None
+            raise self.place.value_error(_too_large(value)) from None
 
 
 class BFloat16(Parameter):
@@ -249,22 +253,22 @@ class BFloat16(Parameter):
 
     format = "H"
 
-    def word(self, value: Any, args: Sequence[Any], index: int) -> Any:
+    def convert(self, value: Any, args: Sequence[Any], index: int) -> Any:
         number = real(self.place, value)
         try:
             (bits,) = struct.unpack("<I", struct.pack("<f", number))
         except OverflowError:
-            raise self.place.misvalued(f"cannot hold {value!r}: it is too large") from None
+            raise self.place.value_error(_too_large(value)) from None
         if math.isnan(number):
             return 0x7FC0
         rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
         if rounded & 0x7FFF == 0x7F80 and not math.isinf(number):
-            raise self.place.misvalued(f"cannot hold {value!r}: it is too large")
+            raise self.place.value_error(_too_large(value))
         return rounded
 
 
 class Vector(Parameter):
-    """float4 and its like: takes a tuple of numbers; float2 and double2 also a complex number."""
+    """float4 and the like: takes a tuple of numbers; float2 and double2 also a complex number."""
 
     def __init__(self, place: Place, type: DeviceType, number: Number, count: int) -> None:
         super().__init__(place, type)
@@ -273,14 +277,16 @@ class Vector(Parameter):
         self.parts = [part] * count
         self.packed = struct.Struct(f"<{part.format * count}")
 
-    def word(self, value: Any, args: Sequence[Any], index: int) -> Any:
+    def convert(self, value: Any, args: Sequence[Any], index: int) -> Any:
         if isinstance(value, complex) and len(self.parts) == 2:
             value = (value.real, value.imag)
         if isinstance(value, (str, bytes, torch.Tensor)) or not isinstance(value, Sequence):
-            raise self.place.mistyped(f"takes a tuple of {len(self.parts)} numbers, not {told(value)}")
+            raise self.place.type_error(f"takes a tuple of {len(self.parts)} numbers, not {named(value)}")
         if len(value) != len(self.parts):
-            raise self.place.mistyped(f"takes {len(self.parts)} numbers, not {len(value)}")
-        return pack(self.packed, self.parts, [p.word(v, args, index) for p, v in zip(self.parts, value, strict=True)])
+            raise self.place.type_error(f"takes {len(self.parts)} numbers, not {len(value)}")
+        return pack(
+            self.packed, self.parts, [p.convert(v, args, index) for p, v in zip(self.parts, value, strict=True)]
+        )
 
 
 class Struct(Parameter):
@@ -290,46 +296,46 @@ class Struct(Parameter):
         super().__init__(place, type)
         self.format = f"{type.size}s"
 
-    def word(self, value: Any, args: Sequence[Any], index: int) -> Any:
+    def convert(self, value: Any, args: Sequence[Any], index: int) -> Any:
         try:
             held = bytes(memoryview(value))
         except TypeError:
-            raise self.place.mistyped(
+            raise self.place.type_error(
                 f"is a {self.type.name} of {self.type.size} bytes and takes a ctypes.Structure with its fields, or "
-                f"bytes, not {told(value)}"
+                f"bytes, not {named(value)}"
             ) from None
         if len(held) != self.type.size:
-            raise self.place.misvalued(
-                f"is a {self.type.name} of {self.type.size} bytes, and was given {len(held)} bytes. Fields are laid "
-                "out as C++ does, with space between them where alignment asks for it; ctypes.Structure does the same"
+            raise self.place.value_error(
+                f"is a {self.type.name} of {self.type.size} bytes, and was given {len(held)} bytes. C++ pads fields to "
+                "their alignment; a ctypes.Structure with the same fields does the same"
             )
         return held
 
 
-def pack(packed: struct.Struct, parameters: Sequence[Parameter], words: Sequence[Any]) -> bytes:
+def pack(packed: struct.Struct, parameters: Sequence[Parameter], values: Sequence[Any]) -> bytes:
     try:
-        return packed.pack(*words)
+        return packed.pack(*values)
     except (struct.error, OverflowError):
-        explain(parameters, words)
+        explain(parameters, values)
         raise
 
 
-def explain(parameters: Sequence[Parameter], words: Sequence[Any]) -> None:
-    """Raises for the word that struct did not take."""
-    for each, word in zip(parameters, words, strict=True):
+def explain(parameters: Sequence[Parameter], values: Sequence[Any]) -> None:
+    """Raises for the value that struct did not take."""
+    for each, value in zip(parameters, values, strict=True):
         if isinstance(each, (Integer, Float)):
-            each.check(word)
+            each.check(value)
 
 
 def integer(place: Place, value: Any) -> int:
-    """An int from what is one in all but name; tensors, whose value is on the GPU, and floats are refused."""
+    """An int from an integer of any type. Raises for tensors, whose value is on the GPU, and for floats."""
     refuse_tensor(place, value)
     if isinstance(value, float):
-        raise place.mistyped(f"takes an int, not the float {value!r}: int({value!r}) rounds it towards zero")
+        raise place.type_error(f"takes an int, not the float {value!r}: int({value!r}) rounds it towards zero")
     if not isinstance(value, torch.SymInt):
         with contextlib.suppress(TypeError):
             return operator.index(value)
-    raise place.mistyped(f"takes an int, not {told(value)}")
+    raise place.type_error(f"takes an int, not {named(value)}")
 
 
 def real(place: Place, value: Any) -> float:
@@ -338,25 +344,29 @@ def real(place: Place, value: Any) -> float:
         try:
             return float(value)
         except OverflowError:
-            raise place.misvalued("cannot hold an int as large as that") from None
+            raise place.value_error(_too_large("an int of that size")) from None
         except TypeError:
             pass
-    raise place.mistyped(f"takes a float or an int, not {told(value)}")
+    raise place.type_error(f"takes a float or an int, not {named(value)}")
 
 
-def on_no_gpu(place: Place, tensor: torch.Tensor) -> OpsmithError:
-    return place.misvalued(
+def _too_large(value: object) -> str:
+    return f"cannot hold {value}: it is too large. Let the kernel take a wider type, or pass math.inf"
+
+
+def not_on_gpu(place: Place, tensor: torch.Tensor) -> OpsmithError:
+    return place.value_error(
         f"was given a tensor on {tensor.device}, and a CUDA kernel works on a GPU's memory: "
-        f"{place.variable} = {place.variable}.cuda()"
+        f"{place.variable} = {place.variable}.cuda(), or run on the CPU inside `with opsmith.emulate():`"
     )
 
 
 def refuse_tensor(place: Place, value: Any) -> None:
     if isinstance(value, torch.Tensor):
         name = place.variable
-        raise place.mistyped(
-            f"takes a number, not a tensor: {name}.item() is the number, but it waits for the GPU. Where that must not "
-            "be, let the kernel take a pointer and read the number there"
+        raise place.type_error(
+            f"takes a number, not a tensor: pass {name}.item(), which waits for the GPU, or let the kernel take a "
+            "pointer and read the number there"
         )
 
 
@@ -372,7 +382,7 @@ def article(dtypes: Sequence[torch.dtype]) -> str:
     return "an" if short(dtypes[0]).startswith("i") else "a"
 
 
-def told(value: Any) -> str:
+def named(value: Any) -> str:
     """A value in a message: its type, and itself where it is short."""
     if isinstance(value, torch.Tensor):
         return f"{article([value.dtype])} {short(value.dtype)} tensor"

@@ -1,8 +1,8 @@
 """The types of a kernel's parameters and of a constant, as the compiler resolved them.
 
-NVRTC tells the symbol of any C++ expression. Here it is asked for templates whose arguments are what we want to know:
-for `scale<float>` the symbol of opsmith_internal::signature<...> names every parameter's type, typedefs and dependent
-types resolved, and its size. The symbols are kept beside the cubin, so no compiler runs to read them.
+NVRTC returns the symbol of any C++ expression. We ask for templates that have the wanted types as arguments: for
+`scale<float>` the symbol of opsmith_internal::signature<...> names every parameter's type, with typedefs and dependent
+types resolved, and its size. The symbols are cached beside the cubin, so that reading them needs no compiler.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ...toolchain.demangle import demangled
+from ...toolchain.demangle import demangled, split_at_commas
 
 PRELUDE = """\
 namespace opsmith_internal {
@@ -48,7 +48,7 @@ class Variable(NamedTuple):
 
 
 def kernel_expressions(spelling: str) -> tuple[str, str]:
-    """What NVRTC is asked for a kernel: its own symbol, and the one that tells its signature."""
+    """The expressions whose symbols NVRTC returns for a kernel: the kernel itself, and its signature."""
     return spelling, f"&opsmith_internal::signature<opsmith_internal::of<decltype(&{spelling})>::all>"
 
 
@@ -76,14 +76,7 @@ def variable(name: str, names: Mapping[str, str]) -> Variable:
 
 def template_arguments(template: str) -> list[str]:
     """['float*', 'int'] of 'list<float*, int>'."""
-    inside = template[template.index("<") + 1 : template.rindex(">")].strip()
-    parts, depth, first = [], 0, 0
-    for position, letter in enumerate(inside):
-        depth += (letter in "<([{") - (letter in ">)]}")
-        if letter == "," and depth == 0:
-            parts.append(inside[first:position].strip())
-            first = position + 1
-    return [*parts, inside[first:].strip()] if inside else []
+    return split_at_commas(template[template.index("<") + 1 : template.rindex(">")])
 
 
 def _number(text: str) -> int:

@@ -14,26 +14,18 @@ from typing import Any
 import torch
 
 from ...cuda_text.parameters import Parameter
-from ...errors import (
-    ConstantError,
-    DeviceVariableError,
-    KernelNotFoundError,
-    NoGpuError,
-    OpsmithError,
-    TemplateArgumentsError,
-)
+from ...errors import KernelNameError, KernelNotFoundError, NoGpuError, OpsmithError
 from ...launch.driver import available, driver
 from .. import emulation
 from . import constants as values
 from .attributes import Attributes
-from .build import Build, Settings, build, listing
+from .build import Build, Settings, build, listing, not_an_instance
 from .constants import Constants
 from .launch import Kernel
 from .module import Function, Module
 from .origin import Origin, Snapshot, locate, take
 
 _SPELLING = re.compile(r"^(?P<base>[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*)\s*(?P<arguments><[^;{}#\"\n]*>)?$")
-_WORD = re.compile(r"\w+|::|[^\s\w]")
 
 
 def cuda_source(
@@ -49,14 +41,13 @@ def cuda_source(
     >>> cu.scale[blocks, threads](x, y, 2.0, n)     # checked against the kernel's signature
     >>> cu["scale<float, 4>"][blocks, threads](x, y, 2.0, n)        # an instance of a template
 
-    Nothing is compiled before the first launch, then NVRTC compiles for the GPU at hand and the result is kept on disk.
-    An edit of the file, or of a header it includes, is noticed by the next launch. opsmith's headers are on the include
-    path.
+    NVRTC compiles at the first launch, for the current GPU, and the result is cached on disk. After an edit of the
+    file, or of a header that it includes, the next launch recompiles. opsmith's headers are on the include path.
 
     Args:
-        path_or_text: a file, from the current directory or else from that of the calling Python file; or the source.
-        options: NVRTC's own, such as "--use_fast_math".
-        include_dirs: where headers are looked for, found as the file is.
+        path_or_text: a file, relative to the current directory or else to the calling Python file; or the source.
+        options: NVRTC's options, such as "--use_fast_math".
+        include_dirs: directories of headers, relative like the file.
         defines: macros; None for one without a value.
     """
     if isinstance(options, str):
@@ -101,7 +92,7 @@ class CudaSource:
 
     @property
     def label(self) -> str:
-        """What messages call the source: its file's name, or where its text was given."""
+        """The source in messages: its file's name, or the place of the call with its text."""
         return self._origin.label
 
     @property
@@ -111,12 +102,12 @@ class CudaSource:
 
     @property
     def instances(self) -> list[str]:
-        """The instances of templates that have been asked for so far."""
+        """The instances of templates that have been used so far."""
         return [name for name in self._named if "<" in name]
 
     def compile(self, arch: str | None = None) -> CompiledSource:
-        """Compiles all kernels that are no templates, for an architecture ("sm_90"), that of the current GPU if none is
-        given. Needs no GPU. An instance of a template has a `compile` of its own: cu["scale<float>"].compile()."""
+        """Compiles all kernels that are not templates, for an architecture ("sm_90"), by default that of the current
+        GPU. Needs no GPU. An instance of a template has its own `compile`: cu["scale<float>"].compile()."""
         built = self._build_for(None, arch)
         return CompiledSource(built.path, built.arch, {name: built.attributes(name) for name in built.spellings})
 
@@ -124,8 +115,8 @@ class CudaSource:
         """Sets a __constant__ variable, in the order of torch's current stream.
 
         `value` is a tensor of the variable's dtype and number of elements, or numbers; for a struct, a ctypes.Structure
-        or bytes. What comes from the host is set on every device, a CUDA tensor on its own. Kernels compiled later find
-        it too.
+        or bytes. A CUDA tensor sets the variable on its device, any other value on every device. It holds for kernels
+        compiled later too.
         """
         if emulation.state.active:
             emulation.cuda_emulator().set_constant(self, name, value)
@@ -134,25 +125,22 @@ class CudaSource:
             raise NoGpuError(
                 f"The __constant__ {name!r} of {self.label} cannot be set",
                 "this machine has no GPU that torch can use",
-                "Its value lives in the memory of one.",
+                "Its value is in a GPU's memory. Set it inside `with opsmith.emulate():` to run on the CPU.",
             )
         cuda = driver()
         if cuda.torch.capturing():
-            raise ConstantError(
-                self.label,
+            raise self._current().constant_error(
                 name,
-                "cannot be set while a CUDA graph is being captured, for a replay would not set it again. Set it "
-                "before, or pass the values in a tensor",
+                "cannot be set while a CUDA graph is captured: a replay would not set it again. Set it before the "
+                "capture, or pass the values to the kernel in a tensor",
             )
         on_gpu = isinstance(value, torch.Tensor) and value.get_device() >= 0
         index = value.get_device() if on_gpu else cuda.torch.current_device()
         with self._lock:
             built = self._module(None, self._arch_of(index)).build
-            variable = built.constants.get(name)
-            if variable is None:
-                known = ", ".join(built.constants) or "none"
-                raise ConstantError(self.label, name, f"is not in the source; its constants are: {known}")
-            held = values.held(self.label, name, variable, value, cuda)
+            if name not in built.constants:
+                raise values.not_declared(built.snapshot, name, built.constants)
+            held = values.held(built.snapshot, name, built.constants[name], value, cuda)
             self._constants.set(name, held, index if on_gpu else None)
             fingerprint = built.snapshot.fingerprint
             for (of, _, _), module in list(self._modules.items()):
@@ -180,36 +168,40 @@ class CudaSource:
             return self._spelled[spelling]
 
     def _checked(self, spelling: str) -> str:
-        """A spelling as it is kept, `scale<float, 4>` for `scale< float,4 >`. Raises where no kernel can be meant."""
+        """The normal form of a spelling, `scale<float, 4>` for `scale< float,4 >`. Raises if it can name no kernel."""
         snapshot = self._current()
         parts = _SPELLING.match(spelling.strip())
         if parts is None:
             raise KernelNotFoundError(spelling, self.label, listing(snapshot))
         base, found = parts["base"], snapshot.found
-        # A name the text does not show as a kernel may be one nevertheless, by a macro: that, the compiler will tell.
+        # A name that the text does not declare as a kernel may be declared by a macro: the compiler decides.
         if base not in found.kernels and not found.words.issuperset(base.split("::")):
             raise KernelNotFoundError(spelling, self.label, listing(snapshot))
         if parts["arguments"] is None:
             return base
         if base in found.kernels and found.kernels[base].template is None:
-            raise TemplateArgumentsError(spelling, self.label, "names arguments of what is no template", base)
+            raise not_an_instance(spelling, snapshot, "has template arguments, and the kernel is no template")
         if found.variables:
-            raise DeviceVariableError(spelling, self.label, found.variables)
+            raise KernelNameError(
+                spelling,
+                self.label,
+                "is an instance of a template, and the source has __device__ variables that kernels may write: "
+                f"{', '.join(found.variables)}. Each instance is compiled separately, with variables that no other "
+                "kernel sees",
+                "Pass a tensor to the kernels instead, or declare the variables const if no kernel writes them.",
+                snapshot.declared("__device__", found.variables[0]),
+            )
         return base + _tidy(parts["arguments"])
 
     def _require_instance(self, name: str) -> None:
         """Raises for a template that is named without its arguments."""
         text = self._current().found.kernels.get(name)
         if text is not None and text.template is not None:
-            what = f"is a template over {', '.join(text.template)}"
-            raise TemplateArgumentsError(name, self.label, what, text.example)
+            raise not_an_instance(name, self._current(), f"is a template over {', '.join(text.template)}")
 
     def _parameters(self, name: str) -> tuple[Parameter, ...]:
         text = self._current().found.kernels.get(name.partition("<")[0])
         return text.parameters if text is not None else ()
-
-    def _declaration(self, name: str) -> str:
-        return f"{name}({', '.join(each.text for each in self._parameters(name))})"
 
     # --- builds -----------------------------------------------------------------------------------------------
 
@@ -244,11 +236,11 @@ class CudaSource:
         snapshot = self._current()
         key = (snapshot.fingerprint, unit, arch)
         if key not in self._modules:
-            self._modules[key] = Module(build(self._origin, snapshot, self._settings, arch, unit))
+            self._modules[key] = Module(build(snapshot, self._settings, arch, unit))
         return self._modules[key]
 
     def _function(self, name: str, index: int) -> tuple[Function, Callable[[], bool] | None]:
-        """A kernel on a device, and what tells whether its source has changed since; None where it cannot."""
+        """A kernel on a device, and a function that returns whether its source has changed; None if it cannot."""
         with self._lock:
             snapshot = self._current()
             function = self._module(snapshot.unit(name), self._arch_of(index)).function(name, index, self._constants)
@@ -275,22 +267,12 @@ class CudaSource:
     def __hash__(self) -> int:
         return hash(self._given[:3])
 
-    def __reduce__(self) -> tuple[Callable[..., CudaSource], tuple[Any, ...]]:
-        origin, options, include_dirs, defines = self._given
-        return _again, (origin, options, include_dirs, defines)
-
-
-def _again(
-    origin: Origin, options: Sequence[str], include_dirs: Sequence[str], defines: Sequence[tuple[str, object]]
-) -> CudaSource:
-    return CudaSource(origin, options, include_dirs, dict(defines))
+    def __reduce__(self) -> tuple[type[CudaSource], tuple[Any, ...]]:
+        *given, defines = self._given
+        return CudaSource, (*given, dict(defines))
 
 
 def _tidy(arguments: str) -> str:
     """Template arguments with spaces where they are needed and nowhere else."""
-    text, before = "", ""
-    for word in _WORD.findall(arguments):
-        apart = (before[-1:].isalnum() or before[-1:] == "_") and (word[0].isalnum() or word[0] == "_")
-        text += (" " if apart or before == "," else "") + word
-        before = word
-    return text
+    tight = re.sub(r"\s*([^\w\s])\s*", r"\1", re.sub(r"\s+", " ", arguments))
+    return tight.replace(",", ", ")

@@ -40,10 +40,10 @@ def numba() -> Finding:
     if device == "cuda" and torch.version.cuda is None:
         return _without_cuda(what)
     from ....kernels import emulation
-    from ....kernels.numba import mend_numpy
+    from ....kernels.numba import supply_row_stack
     from .numba_kernel import add_half
 
-    if mend_numpy():
+    if supply_row_stack():
         what += ", which has no np.row_stack: numba-cuda looks for it, and opsmith supplies it"
     x = torch.arange(4.0, device=device)
     y = torch.zeros_like(x)

@@ -1,0 +1,105 @@
+"""A launch configuration: the grid, the block and the dynamic shared memory of a launch, within every GPU's limits."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ..errors import LaunchConfigurationError
+
+MAX_GRID = (2**31 - 1, 65535, 65535)
+MAX_BLOCK = (1024, 1024, 64)
+MAX_THREADS = 1024
+
+Extent = tuple[int, int, int]
+
+
+class LaunchConfiguration(NamedTuple):
+    grid: Extent
+    block: Extent
+    shared: int
+
+    @property
+    def threads(self) -> int:
+        """The threads of a block."""
+        return math.prod(self.block)
+
+    def __str__(self) -> str:
+        shared = f" and {self.shared} bytes of shared memory" if self.shared else ""
+        return f"a grid of {_short(self.grid)}, blocks of {_short(self.block)}{shared}"
+
+
+def launch_configuration(kernel: str, key: Any, *, smallest_grid: int = 1) -> LaunchConfiguration:
+    """The configuration of `kernel[key]`. Raises LaunchConfigurationError for one that no GPU can launch."""
+    if not isinstance(key, tuple) or len(key) not in (2, 3):
+        raise LaunchConfigurationError(
+            kernel,
+            "a launch is kernel[grid, block](...) or kernel[grid, block, shared](...), shared in bytes; the stream is "
+            "torch's current one",
+        )
+    grid = _extent(kernel, "grid", key[0], MAX_GRID, smallest_grid)
+    block = _extent(kernel, "block", key[1], MAX_BLOCK, 1)
+    found = LaunchConfiguration(grid, block, _shared_bytes(kernel, key[2]) if len(key) == 3 else 0)
+    if found.threads > MAX_THREADS:
+        raise LaunchConfigurationError(
+            kernel,
+            f"a block of {_short(block)} has {found.threads} threads, and a block has at most {MAX_THREADS}. Use a "
+            "smaller block and a larger grid",
+        )
+    return found
+
+
+def _extent(kernel: str, what: str, given: Any, limits: Sequence[int], least: int) -> Extent:
+    """Three sizes from one to three, each within its limits."""
+    sizes = [_size(kernel, what, each) for each in (given if isinstance(given, (tuple, list)) else [given])]
+    if not 1 <= len(sizes) <= 3:
+        raise LaunchConfigurationError(kernel, f"the {what} is {given!r}: pass an integer or a tuple of up to three")
+    for size, limit, axis in zip(sizes, limits, "xyz", strict=False):
+        if size < least:
+            advice = (
+                "Skip the launch for an empty tensor: if x.numel()" if what == "grid" else "Use at least one thread"
+            )
+            bound = f"at least {least}"
+        elif size > limit:
+            wider = "Let each block compute more" if axis == "x" else f"Use x, which is at most {MAX_GRID[0]}"
+            advice = wider if what == "grid" else "Use a smaller block and a larger grid"
+            bound = f"at most {limit}"
+        else:
+            continue
+        raise LaunchConfigurationError(kernel, f"the {what} is {_short(sizes)}, and its {axis} is {bound}. {advice}")
+    x, y, z = [*sizes, 1, 1][:3]
+    return x, y, z
+
+
+def _size(kernel: str, what: str, given: Any) -> int:
+    try:
+        return operator.index(given)
+    except TypeError:
+        advice = "-(-n // 256) divides and rounds up" if isinstance(given, float) else "pass one to three integers"
+        raise LaunchConfigurationError(
+            kernel, f"the {what} takes integers, not {type(given).__name__} {given!r}: {advice}"
+        ) from None
+
+
+def _shared_bytes(kernel: str, given: Any) -> int:
+    try:
+        number = operator.index(given)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 2**31:
+        raise LaunchConfigurationError(
+            kernel,
+            f"the shared memory is {given!r}: pass the bytes of a block's extern __shared__ memory as an integer; the "
+            "stream is torch's current one",
+        )
+    return number
+
+
+def _short(extent: Sequence[int]) -> str:
+    """'5' for (5, 1, 1), '(5, 2)' for (5, 2, 1)."""
+    sizes = list(extent)
+    while len(sizes) > 1 and sizes[-1] == 1:
+        sizes.pop()
+    return str(sizes[0]) if len(sizes) == 1 else f"({', '.join(map(str, sizes))})"
