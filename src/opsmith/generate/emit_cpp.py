@@ -1,7 +1,7 @@
 """A program as C++ for the CPU: a struct that computes one vector of elements, handed to a driver in the header.
 
 The drivers, the vectors and the functions are in include/opsmith/pointwise/cpu.h. An entry point has the signature that
-torch_parallel_for calls: a range of tasks and the words of the launch.
+torch_parallel_for calls: a range of tasks and the parameters of the launch.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def combine_text(result_dtype: torch.dtype) -> str:
             "",
             "using namespace opsmith;",
             "",
-            *_entry(COMBINE, f"combine{arguments}(begin, end, static_cast<const int64_t*>(words));"),
+            *_entry(COMBINE, f"combine{arguments}(begin, end, static_cast<const int64_t*>(parameters));"),
             "",
         ]
     )
@@ -106,7 +106,7 @@ class _Kernel:
         used = {node.slot for node in self.nodes if isinstance(node, Input)}
         self.used = [read.slot in used for read in program.reads]
         strided = [number for number, mode in enumerate(layout.modes) if mode.startswith("strided")]
-        self.strided = {number: place for place, number in enumerate(strided)}  # operand -> its place in the walk
+        self.strided = {number: place for place, number in enumerate(strided)}  # by operand
 
     def _targets(self) -> list[str]:
         """The members that point to results: named as these are, where no other member is."""
@@ -134,7 +134,7 @@ class _Kernel:
             ["};", "", "}  // namespace", "}  // namespace opsmith", ""],
             _entry(
                 entry_name(self.program),
-                f"const opsmith::{self.struct} kernel(static_cast<const int64_t*>(words));",
+                f"const opsmith::{self.struct} kernel(static_cast<const int64_t*>(parameters));",
                 f"opsmith::{self.layout.path}(begin, end, kernel{self._in_place()});",
             ),
             [""],
@@ -170,7 +170,7 @@ class _Kernel:
     def _in_place(self) -> str:
         if self.layout.path != "stream":
             return ""
-        return f", opsmith::writes_what_it_reads(words, {len(self.program.reads)}, {len(self.program.results)})"
+        return f", opsmith::is_in_place(parameters, {len(self.program.reads)}, {len(self.program.results)})"
 
     def _members(self) -> list[str]:
         lines = []
@@ -183,26 +183,26 @@ class _Kernel:
                 lines.append(f"  {_target_type(result, mode)}* {target};")
         lines += [f"  {SCALAR_TYPES[scalar.dtype]} {scalar.name};" for scalar in self.program.scalars]
         lines += [f"  {type_name} {name};" for type_name, name, _ in self.body.uniform]
-        return [*lines, "  const int64_t* walk;", ""]
+        return [*lines, "  const int64_t* loops;", ""]
 
     def _constructor(self) -> list[str]:
-        lines = [f"  explicit {self.struct}(const int64_t* words) {{"]
+        lines = [f"  explicit {self.struct}(const int64_t* parameters) {{"]
         for number, (read, mode, used) in enumerate(zip(self.program.reads, self.read_modes, self.used, strict=True)):
-            address = f"pointer<const {SCALAR_TYPES[read.dtype]}>(words[{number}])"
+            address = f"pointer<const {SCALAR_TYPES[read.dtype]}>(parameters[{number}])"
             if used:
                 lines.append(f"    {read.name} = {f'load_one({address})' if mode == 'scalar' else address};")
         position = len(self.program.reads)
         for result, target, mode in zip(self.program.results, self.targets, self.result_modes, strict=True):
             if mode != "absent":
-                lines.append(f"    {target} = pointer<{_target_type(result, mode)}>(words[{position}]);")
+                lines.append(f"    {target} = pointer<{_target_type(result, mode)}>(parameters[{position}]);")
             position += 1
         for scalar in self.program.scalars:
-            word = f"words[{position}]"
-            value = {torch.float64: f"as_double({word})", torch.bool: f"{word} != 0"}.get(scalar.dtype, word)
+            value = f"parameters[{position}]"
+            value = {torch.float64: f"as_double({value})", torch.bool: f"{value} != 0"}.get(scalar.dtype, value)
             lines.append(f"    {scalar.name} = {value};")
             position += 1
         lines += [f"    {name} = {expression};" for _, name, expression in self.body.uniform]
-        return [*lines, f"    walk = words + {position};", "  }", ""]
+        return [*lines, f"    loops = parameters + {position};", "  }", ""]
 
     def _sums(self) -> list[_Sum]:
         sums = []
@@ -247,7 +247,7 @@ class _Kernel:
         return [*lines, "  }"]
 
     def _place(self, operand: int, mode: str) -> str:
-        """The beginning of a call that loads or stores: how the operand is addressed, and its place in the walk."""
+        """The beginning of a call that loads or stores: how the operand is addressed, and which strides it has."""
         if mode == "linear":
             return "linear(at"
         manner = {"strided0": "repeated", "strided1": "contiguous", "stridedn": "strided"}[mode]
@@ -295,7 +295,7 @@ def _preamble(lanes: int, fast: bool = False) -> list[str]:
 def _entry(name: str, *statements: str) -> list[str]:
     return [
         'extern "C" __attribute__((visibility("default")))',
-        f"void {name}(int64_t begin, int64_t end, void* words) {{",
+        f"void {name}(int64_t begin, int64_t end, void* parameters) {{",
         *(f"  {statement}" for statement in statements),
         "}",
     ]

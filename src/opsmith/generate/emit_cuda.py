@@ -15,7 +15,7 @@ from . import tuning
 from .exactness import fast_math
 from .expression import Node, Program
 from .text import HALF, SCALAR_TYPES, computed_in, source_place, statements
-from .tuning import COMBINE_THREADS, THREADS, ahead, least_blocks, present, unroll
+from .tuning import COMBINE_THREADS, THREADS, least_blocks, packs_in_flight, present, unroll
 
 OPTIONS = ("--fmad=false", "-std=c++17")
 FAST_OPTIONS = ("--prec-div=false", "--prec-sqrt=false")
@@ -40,7 +40,7 @@ def text(program: Program, layout: LayoutClass) -> str:
 
 
 def combine_text(result_dtype: torch.dtype, jobs: int = 1) -> str:
-    """The CUDA C++ of the kernel that sums partial sums into `jobs` results of one dtype. Its words, for each: the
+    """The CUDA C++ of the kernel that sums partial sums into `jobs` results of one dtype. Its parameters, for each: the
     partial sums, the result, rows, columns."""
     accumulator = _accumulator(result_dtype)
     return f"""\
@@ -50,8 +50,8 @@ def combine_text(result_dtype: torch.dtype, jobs: int = 1) -> str:
 namespace opsmith {{
 
 extern "C" __global__ void __launch_bounds__({COMBINE_THREADS})
-{COMBINE}(__grid_constant__ const Words<{4 * jobs}> words) {{
-  combine<{COMBINE_THREADS}, {SCALAR_TYPES[result_dtype]}, {accumulator}>(words);
+{COMBINE}(__grid_constant__ const Parameters<{4 * jobs}> parameters) {{
+  combine<{COMBINE_THREADS}, {SCALAR_TYPES[result_dtype]}, {accumulator}>(parameters);
 }}
 
 }}  // namespace opsmith
@@ -79,14 +79,14 @@ def _listed(opening: str, items: list[str], closing: str, separator: str = ", ")
 
 
 class _Operand:
-    """A tensor of the kernel: its name in the text, its type in memory, its words."""
+    """A tensor of the kernel: its name in the text, its type in memory, its parameters."""
 
     def __init__(self, name: str, dtype: torch.dtype, mode: str, place: int, strides: int) -> None:
         self.name = name
         self.dtype = dtype
         self.type = SCALAR_TYPES[dtype]
         self.mode = mode
-        self.place = place  # of its pointer among the words
+        self.place = place  # of its pointer among the parameters
         self.strides = strides  # and of its strides
 
     @property
@@ -117,11 +117,11 @@ class _Text:
     def _find_operands(self) -> None:
         program, layout = self.program, self.layout
         self.scalars_at = len(program.reads) + len(program.results)
-        self.walk_at = self.scalars_at + len(program.scalars)
+        self.loops_at = self.scalars_at + len(program.scalars)
         fixed = {"stream": 1, "segment": 4, "column": 5}[layout.path]
         any_strided = any(mode.startswith("strided") for mode in layout.modes)
         sizes = layout.outer + layout.inner if any_strided or layout.path != "stream" else 0
-        next_strides = self.walk_at + fixed + sizes
+        next_strides = self.loops_at + fixed + sizes
         used = present(program, layout)
         names = {read.name for read in program.reads}
         self.reads: list[_Operand] = []
@@ -144,7 +144,7 @@ class _Text:
             elif program.reads[place] in used.reads:
                 self.reads.append(operand)
         self.size_count = sizes
-        self.word_count = next_strides
+        self.parameter_count = next_strides
         self.operands = [*self.reads, *(operand for operand, _ in self.results)]
         self.strided = [operand for operand in self.operands if operand.is_strided]
         self.loaded = [read for read in self.reads if read.is_full]
@@ -168,8 +168,8 @@ class _Text:
             *self._kernel(),
             "",
             f'extern "C" __global__ void __launch_bounds__({bounds})',
-            f"{entry}(__grid_constant__ const Words<{self.word_count}> words) {{",
-            f"  {layout.path}(Kernel(words));",
+            f"{entry}(__grid_constant__ const Parameters<{self.parameter_count}> parameters) {{",
+            f"  {layout.path}(Kernel(parameters));",
             "}",
             "",
             "}  // namespace opsmith",
@@ -200,11 +200,12 @@ class _Text:
         if scalars or self.body.uniform:
             lines.append("")
         members = [
-            f"{name}(scalar<{kind}>(words, {self.scalars_at + index}))" for index, (kind, name) in enumerate(scalars)
+            f"{name}(scalar<{kind}>(parameters, {self.scalars_at + index}))"
+            for index, (kind, name) in enumerate(scalars)
         ]
         lines += [
             "  template <int Count>",
-            "  OPSMITH_DEVICE explicit Element(const Words<Count>& words)"
+            "  OPSMITH_DEVICE explicit Element(const Parameters<Count>& parameters)"
             + (f" : {', '.join(members)}" if members else "")
             + " {",
             *(f"    {name} = {expression};" for _, name, expression in self.body.uniform),
@@ -234,7 +235,7 @@ class _Text:
         ]
         if layout.path != "stream":
             lines += [
-                f"  static constexpr int ahead = {ahead(self.program, layout)};",
+                f"  static constexpr int in_flight = {packs_in_flight(self.program, layout)};",
                 f"  static constexpr int few_blocks = {tuning.FEW_BLOCKS};",
             ]
         lines += ["", *self._members(), "", *self._locate()]
@@ -245,44 +246,44 @@ class _Text:
         return [*lines, "};"]
 
     def _members(self) -> list[str]:
-        """The tensors, and how each is found among the words."""
+        """The tensors, and how each is found among the parameters."""
         layout = self.layout
         dimensions = f"Index, {layout.outer}, {layout.inner}"
-        walk_type = f"{layout.path.capitalize()}Walk<{dimensions}>"
+        loops_type = f"{layout.path.capitalize()}Loops<{dimensions}>"
         if layout.path == "stream":
-            walk_type = f"StreamWalk<Index, {self.size_count}>"
+            loops_type = f"StreamLoops<Index, {self.size_count}>"
         strided_type = "ColumnStrided" if layout.path == "column" else "Strided"
         members = []
-        words = []
+        parameters = []
         for operand in self.operands:
             const = "const " if operand in self.reads else ""
-            found = f"pointer<{const}{operand.type}>(words, {operand.place})"
+            found = f"pointer<{const}{operand.type}>(parameters, {operand.place})"
             if operand.is_strided:
                 members.append(f"{strided_type}<{const}{operand.type}, {dimensions}> {operand.name};")
-                found = f"{{words, {operand.place}, {operand.strides}}}"
+                found = f"{{parameters, {operand.place}, {operand.strides}}}"
             elif operand.mode == "linear":
                 members.append(f"{const}{operand.type}* {operand.name};")
             elif operand.mode == "scalar":
                 members.append(f"const {operand.type}* {operand.name};  // of one element")
             elif operand.dtype in HALF:
                 members.append(f"PartialSums<{operand.type}, {operand.sum_type}> {operand.name};")
-                found = f"{{pointer<void>(words, {operand.place}), {self._is_whole(operand.dtype)}}}"
+                found = f"{{pointer<void>(parameters, {operand.place}), {self._is_whole(operand.dtype)}}}"
             else:
                 members.append(f"{operand.sum_type}* {operand.name};  // partial sums")
-                found = f"pointer<{operand.sum_type}>(words, {operand.place})"
-            words.append(found)
+                found = f"pointer<{operand.sum_type}>(parameters, {operand.place})"
+            parameters.append(found)
         return [
             "  Element element;",
-            f"  {walk_type} walk;",
+            f"  {loops_type} loops;",
             "  struct {",
             *(f"    {member}" for member in members),
             "  } tensors;",
             "",
-            f"  OPSMITH_DEVICE explicit Kernel(const Words<{self.word_count}>& words)",
-            "      : element(words),",
-            f"        walk(words, {self.walk_at}),",
+            f"  OPSMITH_DEVICE explicit Kernel(const Parameters<{self.parameter_count}>& parameters)",
+            "      : element(parameters),",
+            f"        loops(parameters, {self.loops_at}),",
             "        tensors{",
-            *(f"            {found}," for found in words),
+            *(f"            {found}," for found in parameters),
             "        } {}",
         ]
 
@@ -290,11 +291,11 @@ class _Text:
         """Whether the results of a dtype have one sum for each of their elements, so that nothing is to be combined:
         the launchers (launch.py, native/reduce.h) ask the same."""
         roles = {operand.role for operand in self.summed if operand.dtype is dtype}
-        conditions = ["walk.block.one_chunk" if self.layout.path == "column" else "walk.chunks == 1"]
+        conditions = ["loops.block.one_chunk" if self.layout.path == "column" else "loops.chunks == 1"]
         if roles & {"inner", "none"}:
-            conditions.append("walk.kept_count == 1")
+            conditions.append("loops.kept_count == 1")
         if self.layout.path == "column" and roles & {"outer", "none"}:
-            conditions.append("walk.template is_one_tile<vector>()")
+            conditions.append("loops.template is_one_tile<vector>()")
         return " && ".join(conditions)
 
     def _locate(self) -> list[str]:
@@ -323,7 +324,7 @@ class _Text:
         if is_linear:
             by_column = layout.path == "column"
             kept.insert(0, "column_index" if by_column else "0")
-            inner.insert(0, "start.linear_index + reduced * walk.columns" if by_column else "reduced")
+            inner.insert(0, "start.linear_index + reduced * loops.columns" if by_column else "reduced")
         return [
             *_listed("  struct Place {", fields, "};", " "),
             "",
@@ -341,7 +342,7 @@ class _Text:
     def _position(self, dimensions: int, index: str, sizes: str) -> list[str]:
         if not self.strided:
             return []
-        return [f"    const Position<{dimensions}, Index> position({index}, walk.{sizes});"]
+        return [f"    const Position<{dimensions}, Index> position({index}, loops.{sizes});"]
 
     def _innermost(self, operand: _Operand) -> str:
         """The innermost stride where it is known, as a template's argument."""

@@ -13,14 +13,14 @@ return short signed sizeof static static_assert static_cast struct switch templa
 typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq"""
 
 # Of the headers in include/opsmith/pointwise and of the emitters' own text.
-_IN_USE = """Element Extent Index Inputs Kernel Lanes Mask Outputs Pack PartialSums Place Position Repeated Strided Sums
-Value Vec Visit Words add as_double at begin bfloat16 bits_as broadcast cast column columns combine compute computed
-count divide each_sum element end fast accurate finish float16 given grid infinity inner inputs int16_t int32_t
-int64_t int8_t item kept kernel lane lanes launch length linear_index load load_pack locate main narrow not_a_number
-opsmith OPSMITH_DEVICE OPSMITH_FAST_MATH OPSMITH_INLINE OPSMITH_LANES OPSMITH_SLEEF outputs pairwise place pointer
-position put reduced round_to_bfloat16 round_to_float16 row rows scalar segment select size sizes start std step
-store store_pack stream strides sum sums task tensors threads threadIdx blockIdx blockDim gridDim tile total uint8_t
-uint16_t uint32_t uint64_t unroll value vector visit walk words INNER OUTER STRIDED SUMS PerColumn PerTask
+_IN_USE = """Element Extent Index Inputs Kernel Lanes Mask Outputs Pack Parameters PartialSums Place Position Repeated
+Strided Sums Value Vec Visit add as_double at begin bfloat16 bits_as broadcast cast column columns combine compute
+computed count divide each_sum element end fast accurate finish float16 given grid infinity inner inputs int16_t
+int32_t int64_t int8_t item kept kernel lane lanes launch length linear_index load load_pack locate loops main narrow
+not_a_number opsmith OPSMITH_DEVICE OPSMITH_FAST_MATH OPSMITH_INLINE OPSMITH_LANES OPSMITH_SLEEF outputs pairwise
+parameters place pointer position put reduced round_to_bfloat16 round_to_float16 row rows scalar segment select size
+sizes start std step store store_pack stream strides sum sums task tensors threads threadIdx blockIdx blockDim gridDim
+tile total uint8_t uint16_t uint32_t uint64_t unroll value vector visit INNER OUTER STRIDED SUMS PerColumn PerTask
 load_contiguous load_linear load_one load_repeated load_strided load_once load_apart store_contiguous store_linear
 store_strided store_apart"""
 

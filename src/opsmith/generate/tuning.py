@@ -47,7 +47,7 @@ pair of elements where there are very few, or few of an EXPENSIVE program. The t
 each instruction once and into starting blocks."""
 EXPENSIVE = 100
 """Instructions per pack."""
-AHEAD, FEW_BLOCKS = 4, 264
+PACKS_IN_FLIGHT, FEW_BLOCKS = 4, 264
 """Packs in flight for a reduction of at most so many blocks, which cannot hide each other's latency (0.5 us per
 turn)."""
 STREAM_RESIDENT = ((28, 40, 2048), (40, 200, 1536))
@@ -94,15 +94,15 @@ def unroll(program: Program, layout: LayoutClass) -> int:
     return _fitting(program, layout, packs)
 
 
-def ahead(program: Program, layout: LayoutClass) -> int:
+def packs_in_flight(program: Program, layout: LayoutClass) -> int:
     """The same, of a reduction with few blocks. Elements that lie apart and 64-bit offsets take too many registers."""
     least = unroll(program, layout)
     if layout.wide or "stridedn" in layout.modes:
         return least
     if layout.path != "column":
-        return max(least, _fitting(program, layout, AHEAD))
+        return max(least, _fitting(program, layout, PACKS_IN_FLIGHT))
     offsets = sum(mode.startswith("strided") for mode in layout.modes) + ("linear" in layout.modes)
-    return max(least, _fitting(program, layout, AHEAD, offsets))
+    return max(least, _fitting(program, layout, PACKS_IN_FLIGHT, offsets))
 
 
 def _fitting(program: Program, layout: LayoutClass, packs: int, offsets: int = 0) -> int:
