@@ -1,4 +1,4 @@
-"""Runs kernels of emit_cpp.py by hand: launch parameters built here, entry points called by ctypes in ranges of tasks."""
+"""Runs kernels of emit_cpp.py by hand: launch parameters built here, entry points called in ranges of tasks."""
 
 from __future__ import annotations
 
