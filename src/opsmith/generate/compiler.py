@@ -19,7 +19,7 @@ from .expression import Line, Scalar
 from .launch import Prepared
 from .levels import Level, Saves, least_saves, saves_of
 from .specialise import RefusedByTorch, TensorKind, UnsupportedDtype, specialise
-from .trace import Trace, is_static, line_at, told
+from .trace import Trace, described, is_static, line_at
 
 _FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _TRIED = (torch.float32, torch.bool, torch.int64)
@@ -54,7 +54,7 @@ class Compiler:
         for argument in signature.arguments:
             if argument.kind in (Kind.TENSOR_LIST, Kind.OPTIONAL_TENSOR_LIST):
                 what = f"{argument.name!r} is a list of tensors, and a kernel takes each tensor by a name of its own"
-                raise NotPointwiseError(name, function, what, told(self.origin))
+                raise NotPointwiseError(name, function, what, described(self.origin))
         self._look_ahead()
 
     # --- the arguments of an operator ---------------------------------------------------------------------------

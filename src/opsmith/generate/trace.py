@@ -62,19 +62,8 @@ def _in_place(name: str) -> Callable[[fx.Proxy, Any], Any]:
 
 
 for _name in (
-    "iadd",
-    "isub",
-    "imul",
-    "itruediv",
-    "ifloordiv",
-    "imod",
-    "ipow",
-    "iand",
-    "ior",
-    "ixor",
-    "ilshift",
-    "irshift",
-):
+    "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor", "ilshift", "irshift"
+):  # fmt: skip
     setattr(_Proxy, f"__{_name}__", _in_place(_name))
 
 
@@ -107,12 +96,13 @@ def line_at(file: str, number: int) -> Line:
     return Line(file, number, linecache.getline(file, number).strip())
 
 
-def told(line: Line | None) -> str:
+def described(line: Line | None) -> str:
     return "" if line is None else f"{os.path.basename(line.file)}:{line.number}: {line.text}"
 
 
 class Trace:
-    """A function traced for one choice of its static arguments. `placeholders` are its symbolic ones, by position."""
+    """A function traced for one choice of its static arguments. `positions`: its symbolic arguments, which are the
+    graph's placeholders."""
 
     def __init__(
         self, name: str, function: Callable[..., Any], signature: Signature, statics: Mapping[int, Any]
@@ -120,13 +110,14 @@ class Trace:
         self.name = name
         self.function = function
         self.signature = signature
+        self.positions = [position for position in range(len(signature.arguments)) if position not in statics]
         self.graph = self._traced(statics)
         self._check()
 
     def _traced(self, statics: Mapping[int, Any]) -> fx.Graph:
         arguments = self.signature.arguments
         names = [f"_{position}_{argument.name}" for position, argument in enumerate(arguments)]
-        symbolic = [name for position, name in enumerate(names) if position not in statics]
+        symbolic = [names[position] for position in self.positions]
         passed = [
             f"{argument.name}={name}" if argument.keyword_only else name
             for argument, name in zip(arguments, names, strict=True)
@@ -151,7 +142,7 @@ class Trace:
         return found
 
     def refusal(self, what: str, line: Line | None) -> NotPointwiseError:
-        return NotPointwiseError(self.name, self.function, what, told(line))
+        return NotPointwiseError(self.name, self.function, what, described(line))
 
     def _check(self) -> None:
         """Every call is one that the table knows."""

@@ -246,8 +246,8 @@ def binary(name: str, derivative: Callable[..., Any], **more: Any) -> None:
 
 
 def translates(*torch_names: str) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
-    """Enters what calls of torch by these names become; names after the first are aliases. Names are looked up in torch,
-    torch.special, torch.nn.functional, Tensor's methods and `operator`."""
+    """Enters what torch's functions of these names become; names after the first are aliases. Names are looked up in
+    torch, torch.special, torch.nn.functional, Tensor's methods and `operator`."""
 
     def enter(build: Callable[..., Value]) -> Callable[..., Value]:
         _translations[torch_names[0]] = Translation(torch_names[0], build)
