@@ -13,8 +13,8 @@ from launch import pieces
 
 from opsmith.errors import CudaHeadersNotFoundError, NvrtcNotFoundError
 from opsmith.generate import emit_cuda, tuning
-from opsmith.generate.exactness import fast_math
 from opsmith.generate.expression import Program
+from opsmith.generate.text import fast_math
 from opsmith.launch.driver import Driver
 from opsmith.launch.planner import LayoutClass
 from opsmith.toolchain import compile_cubin, find_nvrtc

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .expression import Input, Interner, Node, walk
+from .expression import Input, Interner, Node, postorder
 from .functions import Builder, Value
 from .functions.core import CAST
 from .text import computed_in
@@ -27,7 +27,7 @@ def pullback(
         if grad is not None and result.dtype.is_floating_point:
             send(result, builder.cast(builder.value(grad), result.dtype))
     reached = _depending_on(results, wanted)
-    for node in reversed(list(walk(results))):
+    for node in reversed(list(postorder(results))):
         if node.function is None or node not in adjoints or node not in reached or node.function.derivative is None:
             continue
         builder.line = node.line
@@ -49,7 +49,7 @@ def _sum(builder: Builder, first: Value, second: Value) -> Value:
 
 def _depending_on(results: Sequence[Node], leaves: Sequence[Input]) -> set[Node]:
     found: set[Node] = set(leaves)
-    for node in walk(results):
+    for node in postorder(results):
         if any(arg in found for arg in node.args):
             found.add(node)
     return found
@@ -58,7 +58,7 @@ def _depending_on(results: Sequence[Node], leaves: Sequence[Input]) -> set[Node]
 def substituted(interner: Interner, roots: Sequence[Node], replacements: Mapping[Node, Node]) -> list[Node]:
     """The expressions with some nodes replaced by others."""
     done: dict[Node, Node] = dict(replacements)
-    for node in walk(roots):
+    for node in postorder(roots):
         if node in done:
             continue
         args = [done[arg] for arg in node.args]
@@ -81,7 +81,7 @@ def expanded(interner: Interner, roots: Sequence[Node]) -> list[Node]:
 
 
 def _expand(builder: Builder, root: Node, done: dict[Node, Node]) -> Node:
-    for node in walk([root]):
+    for node in postorder([root]):
         if node in done:
             continue
         if node.function is None:
@@ -101,4 +101,4 @@ def _expand(builder: Builder, root: Node, done: dict[Node, Node]) -> Node:
 
 def inputs_of(roots: Sequence[Node]) -> set[int]:
     """The slots that expressions read."""
-    return {node.slot for node in walk(roots) if isinstance(node, Input)}
+    return {node.slot for node in postorder(roots) if isinstance(node, Input)}

@@ -17,9 +17,8 @@ import torch
 
 from ..launch.planner import LayoutClass
 from ..toolchain.abi import Abi
-from .exactness import fast_math
 from .expression import Input, Node, Program, Result
-from .text import SCALAR_TYPES, computed_in, source_place, statements
+from .text import SCALAR_TYPES, computed_in, fast_math, source_place, statements
 
 COMBINE = "opsmith_combine"
 

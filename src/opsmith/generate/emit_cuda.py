@@ -12,9 +12,8 @@ import torch
 
 from ..launch.planner import LayoutClass
 from . import tuning
-from .exactness import fast_math
 from .expression import Node, Program
-from .text import HALF, SCALAR_TYPES, computed_in, source_place, statements
+from .text import HALF, SCALAR_TYPES, computed_in, fast_math, source_place, statements
 from .tuning import COMBINE_THREADS, THREADS, least_blocks, packs_in_flight, present, unroll
 
 OPTIONS = ("--fmad=false", "-std=c++17")

@@ -102,7 +102,7 @@ def rounded(number: float) -> float:
     return ctypes.c_float(number).value
 
 
-def walk(roots: Iterable[Node]) -> Iterator[Node]:
+def postorder(roots: Iterable[Node]) -> Iterator[Node]:
     """Every node below the roots, arguments before what uses them."""
     seen: set[int] = set()
     stack: list[tuple[Node, bool]] = [(root, False) for root in reversed(list(roots))]
@@ -147,14 +147,14 @@ class Program:
     origin: Line | None = None
 
     def nodes(self) -> list[Node]:
-        return list(walk(result.expression for result in self.results))
+        return list(postorder(result.expression for result in self.results))
 
 
 def program(
     name: str, results: Sequence[Result], names: Sequence[str], dtypes: Sequence[torch.dtype], origin: Line | None
 ) -> Program:
     """The program of these results: it reads what they use and no more. `names` and `dtypes` go by slot."""
-    nodes = list(walk(result.expression for result in results))
+    nodes = list(postorder(result.expression for result in results))
     slots = sorted({node.slot for node in nodes if isinstance(node, Input)})
     scalars = sorted((node for node in nodes if isinstance(node, Scalar)), key=lambda scalar: scalar.position)
     reads = tuple(Read(slot, names[slot], dtypes[slot]) for slot in slots)

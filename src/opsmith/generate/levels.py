@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import torch
 
 from .derive import expanded, inputs_of, pullback, substituted
-from .expression import Constant, Input, Interner, Line, Node, Program, Result, Scalar, program, walk
-from .names import safe
+from .expression import Constant, Input, Interner, Line, Node, Program, Result, Scalar, postorder, program
 from .specialise import Specialised, TensorKind
-from .text import computed_in
+from .text import computed_in, safe
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ def backward(
 def _moved(level: Level, interner: Interner, slots: dict[int, Input]) -> list[Node]:
     """A level's results in another interner, its inputs in other slots."""
     done: dict[Node, Node] = {}
-    for node in walk(level.results):
+    for node in postorder(level.results):
         if isinstance(node, Input):
             done[node] = slots[node.slot]
         elif isinstance(node, Scalar):
@@ -121,8 +120,8 @@ def saves_of(level: Level, kept: Sequence[TensorKind | None] = ()) -> Saves:
     return Saves(inputs, frozenset(slot - first - count for slot in read if slot >= first + count))
 
 
-def handed_on(level: Level) -> tuple[int | None, ...]:
-    """For each slot the result whose gradient is the slot's too, unchanged, or None."""
+def passthrough(level: Level) -> tuple[int | None, ...]:
+    """For each slot the result whose gradient is also the slot's, unchanged, or None."""
     grads = [TensorKind(dtype, False) if dtype.is_floating_point else None for dtype in level.dtypes]
     floating = [kind is not None and kind.dtype.is_floating_point for kind in level.kinds]
     gradients = iter(backward(level, "", grads, [None] * len(level.results), floating).results)

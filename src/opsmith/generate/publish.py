@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from ..launch.driver import driver
-from ..launch.planner import LayoutClass, row
+from ..launch.planner import LayoutClass, counted, row
 from ..reference.tensors import scalar_type
 from ..runtime import native
 from ..runtime.operator import Operator
 from . import devices
 from .compiler import Compiler
-from .launch import Compiled, Prepared, counted
+from .launch import Compiled, Prepared
 from .tuning import planner_tuning
 
 _SLOTS = {"cpu": 0, "cuda": 1}

@@ -19,8 +19,7 @@ from ..reference.signature import Argument
 from . import scalars
 from .expression import Interner, Node
 from .functions import Builder, Call, Value, find
-from .names import safe
-from .text import HALF, SCALAR_TYPES, computed_in
+from .text import HALF, SCALAR_TYPES, computed_in, safe
 from .trace import Trace, described
 
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 import torch
 
 from ..launch.planner import LayoutClass, Tuning
-from .exactness import fast_math
-from .expression import Input, Program, walk
+from .expression import Input, Program, postorder
+from .text import fast_math
 
 # --- CPU ------------------------------------------------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ def tiles(program: Program, layout: LayoutClass) -> tuple[int, int, int, int]:
 def _cost(program: Program, layout: LayoutClass) -> int:
     halves = 2 if fast_math(program) else 1
     cost = 0
-    for node in walk(result.expression for result in present(program, layout).results):
+    for node in postorder(result.expression for result in present(program, layout).results):
         if node.function is not None:
             own = max(1, _COSTS.get(node.function.name, 1) // halves)
             cost += own * 3 if any(arg.dtype is torch.float64 for arg in node.args) else own
@@ -171,5 +171,5 @@ def present(program: Program, layout: LayoutClass) -> Program:
     """The program without the results of other passes and without what only they read."""
     modes = layout.modes[len(program.reads) :]
     results = tuple(result for result, mode in zip(program.results, modes, strict=True) if mode != "absent")
-    used = {node.slot for node in walk(result.expression for result in results) if isinstance(node, Input)}
+    used = {node.slot for node in postorder(result.expression for result in results) if isinstance(node, Input)}
     return replace(program, reads=tuple(read for read in program.reads if read.slot in used), results=results)
