@@ -40,6 +40,11 @@ def computed_in(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in HALF else dtype
 
 
+def sum_dtype(dtype: torch.dtype) -> torch.dtype:
+    """What a result of this dtype is summed in."""
+    return torch.float64 if dtype is torch.float64 else torch.float32
+
+
 def literal(value: float | int | bool, dtype: torch.dtype) -> str:
     dtype = computed_in(dtype)
     if dtype is torch.bool:
@@ -70,6 +75,19 @@ def source_place(line: Line) -> str:
     path = PurePath(line.file)
     folder = f"{path.parent.name}/" if path.name in ("op.py", "__init__.py") else ""
     return f"{folder}{path.name}:{line.number}"
+
+
+def result_names(program: Program) -> list[str]:
+    """Names for what the results are written to, distinct from those of inputs and arguments."""
+    taken = {read.name for read in program.reads} | {scalar.name for scalar in program.scalars}
+    names: list[str] = []
+    for result in program.results:
+        name = result.name
+        while name in taken:
+            name += "_result"
+        taken.add(name)
+        names.append(name)
+    return names
 
 
 @dataclass
