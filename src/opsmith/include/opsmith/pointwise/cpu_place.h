@@ -1,4 +1,4 @@
-// Where the elements of a vector lie in a kernel's operands, and a cursor that goes through the dimensions.
+// Where a vector's elements are in a kernel's operands, and a cursor that goes through the dimensions.
 #pragma once
 
 #include "cpu_vector.h"
@@ -17,7 +17,7 @@ OPSMITH_INLINE double as_double(int64_t parameter) {
   return value;
 }
 
-// ---- Places: where the elements of one vector lie.
+// ---- Places: where the elements of one vector are.
 
 constexpr int at_least_one(int count) { return count > 0 ? count : 1; }
 

@@ -29,7 +29,7 @@ OPSMITH_DEVICE Index divide_up(Index a, Index b) {
 // --- launches before and after --------------------------------------------------------------------------------------
 
 // A launch may begin while the one before it ends, which takes 0.15 us off it (driver.py's OVERLAPPED). Every driver
-// waits here, before it touches memory, until that one has ended and what it wrote is there.
+// waits here, before it accesses memory, until that one has ended and its writes are visible.
 OPSMITH_DEVICE void await_launch_before() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -394,7 +394,7 @@ OPSMITH_DEVICE A* sums_of_threads() {
   return by_thread;
 }
 
-// One sum a column, shared by neighbouring threads of a warp: each has V terms, four or more, where there are so many.
+// One sum per column, shared by neighbouring threads of a warp: each adds at least V terms, and at least four.
 // Which ones is worked out before the threads meet.
 template <int Threads, int V, class Index>
 class ColumnSum {

@@ -71,7 +71,7 @@ struct Sizes : Extent<Dimensions, Index> {
   }
 };
 
-// Where a linear index lies in each dimension.
+// A linear index in each dimension.
 template <int Dimensions, class Index>
 struct Position {
   Index at[Dimensions > 0 ? Dimensions : 1];
@@ -125,7 +125,7 @@ struct ColumnStrided : Strided<T, Index, Kept, Inner> {
       : Strided<T, Index, Kept, Inner>(parameters, place, strides + 1), column(Index(parameters.value[strides])) {}
 };
 
-// --- packs: V neighbouring elements as they lie in memory --------------------------------------------------------
+// --- packs: V neighbouring elements as stored in memory --------------------------------------------------------
 
 template <class T, int V>
 struct alignas(V * sizeof(T) < 16 ? V * sizeof(T) : 16) Pack {
@@ -150,7 +150,7 @@ struct Repeated {
   OPSMITH_DEVICE Value<T> operator[](int) const { return widen(element); }
 };
 
-// The widest type that one instruction moves, for a pack of so many bytes.
+// The widest type that one instruction moves, for a pack of this number of bytes.
 template <int Bytes>
 struct ChunkOf {
   using type = uint4;
