@@ -1,4 +1,4 @@
-"""swish: an element times its own sigmoid."""
+"""swish: x * sigmoid(beta * x)."""
 
 from __future__ import annotations
 
