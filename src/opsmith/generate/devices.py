@@ -1,4 +1,4 @@
-"""Where generated kernels run: how each device compiles, loads and launches them."""
+"""The devices that generated kernels run on: how each compiles, loads and launches them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""opsmith.pointwise: an op with kernels generated from its reference, a function of elements."""
+"""opsmith.pointwise: an op whose kernels are generated from its reference, a function of elements."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def pointwise(name: str, mutates_args: Sequence[str] = ()) -> Callable[[Callable
 
     Tensors broadcast and promote as in PyTorch. Floats and ints are kernel arguments; the function may branch on bools
     and strings. CUDA and C++ get one fused kernel each for forward and backward: the gradient of a broadcast input is
-    summed inside the backward kernel, and second gradients are kernels too. Anything that is not elementwise is refused
-    at declaration, with its line: use `opsmith.op` for that.
+    summed inside the backward kernel, and second gradients are kernels too. Anything that is not elementwise raises
+    NotPointwiseError at declaration, with its line: use `opsmith.op` for that.
 
     Args:
-        name: 'namespace::name', as torch.ops will know it.
-        mutates_args: the tensors the function changes in place; it then returns None and calling the op returns them.
+        name: 'namespace::name', as in torch.ops.
+        mutates_args: the tensors that the function changes in place; it returns None, and the op returns them.
     """
     return lambda function: declare(name, function, mutates_args, "keep", PointwiseGeneration)
 

@@ -38,7 +38,7 @@ class _LaidOut(Plain):
         results = self.results(self(*args))
         if results is None:
             return None
-        if is_compiling():  # A tracer does not see aliases; a copy too many is fused away.
+        if is_compiling():  # A tracer does not see aliases; superfluous copies are fused away.
             return self._packed([result.clone() for result in results])
         inputs = [tensor for tensor in self.signature.flatten(args) if tensor is not None]
         settled: list[torch.Tensor] = []
@@ -69,12 +69,12 @@ class Elementwise(_LaidOut):
 
 
 class ElementwiseFunctional(_LaidOut, Functional):
-    """The author's function where it works in place, as a function: on copies, which it returns."""
+    """An in-place function of the author as one that works on copies and returns them."""
 
 
 class Pulled(Vjp):
-    """The gradients of a pointwise op, or of its gradients. torch differentiates the reference; where inputs were not
-    kept, because kernels do not need them, the derived expressions are evaluated instead."""
+    """The gradients of a pointwise op, or of its gradients. torch differentiates the reference; if inputs were not
+    saved, because kernels do not need them, the derived expressions are evaluated instead."""
 
     keeps_layout = True
 
@@ -117,8 +117,8 @@ class Pulled(Vjp):
 
 
 class _Evaluated(torch.autograd.Function):
-    """A level's results by torch's operators. Its gradient is the next level's: the derivative of each function by its
-    own rule, and not by what torch would make of the expansion, which differs at kinks."""
+    """A level's results by torch's operators. Its gradient is the next level's: each function by its own derivative,
+    not torch's derivative of the expansion, which differs at kinks."""
 
     @staticmethod
     def forward(
@@ -186,8 +186,8 @@ def _evaluate(
 
 
 def _summed(value: torch.Tensor, shape: Sizes, like: torch.Tensor) -> torch.Tensor:
-    """An expression's value as the gradient of a tensor: zero where the function does not use it, whatever its
-    shape."""
+    """An expression's value as the gradient of a tensor. If the function does not use the tensor, it may have any shape
+    and its gradient is zero."""
     if broadcast([shape, tuple(like.shape)]) != shape:
         return torch.zeros(like.shape, dtype=like.dtype, device=like.device)
     return value.expand(shape).sum_to_size(like.shape).to(like.dtype)

@@ -1,7 +1,7 @@
-"""The layout of results, as TensorIterator lays them out: the rule for references and fake tensors.
+"""The layout of results for references and fake tensors: TensorIterator's.
 
-The launch planner (launch/planner) follows the same rule for the results of kernels. The rule is here in Python too
-because the sizes of a fake tensor may be symbols; a test compares the two.
+The launch planner (launch/planner) follows the same rule for the results of kernels. The rule is also here in Python
+because the sizes of a fake tensor may be symbolic; a test compares the two.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def broadcast(shapes: Sequence[Sequence[int]]) -> Sizes | None:
 
 
 def full_shape(level: Level, tensors: Sequence[torch.Tensor | None]) -> Sizes | None:
-    """The one shape of all results, before any is summed; None if there are several."""
+    """The shape of all results, before any is summed; None if they differ."""
     shapes = {
         broadcast([tuple(tensors[slot].shape) for slot in group])  # type: ignore[union-attr]
         for group in level.shaped_by

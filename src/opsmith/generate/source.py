@@ -14,7 +14,7 @@ from .expression import Program
 from .launch import Device, Prepared, run
 from .tuning import planner_tuning
 
-MULTIPROCESSORS = 132  # an H200's, as no GPU may be at hand; it decides how work is divided, not the source
+MULTIPROCESSORS = 132  # an H200's, because there may be no GPU; it decides how work is divided, not the source
 
 
 class Recorder(Device):
@@ -48,7 +48,7 @@ class Recorder(Device):
 
 
 def texts(compiler: Compiler, device: str, args: Sequence[Any], backward: bool) -> dict[str, str]:
-    """{entry name: source} of the kernels that a call with these arguments runs, or that its backward runs."""
+    """{entry name: source} of the kernels that a call with these arguments, or its backward, runs."""
     arguments = compiler.forward_arguments(args)
     recorder = Recorder(device)
     results = _run(compiler, recorder, arguments)

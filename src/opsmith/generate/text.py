@@ -1,8 +1,8 @@
-"""An expression as C++ statements, the same for every kernel language but for the names of types.
+"""An expression as C++ statements: the same for CUDA and the CPU, except for the names of types.
 
-Both headers (include/opsmith/pointwise/cuda.h and cpu.h) offer the functions that expressions are written in, on one
-element there and on a vector of elements here. What depends on arguments and numbers alone is computed once, as plain
-C++ scalars, before the first element: the uniform part.
+Both headers (include/opsmith/pointwise/cuda.h and cpu.h) define the functions that expressions use, on one element and
+on a vector of elements. What depends only on arguments and constants, the uniform part, is computed once, as C++
+scalars, before the first element.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ SCALAR_TYPES: dict[torch.dtype, str] = {
     torch.int64: "int64_t",
     torch.bool: "bool",
 }
-"""The element in memory. `float16` and `bfloat16` are the headers' own: storage, converted to float when loaded."""
+"""An element in memory. `float16` and `bfloat16` are types of the headers, converted to float when loaded."""
 
 
 def computed_in(dtype: torch.dtype) -> torch.dtype:
-    """What a value of this dtype is held in while it is computed with: half types as float, rounded where the reference
-    casts."""
+    """What a value of this dtype is computed in: half types in float, rounded where the reference casts."""
     return torch.float32 if dtype in HALF else dtype
 
 
@@ -71,7 +70,7 @@ def literal(value: float | int | bool, dtype: torch.dtype) -> str:
 
 
 def source_place(line: Line) -> str:
-    """'mish.py:12'; with its folder where the file's name tells nothing."""
+    """'mish.py:12'; with the folder for files like op.py."""
     path = PurePath(line.file)
     folder = f"{path.parent.name}/" if path.name in ("op.py", "__init__.py") else ""
     return f"{folder}{path.name}:{line.number}"
@@ -131,7 +130,7 @@ def statements(program: Program, value_type: Mapping[torch.dtype, str], uniform_
             uniform = all(arg in uniforms for arg in node.args)
             wrapped = "{}" if uniform else uniform_value
             args = [wrapped.format(names[arg]) if arg in uniforms else names[arg] for arg in node.args]
-            args = [f"({arg})" if arg.startswith("-") else arg for arg in args]  # --1.0f is another thing
+            args = [f"({arg})" if arg.startswith("-") else arg for arg in args]  # --1.0f is a decrement
             expression = node.function.text(args, node)
             if node.dtype in HALF:
                 expression = f"round_to_{SCALAR_TYPES[node.dtype]}({expression})"
@@ -158,7 +157,7 @@ namespace new noexcept not not_eq nullptr operator or or_eq private protected pu
 return short signed sizeof static static_assert static_cast struct switch template this thread_local throw true try
 typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq"""
 
-# Of the headers in include/opsmith/pointwise and of the emitters' own text.
+# In the headers in include/opsmith/pointwise and in the emitters' text.
 _IN_USE = """Element Extent Index Inputs Kernel Lanes Mask Outputs Pack Parameters PartialSums Place Position Repeated
 Strided Sums Value Vec Visit add as_double at begin bfloat16 bits_as broadcast cast column columns combine compute
 computed count divide each_sum element end fast accurate finish float16 given grid infinity inner inputs int16_t
@@ -179,7 +178,7 @@ def _reserved() -> frozenset[str]:
 
 
 def safe(names: Sequence[str]) -> tuple[str, ...]:
-    """The names, each once, with underscores behind those that C++ or the kernels' text has taken."""
+    """The names made distinct, with underscores after those that C++ or the kernels' text uses."""
     reserved = _reserved()
     found: list[str] = []
     for name in names:
@@ -191,18 +190,18 @@ def safe(names: Sequence[str]) -> tuple[str, ...]:
 
 # --- accuracy ------------------------------------------------------------------------------------------------------
 
-# Functions that have a fast form or, as division, a fast option. Their last bits differ from torch's.
+# Functions that have a fast form or, like division, a fast compiler option. Their last bits differ from torch's.
 _APPROXIMATED = {
     "div", "reciprocal", "sqrt", "rsqrt", "exp", "tanh", "sigmoid", "softplus", "tanh_softplus", "normal_cdf",
     "normal_pdf", "sinc", "floor_divide", "trunc_divide",
 }  # fmt: skip
-# Functions that make of a difference in the last bit a whole one, besides all whose value is no floating number.
+# Functions that turn a difference in the last bit into a large one, as do all whose result is not floating.
 _ABRUPT = {"floor", "ceil", "trunc", "round", "sign", "floor_divide", "trunc_divide", "remainder", "fmod"}
 
 
 def fast_math(program: Program) -> bool:
-    """Whether the last bits of a float are beyond notice: every floating tensor is of a half type, and nothing that
-    jumps (a comparison, a rounding) is computed from what has a fast form."""
+    """Whether a kernel may use fast forms of functions: every floating tensor is of a half type, and nothing
+    discontinuous (a comparison, a rounding) is computed from the result of a fast form."""
     tensors = [read.dtype for read in program.reads] + [result.dtype for result in program.results]
     floating = [dtype for dtype in tensors if dtype.is_floating_point]
     if not floating or any(dtype not in HALF for dtype in floating):

@@ -42,7 +42,7 @@ define(
 )
 _activation(
     "hardsigmoid",
-    # torch's own sixth, which is float32's also where it computes in float64.
+    # torch's constant, which is a float32 also for float64.
     lambda g, x, y: (((x > -3) & (x < 3)).where(g * rounded(1 / 6), 0),),
     lambda x: of("minimum", _zero_or_more(x + 3), 6) / 6,
 )
@@ -71,7 +71,7 @@ def _elu(x: Value, alpha: Value, scale: Value, input_scale: Value) -> Value:
 
 def _elu_derivative(g: Value, x: Value, alpha: Value, scale: Value, input_scale: Value, y: Value) -> Any:
     positive = x > 0
-    # Where x is positive the exponential is not used, and must not overflow in a second derivative either.
+    # The exponential is not used if x is positive, and must not overflow in a second derivative either.
     slope = input_scale * (alpha * scale) * of("exp", positive.where(0, x) * input_scale)
     return positive.where(g * scale, g * slope), None, None, None
 
@@ -80,7 +80,7 @@ define("elu", _elu_derivative, expand=_elu, call=lambda input, alpha=1.0, inplac
 
 
 def _celu_derivative(g: Value, x: Value, alpha: Value, y: Value) -> Any:
-    # torch's own coefficient, which is float32's also where it computes in float64.
+    # torch's coefficient, which is a float32 also for float64.
     inverse = 1 / alpha.to(torch.float32).to(alpha.dtype)
     one = x.builder.constant(1, x.dtype)
     return _elu_derivative(g, x, alpha, one, inverse, y)[0], None
@@ -133,7 +133,7 @@ def _gelu_tanh_inner(x: Value) -> Value:
 
 
 def _gelu_tanh(x: Value) -> Value:
-    """(1 + tanh(u)) / 2 is the sigmoid of 2u: where tanh nears -1, the sum would have few digits left."""
+    """(1 + tanh(u)) / 2 is the sigmoid of 2u, which loses no digits where tanh is close to -1."""
     return x * of("sigmoid", _gelu_tanh_inner(x))
 
 

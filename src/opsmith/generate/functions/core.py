@@ -1,4 +1,4 @@
-"""Function, the builder that formulas are written with, and the table they are entered into."""
+"""Function, the builder for formulas, and the table of functions."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ..text import HALF, SCALAR_TYPES, computed_in
 class Function:
     """A function of elements.
 
-    It is written in C++ as `infix`, as a call of `name`, or not at all: then `expand` defines it by other functions,
-    which happens after differentiation. `derivative` takes the gradient of the value, the arguments and the value, and
-    gives the gradient of each argument; torch's own formula, so that kinks, ties and infinities come out as torch's."""
+    In C++ it is `infix` or a call of `name`; or `expand` defines it by other functions, after differentiation.
+    `derivative` takes the gradient of the value, the arguments and the value, and returns the gradient of each
+    argument. It is torch's own formula, so that kinks, ties and infinities give torch's results."""
 
     name: str
     derivative: Callable[..., Any] | None = None
@@ -145,7 +145,7 @@ class Builder:
         node = value.node
         if isinstance(node, Constant) and dtype not in HALF:
             if not dtype.is_floating_point and not (math.isfinite(node.value) and abs(node.value) < 2**63):
-                return self.call(CAST, [value], dtype)  # C++ decides what infinity is as an integer
+                return self.call(CAST, [value], dtype)  # C++ converts infinity to an integer
             return self.constant(node.value, dtype)
         return self.call(CAST, [value], dtype)
 
@@ -160,7 +160,7 @@ def _simplified(name: str, values: list[Value]) -> Value | None:
 
 
 class Call:
-    """One call of torch, for the table to translate. `dtype` is what it computes in, `result_dtype` what comes out."""
+    """One call of torch, to be translated. `dtype`: what it computes in; `result_dtype`: of the result."""
 
     def __init__(self, builder: Builder, result_dtype: torch.dtype) -> None:
         self.builder = builder
@@ -180,7 +180,7 @@ class Call:
         return [self._as(value, dtype) for value in values]
 
     def own(self, value: Any) -> Value:
-        """In the dtype it has."""
+        """In its own dtype."""
         return self._as(value, computed_in(value.dtype))
 
     def truth(self, value: Any) -> Value:
@@ -200,7 +200,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Translation:
-    """How a call of torch becomes an expression: `build(call, *args, **kwargs)`, arguments as torch names them."""
+    """How a call of torch becomes an expression: `build(call, *args, **kwargs)`, with torch's argument names."""
 
     name: str
     build: Callable[..., Value]
