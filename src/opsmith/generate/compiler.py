@@ -177,7 +177,7 @@ class Compiler:
         complete = not self._optional and all(self.signature.arguments[i].type == "bool" for i in self._static)
         if not complete or not same_shape:
             return
-        # In half types results are rounded, so inputs are saved; likewise if the function has several forms, one of
+        # In half types results are rounded, so inputs are saved; also if the function has several forms, one of
         # which might need inputs and another results.
         inputs = Saves(frozenset().union(*(saves.inputs for saves in plain)), frozenset())
         self.saves = {FULL: least[0] if len(least) == 1 else inputs, HALF: inputs}

@@ -29,7 +29,7 @@ _JOB = 4  # parameters per result to combine: two addresses, rows, columns
 class Kernel(NamedTuple):
     library: Library
     entry: str
-    pointers: int  # so many of the first launch parameters are addresses
+    pointers: int  # the number of launch parameters, from the first, that are addresses
 
 
 class Emulated(Device):

@@ -136,7 +136,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Program:
-    """What a kernel computes for each element, whatever the layout of its tensors."""
+    """What a kernel computes for each element, in any layout of its tensors."""
 
     name: str
     reads: tuple[Read, ...]

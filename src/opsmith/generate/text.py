@@ -99,7 +99,7 @@ class Statements:
 
 
 def statements(program: Program, value_type: Mapping[torch.dtype, str], uniform_value: str = "{}") -> Statements:
-    """The body of a program. Inputs are named as the program names them, arguments likewise; `value_type` names the
+    """The body of a program. Inputs and arguments have the names that the program gives them; `value_type` names the
     type that holds an element of a dtype, `uniform_value` wraps a uniform where it meets elements."""
     body = Statements()
     names: dict[Node, str] = {}

@@ -122,7 +122,7 @@ def _power_derivative(g: Value, x: Value, exponent: Value, y: Value) -> tuple[Va
 
 
 def _expand_power(x: Value, exponent: Value) -> Value:
-    """The powers that torch computes by products and roots, likewise; the others by C's pow."""
+    """Powers as torch computes them: some by products and roots, the others by pow."""
     if not x.dtype.is_floating_point:
         return of("integer_pow", x, exponent)
     match exponent.number():

@@ -56,7 +56,7 @@ class Tuning(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Where a kernel runs: a CPU, or a GPU with so many multiprocessors."""
+    """Where a kernel runs: a CPU, or a GPU with its number of multiprocessors."""
 
     is_gpu: bool
     multiprocessors: int

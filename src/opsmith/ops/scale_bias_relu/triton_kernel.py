@@ -27,7 +27,7 @@ MOST_ROWS = 2**31 - TILE  # row numbers are 32 bits wide, places in memory 64
 EXACT = {"enable_fp_fusion": False}  # x * scale + bias rounds twice, as torch's two operators do
 
 
-# Triton reads annotations as types of its own, so there are no others here.
+# Triton reads annotations as Triton types, so there are no others here.
 @triton.jit
 def _scale(x, high, middle, low):  # type: ignore[no-untyped-def]
     """The scale in the precision of the arithmetic. Triton passes a float as 32 bits, so a 64-bit one comes in three
