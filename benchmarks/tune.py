@@ -107,7 +107,7 @@ LARGE = [
 EXPERIMENTS = {
     "small": Experiment("SMALL", [(EVERY, 0, 0), (0, EVERY, 0), (0, 0, EVERY), (0, 0, 0)], streams(10, 14, 18, 20, 22)),
     "expensive": Experiment("EXPENSIVE", [0, 100, EVERY], streams(10, 14, 18)),
-    "ahead": Experiment("AHEAD", [1, 2, 4], sums(10, 14, 18)),
+    "packs_in_flight": Experiment("PACKS_IN_FLIGHT", [1, 2, 4], sums(10, 14, 18)),
     "blocks": Experiment("FEW_BLOCKS", [0, 264, 1056], [*sums(18, 20, 22), LARGE[0], LARGE[3]]),
     "segment": Experiment("THREADS", [128, 256], [*sums(10, 14, 18, 22), *LARGE], key="segment"),
     "column": Experiment("THREADS", [256, 512], [*sums(10, 14, 18, 22)[4:], *LARGE[2:]], key="column"),

@@ -1,4 +1,4 @@
-"""Runs kernels of emit_cpp.py by hand: words built here, entry points called through ctypes, in ranges of tasks."""
+"""Runs kernels of emit_cpp.py by hand: launch parameters built here, entry points called in ranges of tasks."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ class Kernels:
             launch.entry = entries[text]
         self.libraries = {lanes: build(each.values()) for lanes, each in texts.items()}
 
-    def call(self, name: str, tasks: int, words: Sequence[int], cuts: Sequence[int] = ()) -> None:
+    def call(self, name: str, tasks: int, parameters: Sequence[int], cuts: Sequence[int] = ()) -> None:
         """All tasks, in the ranges that `cuts` gives."""
-        array = (ctypes.c_int64 * len(words))(*words)
+        array = (ctypes.c_int64 * len(parameters))(*parameters)
         entry = getattr(self.libraries[self.lanes[name]], name)
         entry.argtypes, entry.restype = [ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p], None
         stops = [0, *sorted(min(cut, tasks) for cut in cuts), tasks]
@@ -92,21 +92,21 @@ class Kernels:
             result.name.removesuffix("_of"): torch.empty(inputs[0].shape, dtype=result.dtype)
             for result in kernel[0].results
         }
-        words = [tensor.data_ptr() for tensor in (*inputs, *outputs.values())] + [inputs[0].numel()]
-        self.call(emit_cpp.entry_name(kernel[0]), inputs[0].numel(), words)
+        parameters = [tensor.data_ptr() for tensor in (*inputs, *outputs.values())] + [inputs[0].numel()]
+        self.call(emit_cpp.entry_name(kernel[0]), inputs[0].numel(), parameters)
         return outputs
 
 
-def word(value: float | int | bool) -> int:
+def encoded(value: float | int | bool) -> int:
     return int(struct.unpack("<q", struct.pack("<d", value))[0]) if isinstance(value, float) else int(value)
 
 
 @dataclass
 class Launch:
-    """A program on tensors of one shape: its layout, and its words for given chunks.
+    """A program on tensors of one shape: its layout, and its parameters for given chunks.
 
     `kept` gives for each result the dimensions of `shape` that it keeps, None for one of the full shape, and "absent".
-    Dimensions are not merged: a kernel works on any walk."""
+    Dimensions are not merged: a kernel works with loops in any order."""
 
     program: Program
     shape: tuple[int, ...]
@@ -161,13 +161,13 @@ class Launch:
     def run(self, kernels: Kernels, cuts: Sequence[int] = (), chunk: int | None = None) -> list[torch.Tensor]:
         """The results. `chunk` overrides the length of a chunk of a reduction."""
         pointers = [tensor.data_ptr() for tensor in self.reads]
-        head = [*map(word, self.scalars)]
+        head = [*map(encoded, self.scalars)]
         modes = self.layout.modes[len(self.reads) :]
         if self.path == "stream":
-            words = [*pointers, *(tensor.data_ptr() for tensor in self.outputs), *head, math.prod(self.shape)]
+            parameters = [*pointers, *(tensor.data_ptr() for tensor in self.outputs), *head, math.prod(self.shape)]
             if any(mode.startswith("strided") for mode in self.layout.modes):
-                words += [*self.sizes, *self._stride_words(range(len(self.sizes)), [])]
-            kernels.call(self.entry, math.prod(self.shape), words, cuts)
+                parameters += [*self.sizes, *self._stride_parameters(range(len(self.sizes)), [])]
+            kernels.call(self.entry, math.prod(self.shape), parameters, cuts)
             return self.outputs
         kept_count = math.prod(self.sizes[d] for d in self.kept_dims)
         length = math.prod(self.sizes[d] for d in self.reduced_dims)
@@ -189,16 +189,18 @@ class Launch:
             0 if mode == "absent" else (output if partial is None else partial).data_ptr()
             for output, partial, mode in zip(self.outputs, partials, modes, strict=True)
         ]
-        words = [*pointers, *head, *numbers, chunks, per_chunk]
-        words += [self.sizes[d] for d in (*self.kept_dims, *self.reduced_dims)]
-        words += self._stride_words((*self.kept_dims, *self.reduced_dims), [0] if self.path == "column" else [])
-        kernels.call(self.entry, kept_count * chunks * tiles, words, cuts)
+        parameters = [*pointers, *head, *numbers, chunks, per_chunk]
+        parameters += [self.sizes[d] for d in (*self.kept_dims, *self.reduced_dims)]
+        parameters += self._stride_parameters(
+            (*self.kept_dims, *self.reduced_dims), [0] if self.path == "column" else []
+        )
+        kernels.call(self.entry, kept_count * chunks * tiles, parameters, cuts)
         for output, partial, mode in zip(self.outputs, partials, modes, strict=True):
             if partial is not None:
                 combine(output, partial, *layouts[mode.removeprefix("reduced:")])
         return self.outputs
 
-    def _stride_words(self, dimensions: Iterable[int], before: list[int]) -> list[int]:
+    def _stride_parameters(self, dimensions: Iterable[int], before: list[int]) -> list[int]:
         chosen = [*before, *dimensions]
         return [
             strides[d]
@@ -216,6 +218,6 @@ def combine(result: torch.Tensor, partial: torch.Tensor, rows: int, columns: int
     if key not in _combiners:
         _combiners[key] = getattr(build([emit_cpp.combine_text(result.dtype)]), emit_cpp.COMBINE)
         _combiners[key].argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
-    words = (ctypes.c_int64 * 4)(partial.data_ptr(), result.data_ptr(), rows, columns)
-    _combiners[key](0, columns // 2, ctypes.addressof(words))
-    _combiners[key](columns // 2, columns, ctypes.addressof(words))
+    parameters = (ctypes.c_int64 * 4)(partial.data_ptr(), result.data_ptr(), rows, columns)
+    _combiners[key](0, columns // 2, ctypes.addressof(parameters))
+    _combiners[key](columns // 2, columns, ctypes.addressof(parameters))

@@ -36,24 +36,24 @@ def library(text: str, label: str) -> Any:
 
 @functools.cache
 def _launcher(text: str, entry: str) -> Any:
-    count = re.search(r"const Words<(\d+)> words", text)
+    count = re.search(r"const Parameters<(\d+)> parameters", text)
     threads = re.search(r"__launch_bounds__\((\d+)", text)
     assert count is not None and threads is not None
     source = f"""#include <cuda_on_host.h>
 {text}
 extern "C" __attribute__((visibility("default"))) void launch(const long long* given, const long long* grid) {{
-  opsmith::Words<{count[1]}> words;
-  for (int i = 0; i < {count[1]}; ++i) words.word[i] = given[i];
-  on_host::launch(grid, {threads[1]}, [=] {{ opsmith::{entry}(words); }});
+  opsmith::Parameters<{count[1]}> parameters;
+  for (int i = 0; i < {count[1]}; ++i) parameters.value[i] = given[i];
+  on_host::launch(grid, {threads[1]}, [=] {{ opsmith::{entry}(parameters); }});
 }}
 """
     return library(source, entry).launch
 
 
-def launch(text: str, entry: str, words: Sequence[int], grid: Sequence[int]) -> None:
-    count = re.search(r"const Words<(\d+)> words", text)
-    assert count is not None and int(count[1]) == len(words)
-    _launcher(text, entry)((ctypes.c_int64 * len(words))(*words), (ctypes.c_int64 * 3)(*grid))
+def launch(text: str, entry: str, parameters: Sequence[int], grid: Sequence[int]) -> None:
+    count = re.search(r"const Parameters<(\d+)> parameters", text)
+    assert count is not None and int(count[1]) == len(parameters)
+    _launcher(text, entry)((ctypes.c_int64 * len(parameters))(*parameters), (ctypes.c_int64 * 3)(*grid))
 
 
 def bits(value: float) -> int:

@@ -13,8 +13,8 @@ from launch import pieces
 
 from opsmith.errors import CudaHeadersNotFoundError, NvrtcNotFoundError
 from opsmith.generate import emit_cuda, tuning
-from opsmith.generate.exactness import fast_math
 from opsmith.generate.expression import Program
+from opsmith.generate.text import fast_math
 from opsmith.launch.driver import Driver
 from opsmith.launch.planner import LayoutClass
 from opsmith.toolchain import compile_cubin, find_nvrtc
@@ -196,7 +196,7 @@ def test_full_size_tensors_move_16_bytes_at_a_time_and_stream(dtype: torch.dtype
         (programs.affine_backward(dtype), columns(vector), 4),
     ):
         ptx = compiled(emit_cuda.text(program, layout)).ptx
-        several = {tuning.unroll(program, layout), tuning.ahead(program, layout)}
+        several = {tuning.unroll(program, layout), tuning.packs_in_flight(program, layout)}
         # Before the loop, and in it; of many blocks, and of few. Pairs of columns are such packs, of doubles.
         in_flight = 2 * sum(several) + (layout.path == "column" and dtype is torch.float64)
         assert len(re.findall(r"ld\.global\.v(?:4\.[ubf]32|2\.[ubf]64)", ptx)) == loads * in_flight
@@ -206,8 +206,8 @@ def test_full_size_tensors_move_16_bytes_at_a_time_and_stream(dtype: torch.dtype
 def test_few_blocks_have_more_packs_on_the_way(dtype: torch.dtype) -> None:
     program, layout = programs.polynomial_backward(dtype), whole(vector_of(dtype))
     assert tuning.unroll(program, layout) == 1
-    assert tuning.ahead(program, layout) == (4 if dtype is torch.float32 else 2)
-    assert tuning.ahead(program, replace(layout, wide=True)) == 1
+    assert tuning.packs_in_flight(program, layout) == (4 if dtype is torch.float32 else 2)
+    assert tuning.packs_in_flight(program, replace(layout, wide=True)) == 1
     assert compiled(emit_cuda.text(program, layout)).spilled == 0
 
 

@@ -1,4 +1,4 @@
-"""A kernel that cannot be compiled leaves all others alone."""
+"""A kernel or a planner that cannot be compiled: the reference runs, with one warning."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Ends itself, as Linux ends a process for want of memory, when it is given a source that has "doomed" in it.
+import pytest
+
+# Ends itself, as Linux ends a process that runs out of memory, when it is given a source that contains a word.
 COMPILER = """#!/bin/sh
 for argument in "$@"; do
-    if [ -f "$argument" ] && grep -q doomed "$argument"; then kill -9 $$; fi
+    if [ -f "$argument" ] && grep -q {word} "$argument"; then kill -9 $$; fi
 done
 exec g++ "$@"
 """
-PROGRAM = """
-import warnings
+OPS = """
+import sys, warnings
 import torch, opsmith
 from opsmith.errors import ReferenceRunsWarning
 
@@ -30,25 +32,58 @@ def others(x: torch.Tensor) -> torch.Tensor:
 def compiled(op):
     return sum(len(each.kernels) for each in op._generation.compiler._prepared.values())
 
-x = torch.randn(100)
+x = torch.randn(100, device=sys.argv[1])
 with warnings.catch_warnings(record=True) as met:
     warnings.simplefilter("always")
     for _ in range(3):
         torch.testing.assert_close(doomed(x), torch.tanh(x) + 1)
     torch.testing.assert_close(others(x), torch.tanh(x) + 1)
-told = [str(each.message) for each in met if issubclass(each.category, ReferenceRunsWarning)]
-assert len(told) == 1, told  # once, though it was called three times
-assert "failed_kernels::doomed" in told[0] and "memory" in told[0], told
-assert compiled(doomed) == 0 and compiled(others) == 1
+    leaf = x.clone().requires_grad_()
+    torch.testing.assert_close(torch.autograd.grad(others(leaf).sum(), leaf)[0], 1 - torch.tanh(x) ** 2)
+messages = [str(each.message) for each in met if issubclass(each.category, ReferenceRunsWarning)]
+assert len(messages) == 1, messages  # once, for all calls
 """
 
 
-def test_a_compiler_killed_for_one_kernel_turns_off_that_kernel_alone(tmp_path: Path) -> None:
-    compiler = tmp_path / "compiler"
-    compiler.write_text(COMPILER)
-    compiler.chmod(0o755)
+def run(checks: str, compiler: Path, device: str = "cpu") -> None:
+    """Ops called in a new process with an empty cache and this C++ compiler."""
     environment = {
-        **os.environ, "CXX": str(compiler), "OPSMITH_CACHE_DIR": str(tmp_path / "cache"), "OPSMITH_RUNTIME": "python"
+        **os.environ, "CXX": str(compiler), "OPSMITH_CACHE_DIR": str(compiler.parent / "cache"),
+        "OPSMITH_RUNTIME": "python",
     }  # fmt: skip
-    done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
+    command = [sys.executable, "-c", OPS + checks, device]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def killed_for(word: str, tmp_path: Path) -> Path:
+    compiler = tmp_path / "compiler"
+    compiler.write_text(COMPILER.format(word=word))
+    compiler.chmod(0o755)
+    return compiler
+
+
+def test_a_compiler_killed_for_one_kernel_turns_off_that_kernel_alone(tmp_path: Path) -> None:
+    checks = """
+assert "failed_kernels::doomed" in messages[0] and "memory" in messages[0], messages
+assert compiled(doomed) == 0 and compiled(others) == 2
+"""
+    run(checks, killed_for("doomed", tmp_path))
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_without_a_compiler_the_reference_runs(device: str, tmp_path: Path) -> None:
+    checks = """
+assert "pointwise kernels" in messages[0] and "No C++ compiler was found" in messages[0], messages
+assert compiled(doomed) == compiled(others) == 0
+"""
+    run(checks, tmp_path / "missing", device)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_without_a_planner_the_reference_runs(device: str, tmp_path: Path) -> None:
+    checks = """
+assert "pointwise kernels" in messages[0] and "launch planner" in messages[0], messages
+assert compiled(doomed) == compiled(others) == 0
+"""
+    run(checks, killed_for("opsmith_plan_bind", tmp_path), device)

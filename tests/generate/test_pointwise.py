@@ -255,6 +255,17 @@ def test_half_types_are_float32_rounded_once(dtype: torch.dtype, device: str) ->
     torch.testing.assert_close(found[1], wanted[1].to(dtype))
 
 
+def test_an_absent_tensor_before_another_leaves_dtypes_right(fresh: Callable[[str], str]) -> None:
+    @opsmith.pointwise(fresh("absent"))
+    def op(x: Tensor, y: Tensor | None, z: Tensor) -> Tensor:
+        return x * z if y is None else x * y * z
+
+    x, z = torch.randn(5, dtype=torch.bfloat16), torch.randn(5)
+    for other in (z, z.bfloat16()):
+        assert torch.equal(op(x, None, other), x * other)
+        assert op(x, None, other).dtype == (x * other).dtype
+
+
 def test_casts_in_the_reference_are_kept(fresh: Callable[[str], str]) -> None:
     @opsmith.pointwise(fresh("casts"))
     def casts(x: Tensor) -> Tensor:
@@ -514,7 +525,7 @@ class TestGradientsHandedOn:
             return x.float().to(x.dtype)
 
         x, grad = leaf(5), torch.randn(5, dtype=torch.float64)
-        assert through_float._generation.compiler.handed_on is None
+        assert through_float._generation.compiler.passthrough is None
         for _ in range(2):
             assert torch.equal(torch.autograd.grad(through_float(x), [x], grad)[0], grad.float().double())
 

@@ -1,4 +1,4 @@
-"""A pointwise operator's levels for the arguments of a call: which program it is, and the program prepared once."""
+"""A pointwise op's programs: each is traced, derived and prepared once for the kinds of arguments it serves."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import torch
 
 from ..errors import NotPointwiseError
 from ..reference.modes import no_modes
-from ..reference.signature import Kind, Signature, flatten
+from ..reference.signature import Argument, Kind, Signature, flatten
 from ..reference.tensors import FULL, HALF, dtype_class
 from . import levels
-from .expression import Line, Scalar
+from .expression import Line
 from .launch import Prepared
 from .levels import Level, Saves, least_saves, saves_of
 from .specialise import RefusedByTorch, TensorKind, UnsupportedDtype, specialise
-from .trace import Trace, is_static, line_at, told
+from .trace import Trace, described, is_static, line_at
 
 _FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _TRIED = (torch.float32, torch.bool, torch.int64)
 
 
 class Arguments(NamedTuple):
-    """The arguments of a level's operator, taken apart. `inner` are those of the level below."""
+    """The arguments of a level's operator by part. `inner`: those of the level below."""
 
     tensors: list[torch.Tensor | None]
     values: Sequence[Any]  # the op's own arguments
@@ -37,7 +37,7 @@ class Arguments(NamedTuple):
 
 
 class Compiler:
-    """Everything known of one pointwise op: its traces, and its programs by what their arguments are."""
+    """One pointwise op: its traces, and its programs by the kinds of their arguments."""
 
     def __init__(self, name: str, function: Callable[..., Any], signature: Signature) -> None:
         self.name = name
@@ -53,11 +53,17 @@ class Compiler:
         self._lock = threading.RLock()
         for argument in signature.arguments:
             if argument.kind in (Kind.TENSOR_LIST, Kind.OPTIONAL_TENSOR_LIST):
-                what = f"{argument.name!r} is a list of tensors, and a kernel takes each tensor by a name of its own"
-                raise NotPointwiseError(name, function, what, told(self.origin))
-        self._look_ahead()
+                what = f"{argument.name!r} is a list of tensors, and a kernel takes each tensor by its own name"
+                raise NotPointwiseError(name, function, what, described(self.origin))
+        self._find_saves()
 
     # --- the arguments of an operator ---------------------------------------------------------------------------
+
+    def arguments(self, role: str, args: Sequence[Any]) -> Arguments:
+        """`role`: see GeneratedCall."""
+        if role == "backward":
+            return self.backward_arguments(args)
+        return self.second_arguments(args) if role == "second" else self.forward_arguments(args)
 
     def forward_arguments(self, args: Sequence[Any]) -> Arguments:
         return Arguments(flatten(self.signature.arguments, args), args)
@@ -111,13 +117,13 @@ class Compiler:
         if key not in self._levels:
             try:
                 with no_modes():
-                    self._levels[key] = self._made(arguments)
-            except (UnsupportedDtype, RefusedByTorch):  # the reference runs, and torch says in its own words what it is
+                    self._levels[key] = self._derived(arguments)
+            except (UnsupportedDtype, RefusedByTorch):  # the reference runs, and raises torch's own error
                 self._levels[key] = None
         return self._levels[key]
 
-    def _made(self, arguments: Arguments) -> Level | None:
-        kinds = [_kind(tensor) for tensor in arguments.tensors]
+    def _derived(self, arguments: Arguments) -> Level | None:
+        kinds = [None if t is None else TensorKind(t.dtype, t.ndim == 0) for t in arguments.tensors]
         if arguments.inner is None:
             return self._forward(arguments.values, kinds)
         below = self._level(arguments.inner, self._key(arguments.inner))
@@ -129,24 +135,18 @@ class Compiler:
         return levels.backward(below, name, kinds[: arguments.grads], kept, arguments.needs)
 
     def _forward(self, values: Sequence[Any], kinds: Sequence[TensorKind | None]) -> Level:
-        of = specialise(self._trace(values, kinds), kinds)
+        specialised = specialise(self._trace(values, kinds), kinds)
         names = [argument.name for argument in self.signature.tensors]
-        return levels.forward(f"{self.base}_forward", names, self.result_names, of, self.origin)
+        return levels.forward(f"{self.base}_forward", names, self.result_names, specialised, self.origin)
 
     def _trace(self, values: Sequence[Any], kinds: Sequence[TensorKind | None]) -> Trace:
         statics: dict[int, Any] = {i: values[i] for i in self._static}
-        slots = {i: slot for slot, i in enumerate(i for i, a in enumerate(self.signature.arguments) if a.is_tensor)}
-        statics.update({i: None for i in self._optional if kinds[slots[i]] is None})
+        tensors = [i for i, argument in enumerate(self.signature.arguments) if argument.is_tensor]
+        statics.update({i: None for i in self._optional if kinds[tensors.index(i)] is None})
         key = _hashable(tuple(statics.items()))
         if key not in self._traces:
             self._traces[key] = Trace(self.name, self.function, self.signature, statics)
         return self._traces[key]
-
-    def scalars(self, prepared: Prepared, values: Sequence[Any]) -> list[Any]:
-        return [values[scalar.position] for scalar in prepared.program.scalars]
-
-    def scalar(self, values: Sequence[Any]) -> Callable[[Scalar], Any]:
-        return lambda scalar: values[scalar.position]
 
     def saved(self, tensors: Sequence[torch.Tensor | None]) -> Saves:
         """What a call with these tensors keeps for its backward."""
@@ -154,37 +154,44 @@ class Compiler:
 
     # --- when declared ------------------------------------------------------------------------------------------
 
-    def _look_ahead(self) -> None:
-        """Traces for the choices that can be foreseen, so that what is refused is refused now, and finds what calls
-        keep for their backward."""
+    def _find_saves(self) -> None:
+        """Traces the op for the choices of its static arguments that are known now, so that it is refused now if it
+        must be; finds what calls save for their backward, by dtype class, and its passthrough gradients."""
         self.saves: dict[str, Saves] = {}
-        self.handed_on: tuple[int | None, ...] | None = None
-        choices = [self._choices(i) for i in self._static]
-        same_shape = True
-        if any(choice is None for choice in choices):
+        self.passthrough: tuple[int | None, ...] | None = None
+        choices = [self._choices(self.signature.arguments[i]) for i in self._static]
+        if not all(choices):
             return
-        every = [dict(zip(self._static, combination, strict=True)) for combination in itertools.product(*choices)]  # type: ignore[arg-type]
+        every = [dict(zip(self._static, choice, strict=True)) for choice in itertools.product(*choices)]
+        same_shape = True
         plain: list[Saves] = []
         least: list[Saves] = []
         for statics in every:
             values = [statics.get(i, 1) for i in range(len(self.signature.arguments))]
-            level = self._foreseen_level(values)
-            if level is None:  # some tensors cannot be floating: what is kept is every input
+            level = self._float_level(values)
+            if level is None:  # some tensors cannot be floating: every input is saved
                 return
             plain.append(saves_of(level))
             least.append(least_saves(level, plain[-1]))
             same_shape = same_shape and len(level.shaped_by) == 1
-        if not self._foreseen() or not same_shape:
+        complete = not self._optional and all(self.signature.arguments[i].type == "bool" for i in self._static)
+        if not complete or not same_shape:
             return
-        # In half types results are rounded, so inputs are kept; and likewise where the function has several forms, one
-        # of which might want inputs and another results.
+        # In half types results are rounded, so inputs are saved; also if the function has several forms, one of
+        # which might need inputs and another results.
         inputs = Saves(frozenset().union(*(saves.inputs for saves in plain)), frozenset())
         self.saves = {FULL: least[0] if len(least) == 1 else inputs, HALF: inputs}
         if len(every) == 1:
-            self.handed_on = self._handed_on(values)
+            self.passthrough = self._find_passthrough(values)
 
-    def _foreseen_level(self, values: Sequence[Any]) -> Level | None:
-        """The forward on float32; None where it takes other dtypes only, a mask or a whole number, for some tensors."""
+    @staticmethod
+    def _choices(argument: Argument) -> list[Any]:
+        if argument.type == "bool":
+            return [False, True]
+        return [argument.default] if argument.has_default else []
+
+    def _float_level(self, values: Sequence[Any]) -> Level | None:
+        """The forward on float32; None if it accepts only other dtypes (bool, integers) for some tensors."""
         count = len(self.signature.tensors)
         try:
             return self._forward(values, [TensorKind(torch.float32, False)] * count)
@@ -195,38 +202,24 @@ class Compiler:
                     return None
             raise refused
 
-    def _handed_on(self, values: Sequence[Any]) -> tuple[int | None, ...] | None:
-        """Which gradients are those of a result: what x + 2 is given is what x gets. Casts may round in one dtype what
-        they leave alone in another, so each is asked."""
+    def _find_passthrough(self, values: Sequence[Any]) -> tuple[int | None, ...] | None:
+        """Which gradients equal that of a result, as for x + 2. A cast may round in one dtype and not in another, so
+        every dtype must agree."""
         count = len(self.signature.tensors)
         found: set[tuple[int | None, ...]] = set()
         for dtype in _FLOATING:
             with contextlib.suppress(RefusedByTorch):
-                found.add(levels.handed_on(self._forward(values, [TensorKind(dtype, False)] * count)))
+                found.add(levels.passthrough(self._forward(values, [TensorKind(dtype, False)] * count)))
             if len(found) != 1 or not any(place is not None for each in found for place in each):
                 return None
         return found.pop()
 
-    def _foreseen(self) -> bool:
-        """Whether the choices looked at are all there are."""
-        return not self._optional and all(self.signature.arguments[i].type == "bool" for i in self._static)
-
-    def _choices(self, position: int) -> list[Any] | None:
-        argument = self.signature.arguments[position]
-        if argument.type == "bool":
-            return [False, True]
-        return [argument.default] if argument.has_default else None
-
 
 def _definition(function: Callable[..., Any]) -> Line:
-    """The line that says `def`, below the decorators."""
+    """The line with `def`, below the decorators."""
     file, number = function.__code__.co_filename, function.__code__.co_firstlineno
     lines = (line_at(file, number + below) for below in range(20))
     return next((line for line in lines if line.text.startswith("def ")), line_at(file, number))
-
-
-def _kind(tensor: torch.Tensor | None) -> TensorKind | None:
-    return None if tensor is None else TensorKind(tensor.dtype, tensor.ndim == 0)
 
 
 def _hashable(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .expression import Input, Interner, Node, walk
+from .expression import Input, Interner, Node, postorder
 from .functions import Builder, Value
 from .functions.core import CAST
 from .text import computed_in
@@ -13,8 +13,8 @@ from .text import computed_in
 def pullback(
     interner: Interner, results: Sequence[Node], grads: Sequence[Node | None], wanted: Sequence[Input]
 ) -> list[Node]:
-    """The gradient of each wanted input, given the gradients of the results (None: it has none). Zero where the results
-    do not depend on an input, or only by steps."""
+    """The gradient of each wanted input, given the gradients of the results (None: it has none). Zero if the results do
+    not depend on an input, or only by steps."""
     builder = Builder(interner)
     adjoints: dict[Node, Value] = {}
 
@@ -27,7 +27,7 @@ def pullback(
         if grad is not None and result.dtype.is_floating_point:
             send(result, builder.cast(builder.value(grad), result.dtype))
     reached = _depending_on(results, wanted)
-    for node in reversed(list(walk(results))):
+    for node in reversed(list(postorder(results))):
         if node.function is None or node not in adjoints or node not in reached or node.function.derivative is None:
             continue
         builder.line = node.line
@@ -36,52 +36,46 @@ def pullback(
         for arg, grad_value in zip(node.args, returned, strict=True):
             if grad_value is not None and arg in reached and arg.dtype.is_floating_point:
                 send(arg, builder.cast(grad_value, arg.dtype))
-    zero = [interner.constant(0, leaf.dtype) for leaf in wanted]
-    return [adjoints[leaf].node if leaf in adjoints else nothing for leaf, nothing in zip(wanted, zero, strict=True)]
+    return [adjoints[leaf].node if leaf in adjoints else interner.constant(0, leaf.dtype) for leaf in wanted]
 
 
 def _sum(builder: Builder, first: Value, second: Value) -> Value:
-    """Gradients meet in the dtype of what they are of; half types are added in float32 and rounded, as torch does."""
-    dtype = first.dtype
-    held = computed_in(dtype)
-    return builder.cast(builder.cast(first, held) + builder.cast(second, held), dtype)
+    """Half types are added in float32 and rounded, as torch does."""
+    held = computed_in(first.dtype)
+    return builder.cast(builder.cast(first, held) + builder.cast(second, held), first.dtype)
 
 
 def _depending_on(results: Sequence[Node], leaves: Sequence[Input]) -> set[Node]:
     found: set[Node] = set(leaves)
-    for node in walk(results):
+    for node in postorder(results):
         if any(arg in found for arg in node.args):
             found.add(node)
     return found
 
 
 def substituted(interner: Interner, roots: Sequence[Node], replacements: Mapping[Node, Node]) -> list[Node]:
-    """The expressions with some nodes replaced by others."""
+    """The expressions with some nodes replaced by others, which belong to this interner as the other leaves do."""
     done: dict[Node, Node] = dict(replacements)
-    for node in walk(roots):
+    for node in postorder(roots):
         if node in done:
             continue
-        args = [done[arg] for arg in node.args]
-        same = all(new is old for new, old in zip(args, node.args, strict=True))
-        if same or node.function is None:
+        if node.function is None:
             done[node] = node
         else:
-            done[node] = interner.call(node.function, args, node.dtype, node.line)
+            done[node] = interner.call(node.function, [done[arg] for arg in node.args], node.dtype, node.line)
     return [done[root] for root in roots]
 
 
 def expanded(interner: Interner, roots: Sequence[Node]) -> list[Node]:
-    """The expressions in functions that have a C++ text alone: what is defined by others is replaced by its definition,
-    until nothing is."""
+    """The expressions in functions that have a C++ text: a function defined by others is replaced by its definition,
+    recursively."""
     builder = Builder(interner)
     done: dict[Node, Node] = {}
-    for root in roots:
-        _expand(builder, root, done)
-    return [done[root] for root in roots]
+    return [_expand(builder, root, done) for root in roots]
 
 
 def _expand(builder: Builder, root: Node, done: dict[Node, Node]) -> Node:
-    for node in walk([root]):
+    for node in postorder([root]):
         if node in done:
             continue
         if node.function is None:
@@ -101,4 +95,4 @@ def _expand(builder: Builder, root: Node, done: dict[Node, Node]) -> Node:
 
 def inputs_of(roots: Sequence[Node]) -> set[int]:
     """The slots that expressions read."""
-    return {node.slot for node in walk(roots) if isinstance(node, Input)}
+    return {node.slot for node in postorder(roots) if isinstance(node, Input)}

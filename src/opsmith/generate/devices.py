@@ -1,4 +1,4 @@
-"""Where generated kernels run: how each device compiles, loads and launches them."""
+"""The devices that generated kernels run on: how each compiles, loads and launches them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from ..launch.planner import Combine, LayoutClass, Pass, Target
 from ..toolchain import compile_cubin, compile_shared_library, load_library
 from . import emit_cpp, emit_cuda
 from .expression import Program
+from .launch import Device
 from .tuning import COMBINE_THREADS, CPU_GRAIN, planner_tuning
 
 INCLUDE_DIRECTORY = Path(__file__).parents[1] / "include"
 
 
-class Cpu:
+class Cpu(Device):
     """g++ or clang, on torch's own thread pool."""
 
     _target = Target(False, 0, planner_tuning()).row()
@@ -31,17 +32,14 @@ class Cpu:
     def target(self, index: int) -> Any:
         return self._target
 
-    def uses(self, tensors: Sequence[torch.Tensor], *, more: bool = False) -> None:
-        pass
-
     def compile(self, program: Program, layout: LayoutClass) -> int:
         """The address of the compiled function."""
         return _cpu_function(emit_cpp.text(program, layout), emit_cpp.entry_name(program))
 
-    def launch(self, kernel: int, launch: Pass, blocks: int, pointers: int, index: int) -> None:
+    def launch(self, kernel: int, launch: Pass, blocks: int, memory: Sequence[torch.Tensor], index: int) -> None:
         _parallel(launch.tasks, launch.grain, kernel, launch.parameters)
 
-    def combine(self, dtype: torch.dtype, combine: Combine, index: int) -> None:
+    def combine(self, dtype: torch.dtype, combine: Combine, memory: Sequence[torch.Tensor], index: int) -> None:
         _parallel(combine.tasks, CPU_GRAIN, cpu_combine(dtype), combine.parameters)
 
 
@@ -75,40 +73,34 @@ def _parallel_for() -> Any:
     return function
 
 
-class Cuda:
+class Cuda(Device):
     """NVRTC and the driver, on torch's current stream."""
 
     def architecture(self, index: int) -> str:
-        return architecture(index)
+        return _architecture(index)
 
     def target(self, index: int) -> Any:
         return _cuda_target(index)
 
-    def uses(self, tensors: Sequence[torch.Tensor], *, more: bool = False) -> None:
-        pass
-
     def compile(self, program: Program, layout: LayoutClass) -> int:
         """The handle of the compiled kernel, valid for every device of this architecture."""
-        return _cuda_kernel(
-            emit_cuda.text(program, layout),
-            emit_cuda.entry_name(program, layout),
-            architecture(torch.cuda.current_device()),
-        )
+        text, entry = emit_cuda.text(program, layout), emit_cuda.entry_name(program, layout)
+        return _cuda_kernel(text, entry, _architecture(torch.cuda.current_device()))
 
-    def launch(self, kernel: int, launch: Pass, blocks: int, pointers: int, index: int) -> None:
+    def launch(self, kernel: int, launch: Pass, blocks: int, memory: Sequence[torch.Tensor], index: int) -> None:
         _launch(kernel, (blocks, 1, 1), (launch.threads, 1, 1), launch.parameters, index)
 
-    def combine(self, dtype: torch.dtype, combine: Combine, index: int) -> None:
+    def combine(self, dtype: torch.dtype, combine: Combine, memory: Sequence[torch.Tensor], index: int) -> None:
         kernel = cuda_combine(dtype, combine.jobs, index)
         _launch(kernel, (combine.blocks, combine.jobs, 1), (COMBINE_THREADS, 1, 1), combine.parameters, index)
 
 
 def cuda_combine(dtype: torch.dtype, jobs: int, index: int) -> int:
-    return _cuda_kernel(emit_cuda.combine_text(dtype, jobs), emit_cuda.COMBINE, architecture(index))
+    return _cuda_kernel(emit_cuda.combine_text(dtype, jobs), emit_cuda.COMBINE, _architecture(index))
 
 
 @functools.cache
-def architecture(index: int) -> str:
+def _architecture(index: int) -> str:
     return driver().architecture(index)
 
 
@@ -153,4 +145,4 @@ def _launch(kernel: int, grid: tuple[int, ...], block: tuple[int, ...], paramete
     cuda.check(code, "cuLaunchKernelEx")
 
 
-DEVICES: dict[str, Cpu | Cuda] = {"cpu": Cpu(), "cuda": Cuda()}
+DEVICES: dict[str, Device] = {"cpu": Cpu(), "cuda": Cuda()}

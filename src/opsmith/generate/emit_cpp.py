@@ -1,7 +1,7 @@
-"""A program as C++ for the CPU: a struct that computes one vector of elements, handed to a driver in the header.
+"""A program as C++ for the CPU: a struct that computes one vector of elements, and an entry point that runs it.
 
 The drivers, the vectors and the functions are in include/opsmith/pointwise/cpu.h. An entry point has the signature that
-torch_parallel_for calls: a range of tasks and the words of the launch.
+torch_parallel_for calls: a range of tasks and the launch parameters.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import torch
 
 from ..launch.planner import LayoutClass
 from ..toolchain.abi import Abi
-from .exactness import fast_math
-from .expression import Input, Node, Program, Result
-from .text import SCALAR_TYPES, computed_in, source_place, statements
+from .expression import Input, Node, Program
+from .text import SCALAR_TYPES, computed_in, fast_math, result_names, source_place, statements, sum_dtype
 
 COMBINE = "opsmith_combine"
 
@@ -71,19 +70,42 @@ def text(program: Program, layout: LayoutClass) -> str:
 
 def combine_text(result_dtype: torch.dtype) -> str:
     """The kernel that adds partial sums: result[x] = sum over r of partial[r * columns + x]."""
-    partial = torch.float64 if result_dtype is torch.float64 else torch.float32
-    arguments = f"<{SCALAR_TYPES[partial]}, {SCALAR_TYPES[result_dtype]}>"
+    arguments = f"<{SCALAR_TYPES[sum_dtype(result_dtype)]}, {SCALAR_TYPES[result_dtype]}>"
     return "\n".join(
         [
             f"// Adds partial sums in a fixed order; results are {SCALAR_TYPES[result_dtype]}.",
-            *_preamble(_lanes([partial])),
+            *_preamble(_lanes([sum_dtype(result_dtype)])),
             "",
             "using namespace opsmith;",
             "",
-            *_entry(COMBINE, f"combine{arguments}(begin, end, static_cast<const int64_t*>(words));"),
+            *_entry(COMBINE, f"combine{arguments}(begin, end, static_cast<const int64_t*>(parameters));"),
             "",
         ]
     )
+
+
+class _Operand(NamedTuple):
+    """A tensor of the kernel; `value`: the expression of a result."""
+
+    name: str
+    dtype: torch.dtype
+    mode: str
+    place: int  # of its pointer among the launch parameters
+    value: Node | None = None
+
+    @property
+    def is_sum(self) -> bool:
+        return self.mode.startswith("reduced:")
+
+    @property
+    def type(self) -> str:
+        """An element in memory."""
+        return SCALAR_TYPES[sum_dtype(self.dtype) if self.is_sum else self.dtype]
+
+    @property
+    def held(self) -> str:
+        """The vector that holds elements of an input."""
+        return _HELD[computed_in(self.dtype)]
 
 
 class _Kernel:
@@ -93,48 +115,42 @@ class _Kernel:
         self.program = program
         self.layout = layout
         self.struct = "".join(part[:1].upper() + part[1:] for part in re.split(r"[\W_]+", program.name)) or "Kernel"
-        self.read_modes = layout.modes[: len(program.reads)]
-        self.result_modes = layout.modes[len(program.reads) :]
-        present = [mode != "absent" for mode in self.result_modes]
-        self.results = [result for result, here in zip(program.results, present, strict=True) if here]
-        computed = dataclasses.replace(program, results=tuple(self.results))
+        modes = list(enumerate(layout.modes))
+        count = len(program.reads)
+        results = zip(result_names(program), program.results, modes[count:], strict=True)
+        self.results = [
+            _Operand(name, result.dtype, mode, place, result.expression)
+            for name, result, (place, mode) in results
+            if mode != "absent"
+        ]
+        present = tuple(program.results[result.place - count] for result in self.results)
+        computed = dataclasses.replace(program, results=present)
         self.nodes = computed.nodes()
         self.body = statements(computed, _HELD, "broadcast({})")
-        values = iter(self.body.results)
-        self.values = [next(values) if here else "" for here in present]
-        self.targets = self._targets()
         used = {node.slot for node in self.nodes if isinstance(node, Input)}
-        self.used = [read.slot in used for read in program.reads]
-        strided = [number for number, mode in enumerate(layout.modes) if mode.startswith("strided")]
-        self.strided = {number: place for place, number in enumerate(strided)}  # operand -> its place in the walk
-
-    def _targets(self) -> list[str]:
-        """The members that point to results: named as these are, where no other member is."""
-        taken = {read.name for read in self.program.reads} | {scalar.name for scalar in self.program.scalars}
-        targets: list[str] = []
-        for result in self.program.results:
-            name = result.name
-            while name in taken:
-                name += "_result"
-            taken.add(name)
-            targets.append(name)
-        return targets
+        self.reads = [
+            _Operand(read.name, read.dtype, mode, place)
+            for read, (place, mode) in zip(program.reads, modes[:count], strict=True)
+            if read.slot in used
+        ]
+        strided = [place for place, mode in modes if mode.startswith("strided")]
+        self.strided = {place: number for number, place in enumerate(strided)}
+        self.sums = [result for result in self.results if result.is_sum]
 
     def text(self) -> str:
-        sums = self._sums()
         parts = [
             self._title(),
             _preamble(_lanes(self._vector_dtypes()), fast=fast_math(self.program)),
             ["", "namespace opsmith {", "namespace {", "", f"struct {self.struct} {{"],
-            self._constants(len(sums)),
+            self._constants(),
             self._members(),
             self._constructor(),
-            self._sum_parts(sums),
-            self._operator(bool(sums)),
+            self._sum_parts() if self.sums else [],
+            self._operator(),
             ["};", "", "}  // namespace", "}  // namespace opsmith", ""],
             _entry(
                 entry_name(self.program),
-                f"const opsmith::{self.struct} kernel(static_cast<const int64_t*>(words));",
+                f"const opsmith::{self.struct} kernel(static_cast<const int64_t*>(parameters));",
                 f"opsmith::{self.layout.path}(begin, end, kernel{self._in_place()});",
             ),
             [""],
@@ -142,83 +158,71 @@ class _Kernel:
         return "\n".join(line for part in parts for line in part)
 
     def _vector_dtypes(self) -> list[torch.dtype]:
-        """What is held in vectors: elements in memory and whatever is computed from them."""
+        """The dtypes held in vectors: elements in memory and everything computed from them."""
         varying: set[Node] = set()
         for node in self.nodes:
             if isinstance(node, Input) or any(arg in varying for arg in node.args):
                 varying.add(node)
-        dtypes = [node.dtype for node in varying]
-        dtypes += [read.dtype for read, used in zip(self.program.reads, self.used, strict=True) if used]
+        dtypes = [node.dtype for node in varying] + [operand.dtype for operand in (*self.reads, *self.results)]
         # A result that no element enters is a number in every lane, in the type it is computed in.
-        return dtypes + [dtype for result in self.results for dtype in (result.dtype, result.expression.dtype)]
+        return dtypes + [result.value.dtype for result in self.results if result.value]
 
     def _title(self) -> list[str]:
         path = {"stream": "every element", "segment": "sums along rows", "column": "sums down columns"}
-        lines = [f"// {self.program.name}: {path[self.layout.path]}."]
+        title = f"// {self.program.name}: {path[self.layout.path]}."
         origin = self.program.origin
-        if origin is not None:
-            lines[0] += f" From {source_place(origin)}:"
-            lines.append(f"//   {' '.join(origin.text.split())}".rstrip("\\ "))
-        return lines
+        if origin is None:
+            return [title]
+        return [f"{title} From {source_place(origin)}:", f"//   {' '.join(origin.text.split())}".rstrip("\\ ")]
 
-    def _constants(self, sums: int) -> list[str]:
+    def _constants(self) -> list[str]:
         numbers = {
-            "INNER": self.layout.inner, "OUTER": self.layout.outer, "STRIDED": len(self.strided), "SUMS": sums
+            "INNER": self.layout.inner, "OUTER": self.layout.outer, "STRIDED": len(self.strided),
+            "SUMS": len(self.sums),
         }  # fmt: skip
         return [f"  static constexpr int {', '.join(f'{name} = {number}' for name, number in numbers.items())};", ""]
 
     def _in_place(self) -> str:
         if self.layout.path != "stream":
             return ""
-        return f", opsmith::writes_what_it_reads(words, {len(self.program.reads)}, {len(self.program.results)})"
+        return f", opsmith::is_in_place(parameters, {len(self.program.reads)}, {len(self.program.results)})"
 
     def _members(self) -> list[str]:
-        lines = []
-        for read, mode, used in zip(self.program.reads, self.read_modes, self.used, strict=True):
-            held, stored = _HELD[computed_in(read.dtype)], SCALAR_TYPES[read.dtype]
-            if used:
-                lines.append(f"  {held} {read.name};" if mode == "scalar" else f"  const {stored}* {read.name};")
-        for result, target, mode in zip(self.program.results, self.targets, self.result_modes, strict=True):
-            if mode != "absent":
-                lines.append(f"  {_target_type(result, mode)}* {target};")
-        lines += [f"  {SCALAR_TYPES[scalar.dtype]} {scalar.name};" for scalar in self.program.scalars]
-        lines += [f"  {type_name} {name};" for type_name, name, _ in self.body.uniform]
-        return [*lines, "  const int64_t* walk;", ""]
+        return [
+            *(
+                f"  {read.held} {read.name};" if read.mode == "scalar" else f"  const {read.type}* {read.name};"
+                for read in self.reads
+            ),
+            *(f"  {result.type}* {result.name};" for result in self.results),
+            *(f"  {SCALAR_TYPES[scalar.dtype]} {scalar.name};" for scalar in self.program.scalars),
+            *(f"  {type_name} {name};" for type_name, name, _ in self.body.uniform),
+            "  const int64_t* loops;",
+            "",
+        ]
 
     def _constructor(self) -> list[str]:
-        lines = [f"  explicit {self.struct}(const int64_t* words) {{"]
-        for number, (read, mode, used) in enumerate(zip(self.program.reads, self.read_modes, self.used, strict=True)):
-            address = f"pointer<const {SCALAR_TYPES[read.dtype]}>(words[{number}])"
-            if used:
-                lines.append(f"    {read.name} = {f'load_one({address})' if mode == 'scalar' else address};")
-        position = len(self.program.reads)
-        for result, target, mode in zip(self.program.results, self.targets, self.result_modes, strict=True):
-            if mode != "absent":
-                lines.append(f"    {target} = pointer<{_target_type(result, mode)}>(words[{position}]);")
-            position += 1
-        for scalar in self.program.scalars:
-            word = f"words[{position}]"
-            value = {torch.float64: f"as_double({word})", torch.bool: f"{word} != 0"}.get(scalar.dtype, word)
+        lines = [f"  explicit {self.struct}(const int64_t* parameters) {{"]
+        for read in self.reads:
+            address = f"pointer<const {read.type}>(parameters[{read.place}])"
+            lines.append(f"    {read.name} = {f'load_one({address})' if read.mode == 'scalar' else address};")
+        for result in self.results:
+            lines.append(f"    {result.name} = pointer<{result.type}>(parameters[{result.place}]);")
+        first = len(self.program.reads) + len(self.program.results)
+        for position, scalar in enumerate(self.program.scalars, first):
+            value = f"parameters[{position}]"
+            value = {torch.float64: f"as_double({value})", torch.bool: f"{value} != 0"}.get(scalar.dtype, value)
             lines.append(f"    {scalar.name} = {value};")
-            position += 1
         lines += [f"    {name} = {expression};" for _, name, expression in self.body.uniform]
-        return [*lines, f"    walk = words + {position};", "  }", ""]
+        return [*lines, f"    loops = parameters + {first + len(self.program.scalars)};", "  }", ""]
 
-    def _sums(self) -> list[_Sum]:
-        sums = []
-        for result, target, mode in zip(self.program.results, self.targets, self.result_modes, strict=True):
-            if mode.startswith("reduced:"):
-                by_column = self.layout.path == "column" and mode in ("reduced:all", "reduced:inner")
-                sums.append(_Sum(target, _accumulator(result), "PerColumn" if by_column else "PerTask"))
-        return sums
-
-    def _sum_parts(self, sums: list[_Sum]) -> list[str]:
-        if not sums:
-            return []
-        visits = (f"    visit({number}, sums.{s.name}, {s.name}, {s.role}{{}});" for number, s in enumerate(sums))
+    def _sum_parts(self) -> list[str]:
+        visits = (
+            f"    visit({number}, sums.{result.name}, {result.name}, {self._role(result)}{{}});"
+            for number, result in enumerate(self.sums)
+        )
         return [
             "  struct Sums {",
-            *(f"    Vec<{s.type_name}> {s.name};" for s in sums),
+            *(f"    Vec<{result.type}> {result.name};" for result in self.sums),
             "  };",
             "  template <typename Visit>",
             "  OPSMITH_INLINE void each_sum(Sums& sums, Visit visit) const {",
@@ -227,51 +231,33 @@ class _Kernel:
             "",
         ]
 
-    def _operator(self, summed: bool) -> list[str]:
-        arguments = "const Place& at, Sums& sums" if summed else "const Place& at"
+    def _role(self, result: _Operand) -> str:
+        by_column = self.layout.path == "column" and result.mode in ("reduced:all", "reduced:inner")
+        return "PerColumn" if by_column else "PerTask"
+
+    def _operator(self) -> list[str]:
+        arguments = "const Place& at, Sums& sums" if self.sums else "const Place& at"
         lines = ["  template <typename Place>", f"  OPSMITH_INLINE void operator()({arguments}) const {{"]
-        for number, (read, mode, used) in enumerate(zip(self.program.reads, self.read_modes, self.used, strict=True)):
-            if used and mode != "scalar":
-                held = _HELD[computed_in(read.dtype)]
-                lines.append(f"    const {held} {read.name} = load_{self._place(number, mode)}, this->{read.name});")
+        for read in self.reads:
+            if read.mode != "scalar":
+                lines.append(f"    const {read.held} {read.name} = load_{self._place(read)}, this->{read.name});")
         lines += [f"    {line}" for line in self.body.lines]
-        for number, (result, mode) in enumerate(zip(self.program.results, self.result_modes, strict=True)):
-            value, target = self.values[number], self.targets[number]
-            if mode.startswith("reduced:"):
-                value = _converted(value, result.expression.dtype, _partial_dtype(result))
-                lines.append(f"    add(at, sums.{target}, {value});")
-            elif mode != "absent":
-                value = _converted(value, result.expression.dtype, computed_in(result.dtype))
-                place = self._place(len(self.program.reads) + number, mode)
-                lines.append(f"    store_{place}, {target}, {value});")
+        for result, value in zip(self.results, self.body.results, strict=True):
+            assert result.value is not None
+            if result.is_sum:
+                value = _converted(value, result.value.dtype, sum_dtype(result.dtype))
+                lines.append(f"    add(at, sums.{result.name}, {value});")
+            else:
+                value = _converted(value, result.value.dtype, computed_in(result.dtype))
+                lines.append(f"    store_{self._place(result)}, {result.name}, {value});")
         return [*lines, "  }"]
 
-    def _place(self, operand: int, mode: str) -> str:
-        """The beginning of a call that loads or stores: how the operand is addressed, and its place in the walk."""
-        if mode == "linear":
+    def _place(self, operand: _Operand) -> str:
+        """The beginning of a call that loads or stores: how the operand is addressed, and which strides it has."""
+        if operand.mode == "linear":
             return "linear(at"
-        manner = {"strided0": "repeated", "strided1": "contiguous", "stridedn": "strided"}[mode]
-        return f"{manner}(at, {self.strided[operand]}"
-
-
-class _Sum(NamedTuple):
-    """A result that is summed: its name, the type it is summed in, what has a sum of its own."""
-
-    name: str
-    type_name: str
-    role: str
-
-
-def _target_type(result: Result, mode: str) -> str:
-    return _accumulator(result) if mode.startswith("reduced:") else SCALAR_TYPES[result.dtype]
-
-
-def _partial_dtype(result: Result) -> torch.dtype:
-    return torch.float64 if result.dtype is torch.float64 else torch.float32
-
-
-def _accumulator(result: Result) -> str:
-    return SCALAR_TYPES[_partial_dtype(result)]
+        manner = {"strided0": "repeated", "strided1": "contiguous", "stridedn": "strided"}[operand.mode]
+        return f"{manner}(at, {self.strided[operand.place]}"
 
 
 def _converted(value: str, dtype: torch.dtype, to: torch.dtype) -> str:
@@ -295,7 +281,7 @@ def _preamble(lanes: int, fast: bool = False) -> list[str]:
 def _entry(name: str, *statements: str) -> list[str]:
     return [
         'extern "C" __attribute__((visibility("default")))',
-        f"void {name}(int64_t begin, int64_t end, void* words) {{",
+        f"void {name}(int64_t begin, int64_t end, void* parameters) {{",
         *(f"  {statement}" for statement in statements),
         "}",
     ]

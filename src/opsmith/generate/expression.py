@@ -1,15 +1,15 @@
 """Expressions: what one element of a pointwise operator computes, as a graph of functions over inputs and numbers.
 
-Nodes are interned: the same function of the same arguments is the same node, so a graph never computes a thing twice
-and equality is identity. Every node has a dtype, and the arguments of a function have been cast to what it computes in.
+Nodes are interned: the same function of the same arguments is the same node, so a graph computes nothing twice and
+equality is identity. Every node has a dtype; the arguments of a function are cast to the dtype that it computes in.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 
@@ -56,34 +56,32 @@ class Constant(Node):
     value: float | int | bool = 0
 
 
+AnyNode = TypeVar("AnyNode", bound=Node)
+
+
 class Interner:
     """Makes nodes, each once."""
 
     def __init__(self) -> None:
-        self._nodes: dict[Any, Node] = {}
+        self._nodes: dict[Any, Any] = {}
 
-    def _intern(self, key: Any, make: Callable[[], Node]) -> Any:
-        node = self._nodes.get(key)
-        if node is None:
-            node = self._nodes[key] = make()
-        return node
+    def _intern(self, node: AnyNode, *key: Any) -> AnyNode:
+        found: AnyNode = self._nodes.setdefault(key, node)
+        return found
 
     def input(self, slot: int, dtype: torch.dtype) -> Input:
-        return self._intern(("input", slot, dtype), lambda: Input(dtype, slot=slot))  # type: ignore[no-any-return]
+        return self._intern(Input(dtype, slot=slot), "input", slot, dtype)
 
     def scalar(self, name: str, position: int, dtype: torch.dtype) -> Scalar:
-        return self._intern(  # type: ignore[no-any-return]
-            ("scalar", name), lambda: Scalar(dtype, name=name, position=position)
-        )
+        return self._intern(Scalar(dtype, name=name, position=position), "scalar", name)
 
     def constant(self, value: float | int | bool, dtype: torch.dtype) -> Constant:
         value = _converted(value, dtype)
-        key = ("constant", repr(value), dtype)  # repr tells -0.0 from 0.0 and knows NaN
-        return self._intern(key, lambda: Constant(dtype, value=value))  # type: ignore[no-any-return]
+        # repr distinguishes -0.0 from 0.0 and treats NaN as equal.
+        return self._intern(Constant(dtype, value=value), "constant", repr(value), dtype)
 
     def call(self, function: Function, args: Sequence[Node], dtype: torch.dtype, line: Line | None = None) -> Node:
-        key = (function.name, dtype, tuple(id(arg) for arg in args))
-        return self._intern(key, lambda: Node(dtype, tuple(args), function, line))  # type: ignore[no-any-return]
+        return self._intern(Node(dtype, tuple(args), function, line), function.name, dtype, *map(id, args))
 
 
 def _converted(value: Any, dtype: torch.dtype) -> Any:
@@ -98,12 +96,12 @@ def _converted(value: Any, dtype: torch.dtype) -> Any:
 
 
 def rounded(number: float) -> float:
-    """The nearest float32. Not by a tensor, which a mode of torch may take the value of."""
+    """The nearest float32. Not by a tensor, which a torch mode may intercept."""
     return ctypes.c_float(number).value
 
 
-def walk(roots: Iterable[Node]) -> Iterator[Node]:
-    """Every node below the roots, arguments before what uses them."""
+def postorder(roots: Iterable[Node]) -> Iterator[Node]:
+    """The roots and every node below them, arguments before the nodes that use them."""
     seen: set[int] = set()
     stack: list[tuple[Node, bool]] = [(root, False) for root in reversed(list(roots))]
     while stack:
@@ -138,7 +136,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Program:
-    """What a kernel computes for each element, whatever the layout of its tensors."""
+    """What a kernel computes for each element, in any layout of its tensors."""
 
     name: str
     reads: tuple[Read, ...]
@@ -147,14 +145,14 @@ class Program:
     origin: Line | None = None
 
     def nodes(self) -> list[Node]:
-        return list(walk(result.expression for result in self.results))
+        return list(postorder(result.expression for result in self.results))
 
 
 def program(
     name: str, results: Sequence[Result], names: Sequence[str], dtypes: Sequence[torch.dtype], origin: Line | None
 ) -> Program:
-    """The program of these results: it reads what they use and no more. `names` and `dtypes` go by slot."""
-    nodes = list(walk(result.expression for result in results))
+    """The program of these results, which reads only what they use. `names` and `dtypes` are by slot."""
+    nodes = list(postorder(result.expression for result in results))
     slots = sorted({node.slot for node in nodes if isinstance(node, Input)})
     scalars = sorted((node for node in nodes if isinstance(node, Scalar)), key=lambda scalar: scalar.position)
     reads = tuple(Read(slot, names[slot], dtypes[slot]) for slot in slots)

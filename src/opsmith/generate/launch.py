@@ -9,12 +9,12 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 
 from ..errors import ToolchainError, ToolMissingError
-from ..launch.planner import Combine, LayoutClass, Pass, Plan
+from ..launch.planner import Combine, LayoutClass, Pass, Plan, counted
 from ..launch.planner import Program as PlannedProgram
 from ..reference.tensors import scalar_type
 from . import tuning
@@ -23,24 +23,25 @@ from .levels import Level
 from .text import HALF
 
 
-class Device(Protocol):
-    """What compiles and runs kernels on one kind of device."""
+class Device:
+    """Compiles and launches kernels on one kind of device. Kernels are shared by devices of one architecture."""
 
     def architecture(self, index: int) -> str:
-        """What kernels are compiled for: devices of one architecture share them."""
+        raise NotImplementedError
 
     def target(self, index: int) -> Any:
         """The planner's Target, as a row."""
+        raise NotImplementedError
 
-    def uses(self, tensors: Sequence[torch.Tensor], *, more: bool = False) -> None:
-        """Called before a launch with every tensor that its parameters point into."""
+    def compile(self, program: Program, layout: LayoutClass) -> Any:
+        raise NotImplementedError
 
-    def compile(self, program: Program, layout: LayoutClass) -> Any: ...
+    def launch(self, kernel: Any, launch: Pass, blocks: int, memory: Sequence[torch.Tensor], index: int) -> None:
+        """`memory`: every tensor that the launch parameters point into."""
+        raise NotImplementedError
 
-    def launch(self, kernel: Any, launch: Pass, blocks: int, pointers: int, index: int) -> None:
-        """`pointers`: how many of the first parameters are addresses."""
-
-    def combine(self, dtype: torch.dtype, combine: Combine, index: int) -> None: ...
+    def combine(self, dtype: torch.dtype, combine: Combine, memory: Sequence[torch.Tensor], index: int) -> None:
+        raise NotImplementedError
 
 
 class Compiled(NamedTuple):
@@ -58,7 +59,7 @@ class Prepared:
     program: Program
     inputs: int  # the tensors of a call, without out=
     kernels: dict[tuple[str, LayoutClass], Compiled] = field(default_factory=dict)  # by architecture
-    failed: dict[Any, ToolchainError] = field(default_factory=dict)  # the same for those that do not compile
+    failed: dict[Any, ToolchainError] = field(default_factory=dict)  # those that do not compile
 
     def __post_init__(self) -> None:
         level, program = self.level, self.program
@@ -77,14 +78,8 @@ class Prepared:
         self.dtypes = {scalar_type(dtype): dtype for dtype in level.dtypes}
 
 
-def counted(entries: Any) -> list[int]:
-    """Entries of numbers as one row: how many there are, then the numbers of each."""
-    listed = list(entries)
-    return [len(listed), *(number for entry in listed for number in entry)]
-
-
 class NotCompiled(Exception):
-    """One kernel could not be compiled. `first`: it was tried just now; later calls do not try again."""
+    """A kernel could not be compiled. `first`: this call tried to; later calls do not."""
 
     def __init__(self, error: ToolchainError, first: bool) -> None:
         self.error = error
@@ -95,11 +90,15 @@ def run(
     device: Device,
     prepared: Prepared,
     tensors: Sequence[torch.Tensor | None],
-    scalars: Sequence[Any],
+    values: Sequence[Any],
     index: int,
     outs: Sequence[torch.Tensor] | None = None,
 ) -> list[torch.Tensor]:
-    """The results of a program on these tensors, all of one device; written into `outs` if given. Raises Unplanned."""
+    """The results of a program on these tensors, all of one device; written into `outs` if given. `values`: the
+    arguments of the op.
+
+    Raises Unplanned if one kernel cannot compute the call, NotCompiled if its kernel has no binary, and a
+    ToolchainError if no kernel of this device can run here."""
     program = prepared.program
     plan = Plan(prepared.planned, device.target(index), [*tensors, *(outs or ())])
     where = next(tensor.device for tensor in tensors if tensor is not None)
@@ -112,21 +111,19 @@ def run(
             result.zero_()
         return results
     reads = [tensor for read in program.reads if (tensor := tensors[read.slot]) is not None]
-    values = [_encoded(value, scalar.dtype) for value, scalar in zip(scalars, program.scalars, strict=True)]
-    plan.bind(reads, results, values)
-    device.uses([*reads, *results])
+    plan.bind(reads, results, [_encoded(values[scalar.position], scalar.dtype) for scalar in program.scalars])
     for launch in plan.passes():
         compiled = _compiled(device, prepared, launch.layout, index)
+        memory = [*reads, *results]
         if launch.scratch_bytes:
             scratch = torch.empty(launch.scratch_bytes, dtype=torch.uint8, device=where)
             plan.place(scratch.data_ptr())
-            device.uses([scratch], more=True)
-        blocks = launch.blocks or plan.stream_blocks(compiled.tiles)
-        device.launch(compiled.kernel, launch, blocks, len(reads) + len(results), index)
+            memory.append(scratch)
+        device.launch(compiled.kernel, launch, launch.blocks or plan.stream_blocks(compiled.tiles), memory, index)
         for combine in launch.combines:
             dtype = prepared.dtypes[combine.dtype]
             with _tried_once(prepared, (device.architecture(index), dtype)):
-                device.combine(dtype, combine, index)
+                device.combine(dtype, combine, memory, index)
     return results
 
 
@@ -149,7 +146,7 @@ def _compiled(device: Device, prepared: Prepared, layout: LayoutClass, index: in
 
 @contextmanager
 def _tried_once(prepared: Prepared, key: Any) -> Iterator[None]:
-    """Around the compilation of a kernel. A missing tool concerns every kernel, so that error is raised as it is."""
+    """Around the compilation of a kernel. A missing tool concerns every kernel, so its error is raised as it is."""
     if key in prepared.failed:
         raise NotCompiled(prepared.failed[key], first=False)
     try:

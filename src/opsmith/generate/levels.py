@@ -1,7 +1,7 @@
 """What an operator, its backward and the backward of that compute: one description for every order of derivative.
 
 A level has slots, the tensors its operator takes, flattened, and results. The next level's operator takes the gradients
-of the results, then everything this one takes, then the results themselves, and gives the gradients that are needed.
+of the results, then everything this one takes, then the results themselves, and returns the gradients that are needed.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import torch
 
 from .derive import expanded, inputs_of, pullback, substituted
-from .expression import Constant, Input, Interner, Line, Node, Program, Result, Scalar, program, walk
-from .names import safe
+from .expression import Constant, Input, Interner, Line, Node, Program, Result, Scalar, postorder, program
 from .specialise import Specialised, TensorKind
-from .text import computed_in
+from .text import computed_in, safe
 
 
 @dataclass(frozen=True)
@@ -58,12 +57,13 @@ def backward(
     kept: Sequence[TensorKind | None],
     needs: Sequence[bool],
 ) -> Level:
-    """The level of the gradients. `grads` and `kept` say which gradients and results are given; a result that is given
-    is read instead of computed again."""
+    """The level of the gradients. `grads` and `kept`: the gradients and results that are given. A given result is read
+    instead of recomputed."""
     before, count = len(grads), len(level.names)
     interner = Interner()
     slots = {slot: interner.input(before + slot, computed_in(k.dtype)) for slot, k in enumerate(level.kinds) if k}
-    moved = _moved(level, interner, slots)
+    leaves = [node for node in postorder(level.results) if node.function is None]
+    moved = substituted(interner, level.results, {leaf: _moved(leaf, interner, slots) for leaf in leaves})
     given = [None if kind is None else interner.input(j, computed_in(kind.dtype)) for j, kind in enumerate(grads)]
     wanted = [slot for slot in range(count) if needs[slot]]
     gradients = pullback(interner, moved, given, [slots[slot] for slot in wanted])
@@ -85,54 +85,53 @@ def backward(
     )  # fmt: skip
 
 
-def _moved(level: Level, interner: Interner, slots: dict[int, Input]) -> list[Node]:
-    """A level's results in another interner, its inputs in other slots."""
-    done: dict[Node, Node] = {}
-    for node in walk(level.results):
-        if isinstance(node, Input):
-            done[node] = slots[node.slot]
-        elif isinstance(node, Scalar):
-            done[node] = interner.scalar(node.name, node.position, node.dtype)
-        elif isinstance(node, Constant):
-            done[node] = interner.constant(node.value, node.dtype)
-        else:
-            assert node.function is not None
-            done[node] = interner.call(node.function, [done[arg] for arg in node.args], node.dtype, node.line)
-    return [done[result] for result in level.results]
+def _moved(leaf: Node, interner: Interner, slots: dict[int, Input]) -> Node:
+    """A leaf in another interner, an input in another slot."""
+    if isinstance(leaf, Input):
+        return slots[leaf.slot]
+    if isinstance(leaf, Scalar):
+        return interner.scalar(leaf.name, leaf.position, leaf.dtype)
+    assert isinstance(leaf, Constant)
+    return interner.constant(leaf.value, leaf.dtype)
 
 
 @dataclass(frozen=True)
 class Saves:
-    """What a call keeps for its backward: slots and results. Whatever derivative of whatever order is asked for later,
-    these are enough: the derivative of an expression in them is an expression in them."""
+    """The slots and results that a call saves for its backward. They are enough for derivatives of every order, because
+    the derivative of an expression in them is an expression in them."""
 
     inputs: frozenset[int]
     results: frozenset[int]
 
 
 def saves_of(level: Level, kept: Sequence[TensorKind | None] = ()) -> Saves:
-    """What the gradients of all inputs are computed from, where these results are kept."""
-    floating = [kind is not None and kind.dtype.is_floating_point for kind in level.kinds]
-    grads = [TensorKind(dtype, False) if dtype.is_floating_point else None for dtype in level.dtypes]
-    nothing: list[TensorKind | None] = [None] * len(level.results)
-    read = inputs_of(expanded_results(backward(level, "", grads, kept or nothing, floating)))
-    first, count = len(grads), len(level.names)
+    """What the gradients of all inputs are computed from if these results are kept."""
+    read = inputs_of(expanded_results(_full_backward(level, kept or [None] * len(level.results))))
+    first, count = len(level.results), len(level.names)
     inputs = frozenset(slot - first for slot in read if first <= slot < first + count)
     return Saves(inputs, frozenset(slot - first - count for slot in read if slot >= first + count))
 
 
-def handed_on(level: Level) -> tuple[int | None, ...]:
-    """For each slot the result whose gradient is the slot's too, unchanged, or None."""
+def passthrough(level: Level) -> tuple[int | None, ...]:
+    """For each slot the result whose gradient is also the slot's, unchanged, or None."""
+    gradients = iter(_full_backward(level, [None] * len(level.results)).results)
+    found = [next(gradients) if floating else None for floating in _floating(level)]
+    return tuple(node.slot if isinstance(node, Input) and node.slot < len(level.results) else None for node in found)
+
+
+def _floating(level: Level) -> list[bool]:
+    return [kind is not None and kind.dtype.is_floating_point for kind in level.kinds]
+
+
+def _full_backward(level: Level, kept: Sequence[TensorKind | None]) -> Level:
+    """The gradients of all floating inputs, given those of all floating results."""
     grads = [TensorKind(dtype, False) if dtype.is_floating_point else None for dtype in level.dtypes]
-    floating = [kind is not None and kind.dtype.is_floating_point for kind in level.kinds]
-    gradients = iter(backward(level, "", grads, [None] * len(level.results), floating).results)
-    found = [next(gradients) if is_floating else None for is_floating in floating]
-    return tuple(node.slot if isinstance(node, Input) and node.slot < len(grads) else None for node in found)
+    return backward(level, "", grads, kept, _floating(level))
 
 
 def least_saves(level: Level, plain: Saves) -> Saves:
-    """The fewest tensors that do, `plain` being the inputs that do. A result takes the place of inputs where it is
-    stored as it was computed, without rounding, and where that leaves fewer tensors or no input at all."""
+    """The fewest tensors that are enough; `plain` are the inputs that are. A result replaces inputs if it is stored
+    without rounding, and if that leaves fewer tensors or no input at all."""
     exact = [
         TensorKind(dtype, False) if node.dtype == dtype and dtype.is_floating_point else None
         for node, dtype in zip(level.results, level.dtypes, strict=True)

@@ -1,4 +1,4 @@
-"""opsmith.pointwise: an op with kernels generated from its reference, a function of elements."""
+"""opsmith.pointwise: an op whose kernels are generated from its reference, a function of elements."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from ..operator.op import Op, declare
 from ..reference.forms import Plain
 from ..reference.signature import Signature
 from ..runtime.operator import Operator
-from .batching import by_broadcasting
 from .call import GeneratedCall
-from .compiler import Arguments, Compiler
+from .compiler import Compiler
 from .devices import DEVICES
-from .emulated import Emulated
+from .emulated import EMULATED
 from .reference import Elementwise, ElementwiseFunctional, Pulled
 from .source import example, texts
 from .symbolic import SymbolicForm, has_floats
@@ -34,12 +33,12 @@ def pointwise(name: str, mutates_args: Sequence[str] = ()) -> Callable[[Callable
 
     Tensors broadcast and promote as in PyTorch. Floats and ints are kernel arguments; the function may branch on bools
     and strings. CUDA and C++ get one fused kernel each for forward and backward: the gradient of a broadcast input is
-    summed inside the backward kernel, and second gradients are kernels too. Anything that is not elementwise is refused
-    at declaration, with its line: use `opsmith.op` for that.
+    summed inside the backward kernel, and second gradients are kernels too. Anything that is not elementwise raises
+    NotPointwiseError at declaration, with its line: use `opsmith.op` for that.
 
     Args:
-        name: 'namespace::name', as torch.ops will know it.
-        mutates_args: the tensors the function changes in place; it then returns None and calling the op returns them.
+        name: 'namespace::name', as in torch.ops.
+        mutates_args: the tensors that the function changes in place; it returns None, and the op returns them.
     """
     return lambda function: declare(name, function, mutates_args, "keep", PointwiseGeneration)
 
@@ -55,58 +54,49 @@ class PointwiseGeneration:
         return ElementwiseFunctional(self.plain, name)
 
     def backwards(self, source: Plain, name: str) -> tuple[Pulled, Pulled]:
-        first = Pulled(source, name, self.compiler, self.compiler.backward_arguments)
-        return first, Pulled(first, f"{name}_backward", self.compiler, self.compiler.second_arguments)
+        first = Pulled(source, name, self.compiler, "backward")
+        return first, Pulled(first, f"{name}_backward", self.compiler, "second")
 
     def complete(self, family: Family, kernels: bool) -> None:
         if not family.inplace and has_floats(self.plain.signature):
             family.symbolic = SymbolicForm(family)
-        for operator, take, role in self._operators(family):
+        for role, operator in self._operators(family).items():
             if role in ("forward", "backward", "second"):
-                operator.derived_vmap = functools.partial(by_broadcasting, take)
+                operator.derived_vmap = functools.partial(_by_broadcasting, self.compiler, role)
         if not kernels:
             return
         for device in DEVICES:
-            for operator, take, role in self._operators(family):
-                function = GeneratedCall(self.compiler, device, take, role, operator)
+            for role, operator in self._operators(family).items():
                 arguments = operator.signature.arguments
                 statics = tuple(not argument.is_tensor and is_static(argument) for argument in arguments)
-                self._set_kernel(operator, device, function, role, statics)
+                self._set_kernel(GeneratedCall(self.compiler, device, role, operator), statics)
         family.differentiable.saves_suffice = True
         family.differentiable.backward_replaced()
 
     def emulate(self, family: Family) -> None:
-        for operator, take, role in self._operators(family):
-            function = GeneratedCall(self.compiler, "cpu", take, role, operator, _emulated())
-            self._set_kernel(operator, "cpu", function, role, None)
+        for role, operator in self._operators(family).items():
+            self._set_kernel(GeneratedCall(self.compiler, "cpu", role, operator, EMULATED), None)
         family.differentiable.backward_replaced()
 
-    def _operators(self, family: Family) -> list[tuple[Operator, Callable[[Sequence[Any]], Arguments], str]]:
-        """Each operator that gets generated kernels, how it takes its arguments, and its role."""
-        compiler = self.compiler
+    def _operators(self, family: Family) -> dict[str, Operator]:
+        """The operators that get generated kernels, by role."""
         assert family.backward.backward is not None
-        found: list[tuple[Operator, Callable[[Sequence[Any]], Arguments], str]] = [
-            (family.backward.backward, compiler.second_arguments, "second"),
-            (family.backward, compiler.backward_arguments, "backward"),
-            (family.differentiable, compiler.forward_arguments, "forward"),
-        ]
+        found = {"second": family.backward.backward, "backward": family.backward, "forward": family.differentiable}
         if family.inplace:
-            found.append((family.forward, compiler.forward_arguments, "inplace"))
+            found["inplace"] = family.forward
         elif family.out is not None:
-            found.append((family.out, compiler.forward_arguments, "out"))
+            found["out"] = family.out
         return found
 
-    def _set_kernel(
-        self, operator: Operator, device: str, function: GeneratedCall, role: str, statics: tuple[bool, ...] | None
-    ) -> None:
-        kernel = GeneratedKernel(device, function, statics)
-        if role == "backward":
-            kernel.saves, kernel.passthrough = self._saves, self.compiler.handed_on
-        operator.set_kernel(kernel)
+    def _set_kernel(self, function: GeneratedCall, statics: tuple[bool, ...] | None) -> None:
+        kernel = GeneratedKernel(function.device_name, function, statics)
+        if function.role == "backward":
+            kernel.saves, kernel.passthrough = self._saves, self.compiler.passthrough
+        function.operator.set_kernel(kernel)
 
     @functools.cached_property
     def _saves(self) -> dict[str, tuple[str, ...]]:
-        """By dtype class: the names of what the backward kernel needs saved."""
+        """By dtype class: the names of what is saved for the backward kernel."""
         compiler = self.compiler
         names = [argument.name for argument in compiler.signature.tensors]
         others = [argument.name for argument in compiler.signature.arguments if not argument.is_tensor]
@@ -124,6 +114,52 @@ class PointwiseGeneration:
         return "\n".join(texts(self.compiler, device, given, backward).values())
 
 
-@functools.cache
-def _emulated() -> Emulated:
-    return Emulated()
+# --- vmap: the same kernel on tensors with one more dimension in front ------------------------------------------------
+
+
+def _by_broadcasting(
+    compiler: Compiler, role: str, operator: Operator, args: Sequence[Any], in_dims: Sequence[Any]
+) -> Any:
+    """The operator on batched arguments, with the batch as the first dimension of its results; NotImplemented if
+    broadcasting cannot give vmap's result. A backward sums to the shapes of its inputs, so an input that is not batched
+    is repeated for each element of the batch."""
+    arguments = compiler.arguments(role, args)
+    sums = arguments.inner is not None
+    signature = operator.signature
+    tensors, dims = signature.flatten(args), signature.flatten(in_dims)
+    size = next(t.shape[dim] for t, dim in zip(tensors, dims, strict=True) if t is not None and dim is not None)
+    pairs = [(tensor, dim) for tensor, dim in zip(tensors, dims, strict=True) if tensor is not None]
+    ranks = [tensor.ndim - (dim is not None) for tensor, dim in pairs]
+    full = max(ranks)
+    # A tensor without dimensions does not take part in type promotion; batched it would.
+    if len({tensor.dtype for tensor, _ in pairs}) > 1 and any(
+        rank == 0 and dim is not None for rank, (_, dim) in zip(ranks, pairs, strict=True)
+    ):
+        return NotImplemented
+    arranged = [
+        None if t is None else _arranged(t, dim, size, full, sums) for t, dim in zip(tensors, dims, strict=True)
+    ]
+    returned = operator.call_arranged(signature.unflatten(args, arranged))
+    results = [returned] if isinstance(returned, torch.Tensor) else list(returned)
+    if sums:
+        asked = [arguments.grads + index for index, needed in enumerate(arguments.needs) if needed]
+        ranks_asked = [tensors[index].ndim - (dims[index] is not None) for index in asked]
+        results = [_squeezed(result, rank) for result, rank in zip(results, ranks_asked, strict=True)]
+    elif any(result.ndim != full + 1 for result in results):
+        return NotImplemented
+    return results[0] if isinstance(returned, torch.Tensor) else type(returned)(results)
+
+
+def _arranged(tensor: torch.Tensor, dim: int | None, size: int, full: int, repeat: bool) -> torch.Tensor:
+    if dim is None and not repeat:
+        return tensor
+    front = tensor.movedim(dim, 0) if dim is not None else tensor.unsqueeze(0).expand(size, *tensor.shape)
+    for _ in range(full + 1 - front.ndim):
+        front = front.unsqueeze(1)
+    return front
+
+
+def _squeezed(result: torch.Tensor, rank: int) -> torch.Tensor:
+    while result.ndim > rank + 1:
+        result = result.squeeze(1)
+    return result

@@ -1,4 +1,4 @@
-"""Gives the C++ runtime the generated kernels that have run, so that later calls of the same kind need no Python."""
+"""Publishes generated kernels that have run to the C++ runtime, so that later calls of the same kind need no Python."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 import torch
 
 from ..launch.driver import driver
-from ..launch.planner import LayoutClass, row
+from ..launch.planner import LayoutClass, counted, row
 from ..reference.tensors import scalar_type
 from ..runtime import native
 from ..runtime.operator import Operator
 from . import devices
 from .compiler import Compiler
-from .launch import Compiled, Prepared, counted
+from .launch import Compiled, Prepared
 from .tuning import planner_tuning
 
 _SLOTS = {"cpu": 0, "cuda": 1}
 
 
 def publish(operator: Operator, role: str, device: str, index: int, compiler: Compiler, prepared: Prepared) -> None:
-    """Called when `prepared` has served a call of the operator. The Python fallback keeps no such record."""
+    """After `prepared` has served a call of the operator. The Python fallback needs none of this."""
     attachment = operator.attachment
     if not isinstance(attachment, native.Attachment):
         return
@@ -42,7 +42,7 @@ def publish(operator: Operator, role: str, device: str, index: int, compiler: Co
 
 
 def _call_numbers(role: str, compiler: Compiler, prepared: Prepared) -> list[int]:
-    """What only the C++ runtime needs of a program: generated.h's read_prepared."""
+    """The numbers of a program for the C++ runtime only: generated.h's read_prepared."""
     inputs, results = prepared.inputs, len(compiler.result_names)
     first_argument = {"backward": results, "second": 1 + results}.get(role, 0)
     outs: list[int] = []
@@ -87,7 +87,7 @@ _published: set[Any] = set()
 
 
 def _publish_once(attachment: native.Attachment, what: str, *arguments: Any) -> None:
-    """What operators share: constants, GPUs, the kernels that combine partial sums."""
+    """Data that operators share: constants, GPUs, the kernels that combine partial sums."""
     if (what, arguments) not in _published:
         attachment.publish_shared(what, *(row(each) if isinstance(each, tuple) else each for each in arguments))
         _published.add((what, arguments))

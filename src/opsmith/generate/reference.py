@@ -1,7 +1,11 @@
-"""The references of a pointwise op and of its gradients: right by torch alone, laid out as TensorIterator would."""
+"""The references of a pointwise op and of its gradients: torch's own results, laid out as TensorIterator would.
+
+Gradients whose inputs were not saved are evaluated from the derived expressions, by torch's operators.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,11 +15,12 @@ from torch.compiler import is_compiling
 from ..reference.forms import Functional, Plain, Reference
 from ..reference.tensors import is_placeholder
 from ..reference.vjp import Vjp
-from .compiler import Arguments, Compiler
-from .evaluate import evaluate
+from .compiler import Compiler
+from .expression import Constant, Input, Node, Scalar, postorder
 from .levels import Level, backward, expanded_results
 from .result_layout import Sizes, broadcast, full_shape, result_strides
 from .specialise import TensorKind
+from .text import HALF, computed_in
 
 
 class _LaidOut(Plain):
@@ -33,7 +38,7 @@ class _LaidOut(Plain):
         results = self.results(self(*args))
         if results is None:
             return None
-        if is_compiling():  # A tracer does not see aliases; a copy too many is fused away.
+        if is_compiling():  # A tracer does not see aliases; superfluous copies are fused away.
             return self._packed([result.clone() for result in results])
         inputs = [tensor for tensor in self.signature.flatten(args) if tensor is not None]
         settled: list[torch.Tensor] = []
@@ -64,21 +69,19 @@ class Elementwise(_LaidOut):
 
 
 class ElementwiseFunctional(_LaidOut, Functional):
-    """The author's function where it works in place, as a function: on copies, which it returns."""
+    """An in-place function of the author as one that works on copies and returns them."""
 
 
 class Pulled(Vjp):
-    """The gradients of a pointwise op, or of its gradients. torch differentiates the reference; where inputs were not
-    kept, because kernels do not need them, the derived expressions are evaluated instead."""
+    """The gradients of a pointwise op, or of its gradients. torch differentiates the reference; if inputs were not
+    saved, because kernels do not need them, the derived expressions are evaluated instead."""
 
     keeps_layout = True
 
-    def __init__(
-        self, of: Reference, name: str, compiler: Compiler, take: Callable[[Sequence[Any]], Arguments]
-    ) -> None:
+    def __init__(self, of: Reference, name: str, compiler: Compiler, role: str) -> None:
         super().__init__(of, name)
+        self.take = functools.partial(compiler.arguments, role)
         self.compiler = compiler
-        self.take = take
 
     def laid_out(self, returned: Any, args: Sequence[Any]) -> Any:
         return [_laid_out(grad, self._tensors(args)) for grad in returned]
@@ -107,22 +110,25 @@ class Pulled(Vjp):
         level = self.compiler.level(arguments)
         assert level is not None
         apply: Any = _Evaluated.apply
-        return list(apply(level, self.compiler.scalar(arguments.values), *arguments.tensors))
+        return list(apply(level, arguments.values, *arguments.tensors))
 
     def _tensors(self, args: Sequence[Any]) -> list[torch.Tensor]:
         return [tensor for tensor in self.take(args).tensors if tensor is not None]
 
 
 class _Evaluated(torch.autograd.Function):
-    """A level's results by torch's operators. Its gradient is the next level's: the derivative of each function by its
-    own rule, and not by what torch would make of the expansion, which differs at kinks."""
+    """A level's results by torch's operators. Its gradient is the next level's: each function by its own derivative,
+    not torch's derivative of the expansion, which differs at kinks."""
 
     @staticmethod
-    def forward(ctx: Any, level: Level, scalars: Any, *tensors: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+    def forward(
+        ctx: Any, level: Level, arguments: Sequence[Any], *tensors: torch.Tensor | None
+    ) -> tuple[torch.Tensor, ...]:
         shape = full_shape(level, tensors)
+        assert shape is not None
         device = next(tensor.device for tensor in tensors if tensor is not None)
-        values = evaluate(expanded_results(level), tensors, scalars, device)
-        ctx.call = level, scalars, [t if is_placeholder(t) else None for t in tensors]
+        values = _evaluate(expanded_results(level), tensors, arguments, device)
+        ctx.call = level, arguments, [t if is_placeholder(t) else None for t in tensors]
         ctx.save_for_backward(*[None if is_placeholder(tensor) else tensor for tensor in tensors])
         ctx.set_materialize_grads(False)
         likes = [tensors[like] for like in level.likes]  # type: ignore[index]
@@ -130,19 +136,58 @@ class _Evaluated(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[Any, ...]:
-        level, scalars, shapes = ctx.call
+        level, arguments, shapes = ctx.call
         tensors = [shape if saved is None else saved for saved, shape in zip(ctx.saved_tensors, shapes, strict=True)]
         needs = list(ctx.needs_input_grad[2:])
         none: list[Any] = [None] * len(grads)
         kinds = [None if grad is None else TensorKind(grad.dtype, False) for grad in grads]
         above = backward(level, f"{level.name}_backward", kinds, none, needs)
-        found = iter(_Evaluated.apply(above, scalars, *grads, *tensors, *none))  # type: ignore[no-untyped-call]
+        found = iter(_Evaluated.apply(above, arguments, *grads, *tensors, *none))  # type: ignore[no-untyped-call]
         return None, None, *[next(found) if needed else None for needed in needs]
 
 
+_SPECIAL: dict[str, Callable[..., Any]] = {
+    "neg": torch.neg, "absolute": torch.abs, "shift_left": torch.bitwise_left_shift,
+    "shift_right": torch.bitwise_right_shift, "pow_general": torch.pow, "integer_pow": torch.pow,
+    "less_equal": torch.le, "greater_equal": torch.ge, "equal": torch.eq, "not_equal": torch.ne,
+    "select": torch.where, "is_nan": torch.isnan, "is_inf": torch.isinf, "is_finite": torch.isfinite,
+    "sign_bit": torch.signbit, "normal_cdf": torch.special.ndtr, "sinc": torch.sinc,
+    "integer_trunc_divide": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    "floor_divide": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+    "softplus": lambda x: -torch.nn.functional.logsigmoid(-x),
+    "normal_pdf": lambda x: torch.exp(-0.5 * x * x) * 0.3989422804014327,
+}  # fmt: skip
+
+
+def _evaluate(
+    roots: Sequence[Node], tensors: Sequence[torch.Tensor | None], arguments: Sequence[Any], device: torch.device
+) -> list[torch.Tensor]:
+    """The values of expressions, broadcast as their inputs are."""
+    values: dict[Node, Any] = {}
+    for node in postorder(roots):
+        if isinstance(node, Input):
+            tensor = tensors[node.slot]
+            assert tensor is not None
+            values[node] = tensor.to(node.dtype)
+        elif isinstance(node, Constant):
+            values[node] = torch.tensor(node.value, dtype=node.dtype, device=device)
+        elif isinstance(node, Scalar):
+            values[node] = torch.tensor(arguments[node.position], dtype=node.dtype, device=device)
+        else:
+            assert node.function is not None
+            args = [values[arg] for arg in node.args]
+            if node.function.name == "cast":
+                values[node] = args[0].to(node.dtype)
+                continue
+            args = [arg.to(computed_in(arg.dtype)) if arg.dtype in HALF else arg for arg in args]
+            function = _SPECIAL.get(node.function.name) or getattr(torch, node.function.name)
+            values[node] = function(*args)
+    return [values[root] for root in roots]
+
+
 def _summed(value: torch.Tensor, shape: Sizes, like: torch.Tensor) -> torch.Tensor:
-    """An expression's value as the gradient of a tensor: zero where the function does not use it, whatever its
-    shape."""
+    """An expression's value as the gradient of a tensor. If the function does not use the tensor, it may have any shape
+    and its gradient is zero."""
     if broadcast([shape, tuple(like.shape)]) != shape:
         return torch.zeros(like.shape, dtype=like.dtype, device=like.device)
     return value.expand(shape).sum_to_size(like.shape).to(like.dtype)

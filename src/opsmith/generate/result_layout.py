@@ -1,7 +1,7 @@
-"""The layout of results, as TensorIterator lays them out: the rule for references and fake tensors.
+"""The layout of results for references and fake tensors: TensorIterator's.
 
-The launch planner (launch/planner) follows the same rule for the results of kernels. The rule is here in Python too
-because the sizes of a fake tensor may be symbols; a test compares the two.
+The launch planner (launch/planner) follows the same rule for the results of kernels. The rule is also here in Python
+because the sizes of a fake tensor may be symbolic; a test compares the two.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from ..launch.planner import Unplanned
 from .levels import Level
 
 Sizes = tuple[int, ...]
@@ -29,16 +28,13 @@ def broadcast(shapes: Sequence[Sequence[int]]) -> Sizes | None:
     return tuple(shape)
 
 
-def full_shape(level: Level, tensors: Sequence[torch.Tensor | None]) -> Sizes:
-    """The one shape of all results, before any is summed; Unplanned if there are several."""
+def full_shape(level: Level, tensors: Sequence[torch.Tensor | None]) -> Sizes | None:
+    """The shape of all results, before any is summed; None if they differ."""
     shapes = {
         broadcast([tuple(tensors[slot].shape) for slot in group])  # type: ignore[union-attr]
         for group in level.shaped_by
     }
-    shape = shapes.pop()
-    if shapes or shape is None:
-        raise Unplanned
-    return shape
+    return shapes.pop() if len(shapes) == 1 else None
 
 
 def result_strides(sizes: Sizes, tensors: Sequence[torch.Tensor]) -> Sizes:

@@ -40,8 +40,8 @@ def is_scalar_function(target: Any) -> bool:
 
 
 def build(builder: Builder, target: Any, args: Sequence[Any], example: Any) -> Value | None:
-    """The value of a function of numbers; None where it is not one that a kernel can compute. Python's rules: a float
-    as soon as one is about, whole numbers stay whole."""
+    """The value of a function of numbers, by Python's rules for floats and integers; None if a kernel cannot compute
+    it."""
     if target in _COMPARISONS:
         common = torch.float64 if any(_example_type(arg) is float for arg in args) else torch.int64
         return builder.compare(_COMPARISONS[target], *[_as(builder, arg, common) for arg in args])
@@ -55,7 +55,7 @@ def build(builder: Builder, target: Any, args: Sequence[Any], example: Any) -> V
         return values[0]
     if name == "pow_general" and dtype is torch.int64:
         if values[1].number() is None:
-            return None  # whole for an exponent of 2, not for one of -2
+            return None  # an integer for an exponent of 2, a float for -2
         name = "integer_pow"
     return builder.cast(builder.call(primitive(name), values, through), dtype)
 

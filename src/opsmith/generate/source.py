@@ -8,16 +8,17 @@ from typing import Any
 import torch
 
 from ..launch.planner import LayoutClass, Target
-from . import emit_cpp, emit_cuda, launch
+from . import emit_cpp, emit_cuda
 from .compiler import Arguments, Compiler
 from .expression import Program
+from .launch import Device, Prepared, run
 from .tuning import planner_tuning
 
-MULTIPROCESSORS = 132  # an H200's, as no GPU may be at hand; it decides how work is divided, not the source
+MULTIPROCESSORS = 132  # an H200's, because there may be no GPU; it decides how work is divided, not the source
 
 
-class Recorder:
-    """A device that keeps the source of what it is asked to run."""
+class Recorder(Device):
+    """A device that records the source of each kernel and runs nothing."""
 
     def __init__(self, device: str) -> None:
         self._cuda = device == "cuda"
@@ -39,9 +40,6 @@ class Recorder:
             entry += "_"
         self.texts[entry] = text
 
-    def uses(self, tensors: Sequence[torch.Tensor], *, more: bool = False) -> None:
-        pass
-
     def launch(self, *arguments: Any) -> None:
         pass
 
@@ -50,7 +48,7 @@ class Recorder:
 
 
 def texts(compiler: Compiler, device: str, args: Sequence[Any], backward: bool) -> dict[str, str]:
-    """{entry name: source} of the kernels that a call with these arguments runs, or that its backward runs."""
+    """{entry name: source} of the kernels that a call with these arguments, or its backward, runs."""
     arguments = compiler.forward_arguments(args)
     recorder = Recorder(device)
     results = _run(compiler, recorder, arguments)
@@ -69,9 +67,8 @@ def _run(compiler: Compiler, recorder: Recorder, arguments: Arguments) -> list[t
     prepared = compiler.prepared(arguments)
     if prepared is None:
         raise TypeError(f"{compiler.name} has no generated kernel for these dtypes")
-    fresh = launch.Prepared(prepared.level, prepared.program, prepared.inputs)
-    scalars = compiler.scalars(prepared, arguments.values)
-    return launch.run(recorder, fresh, arguments.tensors, scalars, 0)
+    fresh = Prepared(prepared.level, prepared.program, prepared.inputs)
+    return run(recorder, fresh, arguments.tensors, arguments.values, 0)
 
 
 def example(compiler: Compiler, dtype: torch.dtype) -> list[Any]:

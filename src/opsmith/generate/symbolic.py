@@ -1,8 +1,8 @@
-"""An op with floats as tensors: what torch.compile calls where a float changes from call to call.
+"""An op with floats as tensors, which torch.compile calls if a float changes from call to call.
 
 torch.compile keeps a changing float as a 0-dim tensor and can pass it to its own arithmetic, but it recompiles for
-every value that it must pass to an operator as a number. So beside name(Tensor x, float scale) there is
-name__symbolic(Tensor x, Tensor scale).
+every value that it must pass to an operator as a number. So there is name__symbolic(Tensor x, Tensor scale) in addition
+to name(Tensor x, float scale).
 """
 
 from __future__ import annotations
@@ -36,15 +36,13 @@ class SymbolicForm:
         )
 
     def takes(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-        """Whether dynamo, which is tracing this, has made a symbol of a float among the arguments."""
+        """Whether dynamo, which is tracing this, has replaced a float argument by a symbol."""
         from torch.fx.experimental.symbolic_shapes import has_static_value  # loaded already, where dynamo is
 
         if "out" in kwargs:
             return False
-        for argument, value in zip(self._signature.arguments, self._signature.bind_call(args, kwargs), strict=True):
-            if argument.type == "float" and not has_static_value(value):
-                return True
-        return False
+        values = zip(self._signature.arguments, self._signature.bind_call(args, kwargs), strict=True)
+        return any(argument.type == "float" and not has_static_value(value) for argument, value in values)
 
     def __call__(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         values = self._signature.bind_call(args, kwargs)
@@ -74,6 +72,10 @@ class Symbolic(Reference):
     def numbers(self, args: Sequence[Any]) -> list[Any]:
         return [value.item() if i in self.floats else value for i, value in enumerate(args)]
 
+    def ones(self, args: Sequence[Any]) -> list[Any]:
+        """Any numbers: a fake depends on no value."""
+        return [1.0 if i in self.floats else value for i, value in enumerate(args)]
+
     def run(self, *args: Any) -> Any:
         return self.of.call_arranged(self.numbers(args))
 
@@ -81,7 +83,7 @@ class Symbolic(Reference):
         return self.of.reference.composite(*self.numbers(args))
 
     def fake(self, *args: Any) -> Any:
-        return self.of.fake(*[1.0 if i in self.floats else value for i, value in enumerate(args)])
+        return self.of.fake(*self.ones(args))
 
 
 class SymbolicVjp(Vjp):
@@ -90,19 +92,15 @@ class SymbolicVjp(Vjp):
     of: Symbolic
 
     def run(self, *args: Any) -> Any:
-        return self._called(args, self.of.numbers)
+        grads, inputs, results, flags = self._parts(args)
+        return self.of.of.call_backward(list(grads), self.of.numbers(inputs), list(results), flags)
 
     def fake(self, *args: Any) -> Any:
-        grads, inputs, results, flags = self._taken(args)
-        ones = [1.0 if i in self.of.floats else value for i, value in enumerate(inputs)]
+        grads, inputs, results, flags = self._parts(args)
         assert self.of.of.backward is not None
-        return self.of.of.backward.fake(*grads, *ones, *results, flags)
+        return self.of.of.backward.fake(*grads, *self.of.ones(inputs), *results, flags)
 
-    def _called(self, args: Sequence[Any], numbers: Any) -> Any:
-        grads, inputs, results, flags = self._taken(args)
-        return self.of.of.call_backward(list(grads), numbers(inputs), list(results), flags)
-
-    def _taken(self, args: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any], list[bool]]:
+    def _parts(self, args: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any], list[bool]]:
         """(gradients of the results, the forward's arguments, its results, which of the op's own tensors need one)."""
         arguments = self.of.signature.arguments
         count = len(self.of.signature.results)

@@ -1,20 +1,21 @@
-"""An expression as C++ statements, the same for every kernel language but for the names of types.
+"""An expression as C++ statements: the same for CUDA and the CPU, except for the names of types.
 
-Both headers (include/opsmith/pointwise/cuda.h and cpu.h) offer the functions that expressions are written in, on one
-element there and on a vector of elements here. What depends on arguments and numbers alone is computed once, as plain
-C++ scalars, before the first element: the uniform part.
+Both headers (include/opsmith/pointwise/cuda.h and cpu.h) define the functions that expressions use, on one element and
+on a vector of elements. What depends only on arguments and constants, the uniform part, is computed once, as C++
+scalars, before the first element.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
 import torch
 
-from .expression import Constant, Input, Line, Node, Program, Scalar, rounded, walk
+from .expression import Constant, Input, Line, Node, Program, Scalar, postorder, rounded
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -30,13 +31,17 @@ SCALAR_TYPES: dict[torch.dtype, str] = {
     torch.int64: "int64_t",
     torch.bool: "bool",
 }
-"""The element in memory. `float16` and `bfloat16` are the headers' own: storage, converted to float when loaded."""
+"""An element in memory. `float16` and `bfloat16` are types of the headers, converted to float when loaded."""
 
 
 def computed_in(dtype: torch.dtype) -> torch.dtype:
-    """What a value of this dtype is held in while it is computed with: half types as float, rounded where the reference
-    casts."""
+    """What a value of this dtype is computed in: half types in float, rounded where the reference casts."""
     return torch.float32 if dtype in HALF else dtype
+
+
+def sum_dtype(dtype: torch.dtype) -> torch.dtype:
+    """What a result of this dtype is summed in."""
+    return torch.float64 if dtype is torch.float64 else torch.float32
 
 
 def literal(value: float | int | bool, dtype: torch.dtype) -> str:
@@ -65,10 +70,23 @@ def literal(value: float | int | bool, dtype: torch.dtype) -> str:
 
 
 def source_place(line: Line) -> str:
-    """'mish.py:12'; with its folder where the file's name tells nothing."""
+    """'mish.py:12'; with the folder for files like op.py."""
     path = PurePath(line.file)
     folder = f"{path.parent.name}/" if path.name in ("op.py", "__init__.py") else ""
     return f"{folder}{path.name}:{line.number}"
+
+
+def result_names(program: Program) -> list[str]:
+    """Names for what the results are written to, distinct from those of inputs and arguments."""
+    taken = {read.name for read in program.reads} | {scalar.name for scalar in program.scalars}
+    names: list[str] = []
+    for result in program.results:
+        name = result.name
+        while name in taken:
+            name += "_result"
+        taken.add(name)
+        names.append(name)
+    return names
 
 
 @dataclass
@@ -81,7 +99,7 @@ class Statements:
 
 
 def statements(program: Program, value_type: Mapping[torch.dtype, str], uniform_value: str = "{}") -> Statements:
-    """The body of a program. Inputs are named as the program names them, arguments likewise; `value_type` names the
+    """The body of a program. Inputs and arguments have the names that the program gives them; `value_type` names the
     type that holds an element of a dtype, `uniform_value` wraps a uniform where it meets elements."""
     body = Statements()
     names: dict[Node, str] = {}
@@ -98,7 +116,7 @@ def statements(program: Program, value_type: Mapping[torch.dtype, str], uniform_
             if name not in taken:
                 return name
 
-    for node in walk(result.expression for result in program.results):
+    for node in postorder(result.expression for result in program.results):
         if isinstance(node, Input):
             names[node] = by_slot[node.slot]
         elif isinstance(node, Constant):
@@ -112,7 +130,7 @@ def statements(program: Program, value_type: Mapping[torch.dtype, str], uniform_
             uniform = all(arg in uniforms for arg in node.args)
             wrapped = "{}" if uniform else uniform_value
             args = [wrapped.format(names[arg]) if arg in uniforms else names[arg] for arg in node.args]
-            args = [f"({arg})" if arg.startswith("-") else arg for arg in args]  # --1.0f is another thing
+            args = [f"({arg})" if arg.startswith("-") else arg for arg in args]  # --1.0f is a decrement
             expression = node.function.text(args, node)
             if node.dtype in HALF:
                 expression = f"round_to_{SCALAR_TYPES[node.dtype]}({expression})"
@@ -128,3 +146,73 @@ def statements(program: Program, value_type: Mapping[torch.dtype, str], uniform_
         node = result.expression
         body.results.append(uniform_value.format(names[node]) if node in uniforms else names[node])
     return body
+
+
+# --- names ---------------------------------------------------------------------------------------------------------
+
+_KEYWORDS = """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t
+class compl concept const consteval constexpr constinit const_cast continue co_await co_return co_yield decltype default
+delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable
+namespace new noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires
+return short signed sizeof static static_assert static_cast struct switch template this thread_local throw true try
+typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq"""
+
+# In the headers in include/opsmith/pointwise and in the emitters' text.
+_IN_USE = """Element Extent Index Inputs Kernel Lanes Mask Outputs Pack Parameters PartialSums Place Position Repeated
+Strided Sums Value Vec Visit add as_double at begin bfloat16 bits_as broadcast cast column columns combine compute
+computed count divide each_sum element end fast accurate finish float16 given grid infinity inner inputs int16_t
+int32_t int64_t int8_t item kept kernel lane lanes launch length linear_index load load_pack locate loops main narrow
+not_a_number opsmith OPSMITH_DEVICE OPSMITH_FAST_MATH OPSMITH_INLINE OPSMITH_LANES OPSMITH_SLEEF outputs pairwise
+parameters place pointer position put reduced round_to_bfloat16 round_to_float16 row rows scalar segment select size
+sizes start std step store store_pack stream strides sum sums task tensors threads threadIdx blockIdx blockDim gridDim
+tile total uint8_t uint16_t uint32_t uint64_t unroll value vector visit INNER OUTER STRIDED SUMS PerColumn PerTask
+load_contiguous load_linear load_one load_repeated load_strided load_once load_apart store_contiguous store_linear
+store_strided store_apart"""
+
+
+@functools.cache
+def _reserved() -> frozenset[str]:
+    from .functions.core import _primitives
+
+    return frozenset([*_KEYWORDS.split(), *_IN_USE.split(), *_primitives])
+
+
+def safe(names: Sequence[str]) -> tuple[str, ...]:
+    """The names made distinct, with underscores after those that C++ or the kernels' text uses."""
+    reserved = _reserved()
+    found: list[str] = []
+    for name in names:
+        while name in reserved or name in found:
+            name += "_"
+        found.append(name)
+    return tuple(found)
+
+
+# --- accuracy ------------------------------------------------------------------------------------------------------
+
+# Functions that have a fast form or, like division, a fast compiler option. Their last bits differ from torch's.
+_APPROXIMATED = {
+    "div", "reciprocal", "sqrt", "rsqrt", "exp", "tanh", "sigmoid", "softplus", "tanh_softplus", "normal_cdf",
+    "normal_pdf", "sinc", "floor_divide", "trunc_divide",
+}  # fmt: skip
+# Functions that turn a difference in the last bit into a large one, as do all whose result is not floating.
+_ABRUPT = {"floor", "ceil", "trunc", "round", "sign", "floor_divide", "trunc_divide", "remainder", "fmod"}
+
+
+def fast_math(program: Program) -> bool:
+    """Whether a kernel may use fast forms of functions: every floating tensor is of a half type, and nothing
+    discontinuous (a comparison, a rounding) is computed from the result of a fast form."""
+    tensors = [read.dtype for read in program.reads] + [result.dtype for result in program.results]
+    floating = [dtype for dtype in tensors if dtype.is_floating_point]
+    if not floating or any(dtype not in HALF for dtype in floating):
+        return False
+    approximate: set[Node] = set()
+    for node in program.nodes():
+        if node.function is None:
+            continue
+        touched = node.function.name in _APPROXIMATED and node.dtype is not torch.float64
+        if touched or any(arg in approximate for arg in node.args):
+            if node.function.name in _ABRUPT or not node.dtype.is_floating_point:
+                return False
+            approximate.add(node)
+    return True

@@ -1,6 +1,6 @@
-"""The author's function as a graph of calls, by torch.fx: numbers stay symbols, branching on values is refused.
+"""The author's function as a graph of calls, by torch.fx: numbers stay symbolic, branching on values is refused.
 
-Every node knows the author's line it came from.
+Every node records the author's line that it comes from.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .functions import find
 from .scalars import is_scalar_function
 
 SYMBOLIC = ("Tensor", "Tensor?", "float", "SymInt")
-"""The types of arguments that a kernel takes when it runs. Any other (a bool, a string, a dtype) is part of what is
-compiled: the function may branch on it."""
+"""The types of arguments that a kernel takes at run time. Any other (a bool, a string, a dtype) is compiled in: the
+function may branch on it."""
 
 
 def is_static(argument: Argument) -> bool:
@@ -33,16 +33,16 @@ def is_static(argument: Argument) -> bool:
 
 
 class _GradientsOff(Exception):
-    """The function switches gradients off for a part of itself, which a graph of calls does not show."""
+    """The function disables gradients for a part of itself, which a graph of calls does not show."""
 
 
 class _Proxy(fx.Proxy):
-    """A symbol that knows what `y += 1` does to a tensor. torch.fx's own takes it for y = y + 1, which leaves others
-    who hold y with the old value, and an input that is to be changed unchanged."""
+    """A proxy that records `y += 1` as an in-place change. torch.fx's own records y = y + 1, which leaves other
+    references to y, and a mutated input, unchanged."""
 
     @classmethod
     def __torch_function__(cls, orig_method: Any, types: Any, args: Any = (), kwargs: Any = None) -> fx.Proxy:
-        # As torch.fx's own, which to tell methods from functions first lists every function of torch: 10 ms.
+        # As torch.fx's own, which first lists every function of torch to find methods: 10 ms.
         name = getattr(orig_method, "__name__", "")
         is_method = getattr(torch.Tensor, name, None) is orig_method
         leaves = pytree.tree_leaves((args, kwargs or {}))
@@ -62,19 +62,8 @@ def _in_place(name: str) -> Callable[[fx.Proxy, Any], Any]:
 
 
 for _name in (
-    "iadd",
-    "isub",
-    "imul",
-    "itruediv",
-    "ifloordiv",
-    "imod",
-    "ipow",
-    "iand",
-    "ior",
-    "ixor",
-    "ilshift",
-    "irshift",
-):
+    "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor", "ilshift", "irshift"
+):  # fmt: skip
     setattr(_Proxy, f"__{_name}__", _in_place(_name))
 
 
@@ -107,12 +96,13 @@ def line_at(file: str, number: int) -> Line:
     return Line(file, number, linecache.getline(file, number).strip())
 
 
-def told(line: Line | None) -> str:
+def described(line: Line | None) -> str:
     return "" if line is None else f"{os.path.basename(line.file)}:{line.number}: {line.text}"
 
 
 class Trace:
-    """A function traced for one choice of its static arguments. `placeholders` are its symbolic ones, by position."""
+    """A function traced for one choice of its static arguments. `positions`: its symbolic arguments, which are the
+    graph's placeholders."""
 
     def __init__(
         self, name: str, function: Callable[..., Any], signature: Signature, statics: Mapping[int, Any]
@@ -120,13 +110,14 @@ class Trace:
         self.name = name
         self.function = function
         self.signature = signature
+        self.positions = [position for position in range(len(signature.arguments)) if position not in statics]
         self.graph = self._traced(statics)
         self._check()
 
     def _traced(self, statics: Mapping[int, Any]) -> fx.Graph:
         arguments = self.signature.arguments
         names = [f"_{position}_{argument.name}" for position, argument in enumerate(arguments)]
-        symbolic = [name for position, name in enumerate(names) if position not in statics]
+        symbolic = [names[position] for position in self.positions]
         passed = [
             f"{argument.name}={name}" if argument.keyword_only else name
             for argument, name in zip(arguments, names, strict=True)
@@ -151,10 +142,10 @@ class Trace:
         return found
 
     def refusal(self, what: str, line: Line | None) -> NotPointwiseError:
-        return NotPointwiseError(self.name, self.function, what, told(line))
+        return NotPointwiseError(self.name, self.function, what, described(line))
 
     def _check(self) -> None:
-        """Every call is one that the table knows."""
+        """Raises NotPointwiseError for a call that is not in the table."""
         for node in self.graph.nodes:
             line = node.meta.get("line")
             if node.op == "get_attr":
@@ -185,11 +176,11 @@ _SYMBOLS = {"matmul": "@", "imatmul": "@=", "getitem": "[...]", "setitem": "[...
 
 
 def _reason(error: Exception) -> str:
-    words = str(error)
+    message = str(error)
     if isinstance(error, _GradientsOff):
         return "it switches gradients off for a part (use .detach() on what has none)"
     if isinstance(error, fx.proxy.TraceError):
-        if "control flow" in words:
+        if "control flow" in message:
             return "it branches on a value (use torch.where, or an argument annotated bool or str)"
-        return f"it cannot be traced ({words.splitlines()[0]})"
-    return f"it cannot be traced ({type(error).__name__}: {words.splitlines()[0] if words else ''})"
+        return f"it cannot be traced ({message.splitlines()[0]})"
+    return f"it cannot be traced ({type(error).__name__}: {message.splitlines()[0] if message else ''})"

@@ -1,7 +1,7 @@
 """How generated kernels use a processor: packs, threads, registers.
 
-Every constant to measure and change for a new GPU is here. The launch planner is given those that decide how a launch
-is divided (`planner_tuning`); the functions here decide what the source of a kernel depends on.
+Every constant to measure and change for a new GPU is here. The launch planner gets those that decide how a launch is
+divided (`planner_tuning`); the functions here decide what the source of a kernel depends on.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from dataclasses import replace
 import torch
 
 from ..launch.planner import LayoutClass, Tuning
-from .exactness import fast_math
-from .expression import Input, Program, walk
+from .expression import Input, Program, postorder
+from .text import fast_math
 
 # --- CPU ------------------------------------------------------------------------------------------------------------
 
 CPU_GRAIN = 32768
-"""Elements worth a thread of their own: at::internal::GRAIN_SIZE."""
+"""Elements worth another thread: at::internal::GRAIN_SIZE."""
 CPU_TASKS = 256
-"""The most tasks of a reduction, besides one per kept combination. Fixed, so that sums do not depend on the number of
-threads."""
+"""The most tasks of a reduction, in addition to one per kept combination. Fixed, so that sums do not depend on the
+number of threads."""
 CPU_TILE = 1024
 """Columns of one task: cpu.h's TILE."""
 
@@ -31,8 +31,8 @@ THREADS = {"stream": 128, "segment": 128, "column": 256}
 87 %)."""
 COMBINE_THREADS = 256
 RESIDENT = 1024
-"""Threads of a reduction that are on a multiprocessor at once. No more are started: each takes several turns. 768 and
-1536 were 2 to 12 % slower."""
+"""Threads of a reduction that are on a multiprocessor at once. No more are started: each does several iterations. 768
+and 1536 were 2 to 12 % slower."""
 UNROLL = {1: 4, 2: 2, 4: 1, 8: 2}
 """Packs of each tensor that a thread of the stream path has in flight, by the elements of a pack."""
 REDUCTION_UNROLL = {1: 4, 2: 1, 4: 1, 8: 1}
@@ -42,40 +42,41 @@ BYTES_IN_FLIGHT = 64
 packs each took 3 % longer at 2^22 elements than with one; two tensors with one pack each took 6 % longer than with
 two."""
 SMALL = (128, 2048, 8192)
-"""Elements per multiprocessor up to which a launch has very few, few, or some. Then each pack has its own thread; each
-pair of elements where there are very few, or few of an EXPENSIVE program. The time of a small launch goes into fetching
-each instruction once and into starting blocks."""
+"""Elements per multiprocessor up to which a launch has very few, few, or some. Then each pack has its own thread, or
+each pair of elements if there are very few, or few of an EXPENSIVE program. A small launch spends its time on fetching
+each instruction once and on starting blocks."""
 EXPENSIVE = 100
 """Instructions per pack."""
-AHEAD, FEW_BLOCKS = 4, 264
-"""Packs in flight for a reduction of at most so many blocks, which cannot hide each other's latency (0.5 us per
-turn)."""
+PACKS_IN_FLIGHT, FEW_BLOCKS = 4, 264
+"""Packs in flight for a reduction of at most FEW_BLOCKS blocks, which cannot hide each other's latency (0.5 us per
+iteration)."""
 STREAM_RESIDENT = ((28, 40, 2048), (40, 200, 1536))
-"""For half types, (registers, instructions, threads): if packs and results take at most so many registers per thread
-and an element so many instructions, so many threads of the stream path must fit on a multiprocessor."""
+"""For half types, (registers, instructions, threads): if packs and results take at most this number of registers per
+thread and an element this number of instructions, this number of threads of the stream path must fit on a
+multiprocessor."""
 REGISTERS = 60
-"""Registers for a thread's packs, results and sums, of the 64 that RESIDENT threads leave it."""
+"""Registers for a thread's packs, results and sums, of the 64 that each of RESIDENT threads has."""
 INSTRUCTIONS = 1500
-"""Instructions for all packs of a thread, roughly; a more expensive program has fewer in flight and compiles sooner."""
+"""Instructions for all packs of a thread, roughly; a more expensive program has fewer in flight and compiles faster."""
 TILE_PACKS, NARROWEST = 32, 2
 """The most packs side by side in a block of the column path (512 bytes of a row), and the fewest."""
 LEAST_PACKS = 4
-"""A thread of a reduction has at least this many packs, or it is not worth its block."""
+"""A thread of a reduction has at least this many packs, to be worth its block."""
 MOST_PACKS = 8
-"""And at most this many where that avoids combining, which takes as long as a small launch."""
+"""And at most this many if that avoids combining, which takes as long as a small launch."""
 FEW_ITEMS = 1024
-"""So few sums, or chunks of them, get one block each."""
+"""Up to this number of sums, or of their chunks, each gets one block."""
 
 
 def planner_tuning() -> Tuning:
-    """What the launch planner is given."""
+    """The constants for the launch planner."""
     return Tuning(
         CPU_GRAIN, CPU_TASKS, CPU_TILE, THREADS["stream"], THREADS["segment"], THREADS["column"], COMBINE_THREADS,
         RESIDENT, TILE_PACKS, NARROWEST, LEAST_PACKS, MOST_PACKS, FEW_ITEMS, *SMALL, SMALL[0],
     )  # fmt: skip
 
 
-# Instructions of a function in float, roughly; what is not here takes one or two.
+# Instructions of a function in float, roughly; others take one or two.
 _COSTS = {
     "div": 10, "reciprocal": 10, "sqrt": 10, "rsqrt": 5, "exp": 10, "exp2": 8, "expm1": 20, "log": 20, "log2": 20,
     "log10": 20, "log1p": 25, "sin": 40, "cos": 40, "tan": 60, "asin": 25, "acos": 25, "atan": 25, "atan2": 40,
@@ -94,15 +95,15 @@ def unroll(program: Program, layout: LayoutClass) -> int:
     return _fitting(program, layout, packs)
 
 
-def ahead(program: Program, layout: LayoutClass) -> int:
-    """The same, of a reduction with few blocks. Elements that lie apart and 64-bit offsets take too many registers."""
+def packs_in_flight(program: Program, layout: LayoutClass) -> int:
+    """The same for a reduction with few blocks. Strided elements and 64-bit offsets take too many registers."""
     least = unroll(program, layout)
     if layout.wide or "stridedn" in layout.modes:
         return least
     if layout.path != "column":
-        return max(least, _fitting(program, layout, AHEAD))
+        return max(least, _fitting(program, layout, PACKS_IN_FLIGHT))
     offsets = sum(mode.startswith("strided") for mode in layout.modes) + ("linear" in layout.modes)
-    return max(least, _fitting(program, layout, AHEAD, offsets))
+    return max(least, _fitting(program, layout, PACKS_IN_FLIGHT, offsets))
 
 
 def _fitting(program: Program, layout: LayoutClass, packs: int, offsets: int = 0) -> int:
@@ -114,7 +115,7 @@ def _fitting(program: Program, layout: LayoutClass, packs: int, offsets: int = 0
 
 
 def resident(program: Program, layout: LayoutClass, packs: int) -> int:
-    """Threads on a multiprocessor that a kernel's registers must leave room for."""
+    """Threads for which a kernel's registers must leave room on a multiprocessor."""
     wide = any(node.dtype is torch.float64 for node in program.nodes() if node.args)
     if wide or any(read.dtype is torch.float64 for read in program.reads):
         return RESIDENT // 2  # numbers take two registers each
@@ -143,14 +144,14 @@ def _registers(program: Program, layout: LayoutClass, packs: int) -> int:
 
 
 def _loaded(program: Program, layout: LayoutClass) -> list[int]:
-    """The bytes of an element of each tensor that a thread loads by the pack."""
+    """The bytes of an element of each tensor that a thread loads in packs."""
     modes = dict(zip(program.reads, layout.modes, strict=False))
     used = present(program, layout)
     return [read.dtype.itemsize for read in used.reads if modes[read] not in ("scalar", "strided0")]
 
 
 def tiles(program: Program, layout: LayoutClass) -> tuple[int, int, int, int]:
-    """Elements that a block of the stream path computes where there are very few, few, some or many of them."""
+    """Elements that a block of the stream path computes if there are very few, few, some or many in total."""
     packs = THREADS["stream"] * layout.vector
     pairs = THREADS["stream"] * min(2, layout.vector)
     few = pairs if layout.vector * _cost(program, layout) > EXPENSIVE else packs
@@ -160,7 +161,7 @@ def tiles(program: Program, layout: LayoutClass) -> tuple[int, int, int, int]:
 def _cost(program: Program, layout: LayoutClass) -> int:
     halves = 2 if fast_math(program) else 1
     cost = 0
-    for node in walk(result.expression for result in present(program, layout).results):
+    for node in postorder(result.expression for result in present(program, layout).results):
         if node.function is not None:
             own = max(1, _COSTS.get(node.function.name, 1) // halves)
             cost += own * 3 if any(arg.dtype is torch.float64 for arg in node.args) else own
@@ -168,8 +169,8 @@ def _cost(program: Program, layout: LayoutClass) -> int:
 
 
 def present(program: Program, layout: LayoutClass) -> Program:
-    """The program without the results of other passes and without what only they read."""
+    """The program without the results of other passes and the inputs that only they read."""
     modes = layout.modes[len(program.reads) :]
     results = tuple(result for result, mode in zip(program.results, modes, strict=True) if mode != "absent")
-    used = {node.slot for node in walk(result.expression for result in results) if isinstance(node, Input)}
+    used = {node.slot for node in postorder(result.expression for result in results) if isinstance(node, Input)}
     return replace(program, reads=tuple(read for read in program.reads if read.slot in used), results=results)

@@ -1,4 +1,4 @@
-"""Modules over the shipped ops. Each is imported, and its op declared, when it is first used."""
+"""Modules over the shipped ops. Each is imported, and its op declared, on first access."""
 
 from __future__ import annotations
 

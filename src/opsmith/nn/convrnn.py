@@ -11,8 +11,8 @@ from ..ops.convrnn import convrnn
 class ConvRNN(nn.Module):
     """h_t = act(conv1d(h_{t-1}, kernel) + x_t), for x [B, T, H] and all h_t [B, T, H], with a learned kernel [1, 1, K].
 
-    `hidden` [B, H] is h_0, zero where it is not given; the last step of the result, output[:, -1], goes on as the next
-    call's. Any H, so the layer does not name it."""
+    `hidden` [B, H] is h_0, by default zero; pass the last step of a result, output[:, -1], to continue the sequence. H
+    is not a parameter, because the layer works for any."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class ConvRNN(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Within 1 / kernel_size, so that the sum over the taps is below 1 and a state without input dies away."""
+        """Within 1 / kernel_size, so that the sum over the taps is below 1 and the state decays without input."""
         nn.init.uniform_(self.kernel, -1 / self.kernel_size, 1 / self.kernel_size)
 
     def forward(self, x: Tensor, hidden: Tensor | None = None) -> Tensor:

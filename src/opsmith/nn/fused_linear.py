@@ -1,4 +1,4 @@
-"""FusedLinear: a matrix product, and one pass for all that follows it."""
+"""FusedLinear: a matrix product, and one pass for scale, bias and ReLU."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ..ops.scale_bias_relu import scale_bias_relu
 class FusedLinear(nn.Module):
     """y = relu(x @ W * scale + bias), for x [..., in_features] and y [..., out_features].
 
-    W is `weight` transposed: weight [out_features, in_features] and bias [out_features] are torch.nn.Linear's, begin as
-    they do there, and load from its state_dict. Under autocast the result has the region's dtype, as a Linear's has."""
+    W is `weight` transposed: weight [out_features, in_features] and bias [out_features] are those of torch.nn.Linear,
+    with the same initialization and state_dict. Under autocast the result has the region's dtype, as with Linear."""
 
     def __init__(
         self,

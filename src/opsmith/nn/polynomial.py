@@ -1,4 +1,4 @@
-"""Polynomial: a cubic activation that learns its coefficients."""
+"""Polynomial: a cubic activation with learnable coefficients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from ..ops.polynomial import polynomial
 class Polynomial(nn.Module):
     """y = a*x^3 + b*x^2 + c*x + d, for x [...] and y [...], with learnable a, b, c, d, each [].
 
-    It begins as SiLU does around zero: x/2 + x^2/4 are the first terms of its Taylor series, and the cubic one is 0."""
+    Its initial values approximate SiLU around zero: x/2 + x^2/4 are the first terms of its Taylor series, and the cubic
+    term is 0."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Swish: the activation, with its beta."""
+"""Swish: the activation, with a fixed beta."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..ops.swish import swish
 
 
 class Swish(nn.Module):
-    """y = x * sigmoid(beta * x), for x [...] and y [...]: torch.nn.SiLU where beta is 1."""
+    """y = x * sigmoid(beta * x), for x [...] and y [...]: torch.nn.SiLU if beta is 1."""
 
     def __init__(self, beta: float = 1.0) -> None:
         super().__init__()

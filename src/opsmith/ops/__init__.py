@@ -1,6 +1,6 @@
 """The shipped ops, a folder each: `opsmith.ops.mish` is the op, and torch knows it as torch.ops.opsmith.mish.
 
-An op is declared when it is first asked for. A new folder is a new op; there is no list to add it to.
+An op is declared on first access. A new folder is a new op; there is no list to add it to.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def names() -> list[str]:
-    """Every op there is a folder for, the annotated `_template` among them."""
+    """Every op that has a folder, the annotated `_template` included."""
     return sorted(found.name for found in pkgutil.iter_modules(__path__) if found.ispkg)
 
 
@@ -29,7 +29,7 @@ class _Ops(ModuleType):
         return getattr(importlib.import_module(f"{__name__}.{name}"), name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Importing the folder opsmith.ops.mish binds it here as `mish`, which is to be the op in it.
+        # Importing the folder opsmith.ops.mish binds it here as `mish`, which must be the op in it.
         if isinstance(value, ModuleType) and hasattr(value, name):
             value = getattr(value, name)
         super().__setattr__(name, value)

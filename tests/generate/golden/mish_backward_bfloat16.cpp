@@ -14,13 +14,13 @@ struct MishBackward {
   const bfloat16* grad_output;
   const bfloat16* x;
   bfloat16* grad_x;
-  const int64_t* walk;
+  const int64_t* loops;
 
-  explicit MishBackward(const int64_t* words) {
-    grad_output = pointer<const bfloat16>(words[0]);
-    x = pointer<const bfloat16>(words[1]);
-    grad_x = pointer<bfloat16>(words[2]);
-    walk = words + 3;
+  explicit MishBackward(const int64_t* parameters) {
+    grad_output = pointer<const bfloat16>(parameters[0]);
+    x = pointer<const bfloat16>(parameters[1]);
+    grad_x = pointer<bfloat16>(parameters[2]);
+    loops = parameters + 3;
   }
 
   template <typename Place>
@@ -53,7 +53,7 @@ struct MishBackward {
 }  // namespace opsmith
 
 extern "C" __attribute__((visibility("default")))
-void opsmith_mish_backward(int64_t begin, int64_t end, void* words) {
-  const opsmith::MishBackward kernel(static_cast<const int64_t*>(words));
-  opsmith::stream(begin, end, kernel, opsmith::writes_what_it_reads(words, 2, 1));
+void opsmith_mish_backward(int64_t begin, int64_t end, void* parameters) {
+  const opsmith::MishBackward kernel(static_cast<const int64_t*>(parameters));
+  opsmith::stream(begin, end, kernel, opsmith::is_in_place(parameters, 2, 1));
 }

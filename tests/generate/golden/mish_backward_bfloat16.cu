@@ -10,7 +10,7 @@ namespace opsmith {
 // What one element computes.
 struct Element {
   template <int Count>
-  OPSMITH_DEVICE explicit Element(const Words<Count>& words) {
+  OPSMITH_DEVICE explicit Element(const Parameters<Count>& parameters) {
   }
 
   OPSMITH_DEVICE void operator()(float grad_output, float x, float& grad_x) const {
@@ -44,20 +44,20 @@ struct Kernel {
   static constexpr int unroll = 2;
 
   Element element;
-  StreamWalk<Index, 0> walk;
+  StreamLoops<Index, 0> loops;
   struct {
     const bfloat16* grad_output;
     const bfloat16* x;
     bfloat16* grad_x;
   } tensors;
 
-  OPSMITH_DEVICE explicit Kernel(const Words<4>& words)
-      : element(words),
-        walk(words, 3),
+  OPSMITH_DEVICE explicit Kernel(const Parameters<4>& parameters)
+      : element(parameters),
+        loops(parameters, 3),
         tensors{
-            pointer<const bfloat16>(words, 0),
-            pointer<const bfloat16>(words, 1),
-            pointer<bfloat16>(words, 2),
+            pointer<const bfloat16>(parameters, 0),
+            pointer<const bfloat16>(parameters, 1),
+            pointer<bfloat16>(parameters, 2),
         } {}
 
   struct Place { Index linear_index; };
@@ -105,8 +105,8 @@ struct Kernel {
 };
 
 extern "C" __global__ void __launch_bounds__(128, 16)
-mish_backward_stream(__grid_constant__ const Words<4> words) {
-  stream(Kernel(words));
+mish_backward_stream(__grid_constant__ const Parameters<4> parameters) {
+  stream(Kernel(parameters));
 }
 
 }  // namespace opsmith

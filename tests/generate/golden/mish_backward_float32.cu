@@ -9,7 +9,7 @@ namespace opsmith {
 // What one element computes.
 struct Element {
   template <int Count>
-  OPSMITH_DEVICE explicit Element(const Words<Count>& words) {
+  OPSMITH_DEVICE explicit Element(const Parameters<Count>& parameters) {
   }
 
   OPSMITH_DEVICE void operator()(float grad_output, float x, float& grad_x) const {
@@ -43,20 +43,20 @@ struct Kernel {
   static constexpr int unroll = 1;
 
   Element element;
-  StreamWalk<Index, 0> walk;
+  StreamLoops<Index, 0> loops;
   struct {
     const float* grad_output;
     const float* x;
     float* grad_x;
   } tensors;
 
-  OPSMITH_DEVICE explicit Kernel(const Words<4>& words)
-      : element(words),
-        walk(words, 3),
+  OPSMITH_DEVICE explicit Kernel(const Parameters<4>& parameters)
+      : element(parameters),
+        loops(parameters, 3),
         tensors{
-            pointer<const float>(words, 0),
-            pointer<const float>(words, 1),
-            pointer<float>(words, 2),
+            pointer<const float>(parameters, 0),
+            pointer<const float>(parameters, 1),
+            pointer<float>(parameters, 2),
         } {}
 
   struct Place { Index linear_index; };
@@ -104,8 +104,8 @@ struct Kernel {
 };
 
 extern "C" __global__ void __launch_bounds__(128, 8)
-mish_backward_stream(__grid_constant__ const Words<4> words) {
-  stream(Kernel(words));
+mish_backward_stream(__grid_constant__ const Parameters<4> parameters) {
+  stream(Kernel(parameters));
 }
 
 }  // namespace opsmith

@@ -13,12 +13,12 @@ struct MishForward {
 
   const bfloat16* x;
   bfloat16* output;
-  const int64_t* walk;
+  const int64_t* loops;
 
-  explicit MishForward(const int64_t* words) {
-    x = pointer<const bfloat16>(words[0]);
-    output = pointer<bfloat16>(words[1]);
-    walk = words + 2;
+  explicit MishForward(const int64_t* parameters) {
+    x = pointer<const bfloat16>(parameters[0]);
+    output = pointer<bfloat16>(parameters[1]);
+    loops = parameters + 2;
   }
 
   template <typename Place>
@@ -40,7 +40,7 @@ struct MishForward {
 }  // namespace opsmith
 
 extern "C" __attribute__((visibility("default")))
-void opsmith_mish_forward(int64_t begin, int64_t end, void* words) {
-  const opsmith::MishForward kernel(static_cast<const int64_t*>(words));
-  opsmith::stream(begin, end, kernel, opsmith::writes_what_it_reads(words, 1, 1));
+void opsmith_mish_forward(int64_t begin, int64_t end, void* parameters) {
+  const opsmith::MishForward kernel(static_cast<const int64_t*>(parameters));
+  opsmith::stream(begin, end, kernel, opsmith::is_in_place(parameters, 1, 1));
 }

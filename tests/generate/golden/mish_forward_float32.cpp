@@ -12,12 +12,12 @@ struct MishForward {
 
   const float* x;
   float* output;
-  const int64_t* walk;
+  const int64_t* loops;
 
-  explicit MishForward(const int64_t* words) {
-    x = pointer<const float>(words[0]);
-    output = pointer<float>(words[1]);
-    walk = words + 2;
+  explicit MishForward(const int64_t* parameters) {
+    x = pointer<const float>(parameters[0]);
+    output = pointer<float>(parameters[1]);
+    loops = parameters + 2;
   }
 
   template <typename Place>
@@ -39,7 +39,7 @@ struct MishForward {
 }  // namespace opsmith
 
 extern "C" __attribute__((visibility("default")))
-void opsmith_mish_forward(int64_t begin, int64_t end, void* words) {
-  const opsmith::MishForward kernel(static_cast<const int64_t*>(words));
-  opsmith::stream(begin, end, kernel, opsmith::writes_what_it_reads(words, 1, 1));
+void opsmith_mish_forward(int64_t begin, int64_t end, void* parameters) {
+  const opsmith::MishForward kernel(static_cast<const int64_t*>(parameters));
+  opsmith::stream(begin, end, kernel, opsmith::is_in_place(parameters, 1, 1));
 }

@@ -9,7 +9,7 @@ namespace opsmith {
 // What one element computes.
 struct Element {
   template <int Count>
-  OPSMITH_DEVICE explicit Element(const Words<Count>& words) {
+  OPSMITH_DEVICE explicit Element(const Parameters<Count>& parameters) {
   }
 
   OPSMITH_DEVICE void operator()(float x, float& output) const {
@@ -33,18 +33,18 @@ struct Kernel {
   static constexpr int unroll = 1;
 
   Element element;
-  StreamWalk<Index, 0> walk;
+  StreamLoops<Index, 0> loops;
   struct {
     const float* x;
     float* output;
   } tensors;
 
-  OPSMITH_DEVICE explicit Kernel(const Words<3>& words)
-      : element(words),
-        walk(words, 2),
+  OPSMITH_DEVICE explicit Kernel(const Parameters<3>& parameters)
+      : element(parameters),
+        loops(parameters, 2),
         tensors{
-            pointer<const float>(words, 0),
-            pointer<float>(words, 1),
+            pointer<const float>(parameters, 0),
+            pointer<float>(parameters, 1),
         } {}
 
   struct Place { Index linear_index; };
@@ -88,8 +88,8 @@ struct Kernel {
 };
 
 extern "C" __global__ void __launch_bounds__(128, 8)
-mish_forward_stream(__grid_constant__ const Words<3> words) {
-  stream(Kernel(words));
+mish_forward_stream(__grid_constant__ const Parameters<3> parameters) {
+  stream(Kernel(parameters));
 }
 
 }  // namespace opsmith

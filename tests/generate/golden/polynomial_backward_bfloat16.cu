@@ -10,7 +10,7 @@ namespace opsmith {
 // What one element computes.
 struct Element {
   template <int Count>
-  OPSMITH_DEVICE explicit Element(const Words<Count>& words) {
+  OPSMITH_DEVICE explicit Element(const Parameters<Count>& parameters) {
   }
 
   OPSMITH_DEVICE void operator()(
@@ -53,11 +53,11 @@ struct Kernel {
   static constexpr int threads = 128;
   static constexpr int vector = 8;
   static constexpr int unroll = 1;
-  static constexpr int ahead = 2;
+  static constexpr int in_flight = 2;
   static constexpr int few_blocks = 264;
 
   Element element;
-  SegmentWalk<Index, 0, 1> walk;
+  SegmentLoops<Index, 0, 1> loops;
   struct {
     const bfloat16* grad_output;
     const bfloat16* x;
@@ -71,20 +71,20 @@ struct Kernel {
     PartialSums<bfloat16, float> grad_d;
   } tensors;
 
-  OPSMITH_DEVICE explicit Kernel(const Words<15>& words)
-      : element(words),
-        walk(words, 10),
+  OPSMITH_DEVICE explicit Kernel(const Parameters<15>& parameters)
+      : element(parameters),
+        loops(parameters, 10),
         tensors{
-            pointer<const bfloat16>(words, 0),
-            pointer<const bfloat16>(words, 1),
-            pointer<const bfloat16>(words, 2),
-            pointer<const bfloat16>(words, 3),
-            pointer<const bfloat16>(words, 4),
-            pointer<bfloat16>(words, 5),
-            {pointer<void>(words, 6), walk.chunks == 1},
-            {pointer<void>(words, 7), walk.chunks == 1},
-            {pointer<void>(words, 8), walk.chunks == 1},
-            {pointer<void>(words, 9), walk.chunks == 1},
+            pointer<const bfloat16>(parameters, 0),
+            pointer<const bfloat16>(parameters, 1),
+            pointer<const bfloat16>(parameters, 2),
+            pointer<const bfloat16>(parameters, 3),
+            pointer<const bfloat16>(parameters, 4),
+            pointer<bfloat16>(parameters, 5),
+            {pointer<void>(parameters, 6), loops.chunks == 1},
+            {pointer<void>(parameters, 7), loops.chunks == 1},
+            {pointer<void>(parameters, 8), loops.chunks == 1},
+            {pointer<void>(parameters, 9), loops.chunks == 1},
         } {}
 
   struct Place { Index linear_index; };
@@ -182,8 +182,8 @@ struct Kernel {
 };
 
 extern "C" __global__ void __launch_bounds__(128, 8)
-polynomial_backward_segment(__grid_constant__ const Words<15> words) {
-  segment(Kernel(words));
+polynomial_backward_segment(__grid_constant__ const Parameters<15> parameters) {
+  segment(Kernel(parameters));
 }
 
 }  // namespace opsmith

@@ -20,20 +20,20 @@ struct PolynomialBackward {
   float* grad_b;
   float* grad_c;
   float* grad_d;
-  const int64_t* walk;
+  const int64_t* loops;
 
-  explicit PolynomialBackward(const int64_t* words) {
-    grad_output = pointer<const float>(words[0]);
-    x = pointer<const float>(words[1]);
-    a = load_one(pointer<const float>(words[2]));
-    b = load_one(pointer<const float>(words[3]));
-    c = load_one(pointer<const float>(words[4]));
-    grad_x = pointer<float>(words[5]);
-    grad_a = pointer<float>(words[6]);
-    grad_b = pointer<float>(words[7]);
-    grad_c = pointer<float>(words[8]);
-    grad_d = pointer<float>(words[9]);
-    walk = words + 10;
+  explicit PolynomialBackward(const int64_t* parameters) {
+    grad_output = pointer<const float>(parameters[0]);
+    x = pointer<const float>(parameters[1]);
+    a = load_one(pointer<const float>(parameters[2]));
+    b = load_one(pointer<const float>(parameters[3]));
+    c = load_one(pointer<const float>(parameters[4]));
+    grad_x = pointer<float>(parameters[5]);
+    grad_a = pointer<float>(parameters[6]);
+    grad_b = pointer<float>(parameters[7]);
+    grad_c = pointer<float>(parameters[8]);
+    grad_d = pointer<float>(parameters[9]);
+    loops = parameters + 10;
   }
 
   struct Sums {
@@ -80,7 +80,7 @@ struct PolynomialBackward {
 }  // namespace opsmith
 
 extern "C" __attribute__((visibility("default")))
-void opsmith_polynomial_backward(int64_t begin, int64_t end, void* words) {
-  const opsmith::PolynomialBackward kernel(static_cast<const int64_t*>(words));
+void opsmith_polynomial_backward(int64_t begin, int64_t end, void* parameters) {
+  const opsmith::PolynomialBackward kernel(static_cast<const int64_t*>(parameters));
   opsmith::segment(begin, end, kernel);
 }

@@ -9,7 +9,7 @@ namespace opsmith {
 // What one element computes.
 struct Element {
   template <int Count>
-  OPSMITH_DEVICE explicit Element(const Words<Count>& words) {
+  OPSMITH_DEVICE explicit Element(const Parameters<Count>& parameters) {
   }
 
   OPSMITH_DEVICE void operator()(
@@ -52,11 +52,11 @@ struct Kernel {
   static constexpr int threads = 128;
   static constexpr int vector = 4;
   static constexpr int unroll = 1;
-  static constexpr int ahead = 4;
+  static constexpr int in_flight = 4;
   static constexpr int few_blocks = 264;
 
   Element element;
-  SegmentWalk<Index, 0, 1> walk;
+  SegmentLoops<Index, 0, 1> loops;
   struct {
     const float* grad_output;
     const float* x;
@@ -70,20 +70,20 @@ struct Kernel {
     float* grad_d;  // partial sums
   } tensors;
 
-  OPSMITH_DEVICE explicit Kernel(const Words<15>& words)
-      : element(words),
-        walk(words, 10),
+  OPSMITH_DEVICE explicit Kernel(const Parameters<15>& parameters)
+      : element(parameters),
+        loops(parameters, 10),
         tensors{
-            pointer<const float>(words, 0),
-            pointer<const float>(words, 1),
-            pointer<const float>(words, 2),
-            pointer<const float>(words, 3),
-            pointer<const float>(words, 4),
-            pointer<float>(words, 5),
-            pointer<float>(words, 6),
-            pointer<float>(words, 7),
-            pointer<float>(words, 8),
-            pointer<float>(words, 9),
+            pointer<const float>(parameters, 0),
+            pointer<const float>(parameters, 1),
+            pointer<const float>(parameters, 2),
+            pointer<const float>(parameters, 3),
+            pointer<const float>(parameters, 4),
+            pointer<float>(parameters, 5),
+            pointer<float>(parameters, 6),
+            pointer<float>(parameters, 7),
+            pointer<float>(parameters, 8),
+            pointer<float>(parameters, 9),
         } {}
 
   struct Place { Index linear_index; };
@@ -181,8 +181,8 @@ struct Kernel {
 };
 
 extern "C" __global__ void __launch_bounds__(128, 8)
-polynomial_backward_segment(__grid_constant__ const Words<15> words) {
-  segment(Kernel(words));
+polynomial_backward_segment(__grid_constant__ const Parameters<15> parameters) {
+  segment(Kernel(parameters));
 }
 
 }  // namespace opsmith

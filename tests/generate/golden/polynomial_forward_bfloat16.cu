@@ -10,7 +10,7 @@ namespace opsmith {
 // What one element computes.
 struct Element {
   template <int Count>
-  OPSMITH_DEVICE explicit Element(const Words<Count>& words) {
+  OPSMITH_DEVICE explicit Element(const Parameters<Count>& parameters) {
   }
 
   OPSMITH_DEVICE void operator()(float x, float a, float b, float c, float d, float& output) const {
@@ -34,7 +34,7 @@ struct Kernel {
   static constexpr int unroll = 2;
 
   Element element;
-  StreamWalk<Index, 0> walk;
+  StreamLoops<Index, 0> loops;
   struct {
     const bfloat16* x;
     const bfloat16* a;  // of one element
@@ -44,16 +44,16 @@ struct Kernel {
     bfloat16* output;
   } tensors;
 
-  OPSMITH_DEVICE explicit Kernel(const Words<7>& words)
-      : element(words),
-        walk(words, 6),
+  OPSMITH_DEVICE explicit Kernel(const Parameters<7>& parameters)
+      : element(parameters),
+        loops(parameters, 6),
         tensors{
-            pointer<const bfloat16>(words, 0),
-            pointer<const bfloat16>(words, 1),
-            pointer<const bfloat16>(words, 2),
-            pointer<const bfloat16>(words, 3),
-            pointer<const bfloat16>(words, 4),
-            pointer<bfloat16>(words, 5),
+            pointer<const bfloat16>(parameters, 0),
+            pointer<const bfloat16>(parameters, 1),
+            pointer<const bfloat16>(parameters, 2),
+            pointer<const bfloat16>(parameters, 3),
+            pointer<const bfloat16>(parameters, 4),
+            pointer<bfloat16>(parameters, 5),
         } {}
 
   struct Place { Index linear_index; };
@@ -101,8 +101,8 @@ struct Kernel {
 };
 
 extern "C" __global__ void __launch_bounds__(128, 16)
-polynomial_forward_stream(__grid_constant__ const Words<7> words) {
-  stream(Kernel(words));
+polynomial_forward_stream(__grid_constant__ const Parameters<7> parameters) {
+  stream(Kernel(parameters));
 }
 
 }  // namespace opsmith

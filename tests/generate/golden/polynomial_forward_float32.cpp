@@ -16,16 +16,16 @@ struct PolynomialForward {
   Vec<float> c;
   Vec<float> d;
   float* output;
-  const int64_t* walk;
+  const int64_t* loops;
 
-  explicit PolynomialForward(const int64_t* words) {
-    x = pointer<const float>(words[0]);
-    a = load_one(pointer<const float>(words[1]));
-    b = load_one(pointer<const float>(words[2]));
-    c = load_one(pointer<const float>(words[3]));
-    d = load_one(pointer<const float>(words[4]));
-    output = pointer<float>(words[5]);
-    walk = words + 6;
+  explicit PolynomialForward(const int64_t* parameters) {
+    x = pointer<const float>(parameters[0]);
+    a = load_one(pointer<const float>(parameters[1]));
+    b = load_one(pointer<const float>(parameters[2]));
+    c = load_one(pointer<const float>(parameters[3]));
+    d = load_one(pointer<const float>(parameters[4]));
+    output = pointer<float>(parameters[5]);
+    loops = parameters + 6;
   }
 
   template <typename Place>
@@ -47,7 +47,7 @@ struct PolynomialForward {
 }  // namespace opsmith
 
 extern "C" __attribute__((visibility("default")))
-void opsmith_polynomial_forward(int64_t begin, int64_t end, void* words) {
-  const opsmith::PolynomialForward kernel(static_cast<const int64_t*>(words));
-  opsmith::stream(begin, end, kernel, opsmith::writes_what_it_reads(words, 5, 1));
+void opsmith_polynomial_forward(int64_t begin, int64_t end, void* parameters) {
+  const opsmith::PolynomialForward kernel(static_cast<const int64_t*>(parameters));
+  opsmith::stream(begin, end, kernel, opsmith::is_in_place(parameters, 5, 1));
 }

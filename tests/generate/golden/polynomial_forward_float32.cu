@@ -9,7 +9,7 @@ namespace opsmith {
 // What one element computes.
 struct Element {
   template <int Count>
-  OPSMITH_DEVICE explicit Element(const Words<Count>& words) {
+  OPSMITH_DEVICE explicit Element(const Parameters<Count>& parameters) {
   }
 
   OPSMITH_DEVICE void operator()(float x, float a, float b, float c, float d, float& output) const {
@@ -33,7 +33,7 @@ struct Kernel {
   static constexpr int unroll = 1;
 
   Element element;
-  StreamWalk<Index, 0> walk;
+  StreamLoops<Index, 0> loops;
   struct {
     const float* x;
     const float* a;  // of one element
@@ -43,16 +43,16 @@ struct Kernel {
     float* output;
   } tensors;
 
-  OPSMITH_DEVICE explicit Kernel(const Words<7>& words)
-      : element(words),
-        walk(words, 6),
+  OPSMITH_DEVICE explicit Kernel(const Parameters<7>& parameters)
+      : element(parameters),
+        loops(parameters, 6),
         tensors{
-            pointer<const float>(words, 0),
-            pointer<const float>(words, 1),
-            pointer<const float>(words, 2),
-            pointer<const float>(words, 3),
-            pointer<const float>(words, 4),
-            pointer<float>(words, 5),
+            pointer<const float>(parameters, 0),
+            pointer<const float>(parameters, 1),
+            pointer<const float>(parameters, 2),
+            pointer<const float>(parameters, 3),
+            pointer<const float>(parameters, 4),
+            pointer<float>(parameters, 5),
         } {}
 
   struct Place { Index linear_index; };
@@ -100,8 +100,8 @@ struct Kernel {
 };
 
 extern "C" __global__ void __launch_bounds__(128, 8)
-polynomial_forward_stream(__grid_constant__ const Words<7> words) {
-  stream(Kernel(words));
+polynomial_forward_stream(__grid_constant__ const Parameters<7> parameters) {
+  stream(Kernel(parameters));
 }
 
 }  // namespace opsmith

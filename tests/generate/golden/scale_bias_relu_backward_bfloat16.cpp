@@ -18,17 +18,17 @@ struct ScaleBiasReluBackward {
   float* grad_bias;
   double scale;
   float cast_1;
-  const int64_t* walk;
+  const int64_t* loops;
 
-  explicit ScaleBiasReluBackward(const int64_t* words) {
-    grad_output = pointer<const bfloat16>(words[0]);
-    x = pointer<const bfloat16>(words[1]);
-    bias = pointer<const bfloat16>(words[2]);
-    grad_x = pointer<bfloat16>(words[3]);
-    grad_bias = pointer<float>(words[4]);
-    scale = as_double(words[5]);
+  explicit ScaleBiasReluBackward(const int64_t* parameters) {
+    grad_output = pointer<const bfloat16>(parameters[0]);
+    x = pointer<const bfloat16>(parameters[1]);
+    bias = pointer<const bfloat16>(parameters[2]);
+    grad_x = pointer<bfloat16>(parameters[3]);
+    grad_bias = pointer<float>(parameters[4]);
+    scale = as_double(parameters[5]);
     cast_1 = cast<float>(scale);
-    walk = words + 6;
+    loops = parameters + 6;
   }
 
   struct Sums {
@@ -59,7 +59,7 @@ struct ScaleBiasReluBackward {
 }  // namespace opsmith
 
 extern "C" __attribute__((visibility("default")))
-void opsmith_scale_bias_relu_backward(int64_t begin, int64_t end, void* words) {
-  const opsmith::ScaleBiasReluBackward kernel(static_cast<const int64_t*>(words));
+void opsmith_scale_bias_relu_backward(int64_t begin, int64_t end, void* parameters) {
+  const opsmith::ScaleBiasReluBackward kernel(static_cast<const int64_t*>(parameters));
   opsmith::column(begin, end, kernel);
 }

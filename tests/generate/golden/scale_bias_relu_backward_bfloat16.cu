@@ -13,7 +13,7 @@ struct Element {
   float cast_1;
 
   template <int Count>
-  OPSMITH_DEVICE explicit Element(const Words<Count>& words) : scale(scalar<double>(words, 5)) {
+  OPSMITH_DEVICE explicit Element(const Parameters<Count>& parameters) : scale(scalar<double>(parameters, 5)) {
     cast_1 = cast<float>(scale);
   }
 
@@ -35,11 +35,11 @@ struct Kernel {
   static constexpr int threads = 256;
   static constexpr int vector = 8;
   static constexpr int unroll = 1;
-  static constexpr int ahead = 2;
+  static constexpr int in_flight = 2;
   static constexpr int few_blocks = 264;
 
   Element element;
-  ColumnWalk<Index, 0, 1> walk;
+  ColumnLoops<Index, 0, 1> loops;
   struct {
     const bfloat16* grad_output;
     const bfloat16* x;
@@ -48,27 +48,27 @@ struct Kernel {
     PartialSums<bfloat16, float> grad_bias;
   } tensors;
 
-  OPSMITH_DEVICE explicit Kernel(const Words<14>& words)
-      : element(words),
-        walk(words, 6),
+  OPSMITH_DEVICE explicit Kernel(const Parameters<14>& parameters)
+      : element(parameters),
+        loops(parameters, 6),
         tensors{
-            pointer<const bfloat16>(words, 0),
-            pointer<const bfloat16>(words, 1),
-            {words, 2, 12},
-            pointer<bfloat16>(words, 3),
-            {pointer<void>(words, 4), walk.block.one_chunk},
+            pointer<const bfloat16>(parameters, 0),
+            pointer<const bfloat16>(parameters, 1),
+            {parameters, 2, 12},
+            pointer<bfloat16>(parameters, 3),
+            {pointer<void>(parameters, 4), loops.block.one_chunk},
         } {}
 
   struct Place { Index linear_index; Index bias; };
 
   OPSMITH_DEVICE Place start(Index kept, Index column_index) const {
-    const Position<0, Index> position(kept, walk.kept_sizes);
+    const Position<0, Index> position(kept, loops.kept_sizes);
     return {column_index, position.along(tensors.bias.kept) + column_index};
   }
 
   OPSMITH_DEVICE Place locate(const Place& start, Index reduced) const {
-    const Position<1, Index> position(reduced, walk.reduced_sizes);
-    return {start.linear_index + reduced * walk.columns, start.bias + position.along(tensors.bias.inner)};
+    const Position<1, Index> position(reduced, loops.reduced_sizes);
+    return {start.linear_index + reduced * loops.columns, start.bias + position.along(tensors.bias.inner)};
   }
 
   struct Scalars {
@@ -130,8 +130,8 @@ struct Kernel {
 };
 
 extern "C" __global__ void __launch_bounds__(256, 4)
-scale_bias_relu_backward_column(__grid_constant__ const Words<14> words) {
-  column(Kernel(words));
+scale_bias_relu_backward_column(__grid_constant__ const Parameters<14> parameters) {
+  column(Kernel(parameters));
 }
 
 }  // namespace opsmith

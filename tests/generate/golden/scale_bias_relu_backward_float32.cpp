@@ -16,16 +16,16 @@ struct ScaleBiasReluBackward {
   float* grad_bias;
   double scale;
   float cast_1;
-  const int64_t* walk;
+  const int64_t* loops;
 
-  explicit ScaleBiasReluBackward(const int64_t* words) {
-    grad_output = pointer<const float>(words[0]);
-    output = pointer<const float>(words[1]);
-    grad_x = pointer<float>(words[2]);
-    grad_bias = pointer<float>(words[3]);
-    scale = as_double(words[4]);
+  explicit ScaleBiasReluBackward(const int64_t* parameters) {
+    grad_output = pointer<const float>(parameters[0]);
+    output = pointer<const float>(parameters[1]);
+    grad_x = pointer<float>(parameters[2]);
+    grad_bias = pointer<float>(parameters[3]);
+    scale = as_double(parameters[4]);
     cast_1 = cast<float>(scale);
-    walk = words + 5;
+    loops = parameters + 5;
   }
 
   struct Sums {
@@ -52,7 +52,7 @@ struct ScaleBiasReluBackward {
 }  // namespace opsmith
 
 extern "C" __attribute__((visibility("default")))
-void opsmith_scale_bias_relu_backward(int64_t begin, int64_t end, void* words) {
-  const opsmith::ScaleBiasReluBackward kernel(static_cast<const int64_t*>(words));
+void opsmith_scale_bias_relu_backward(int64_t begin, int64_t end, void* parameters) {
+  const opsmith::ScaleBiasReluBackward kernel(static_cast<const int64_t*>(parameters));
   opsmith::column(begin, end, kernel);
 }

@@ -12,7 +12,7 @@ struct Element {
   float cast_1;
 
   template <int Count>
-  OPSMITH_DEVICE explicit Element(const Words<Count>& words) : scale(scalar<double>(words, 4)) {
+  OPSMITH_DEVICE explicit Element(const Parameters<Count>& parameters) : scale(scalar<double>(parameters, 4)) {
     cast_1 = cast<float>(scale);
   }
 
@@ -31,11 +31,11 @@ struct Kernel {
   static constexpr int threads = 256;
   static constexpr int vector = 4;
   static constexpr int unroll = 1;
-  static constexpr int ahead = 4;
+  static constexpr int in_flight = 4;
   static constexpr int few_blocks = 264;
 
   Element element;
-  ColumnWalk<Index, 0, 1> walk;
+  ColumnLoops<Index, 0, 1> loops;
   struct {
     const float* grad_output;
     const float* output;
@@ -43,14 +43,14 @@ struct Kernel {
     float* grad_bias;  // partial sums
   } tensors;
 
-  OPSMITH_DEVICE explicit Kernel(const Words<11>& words)
-      : element(words),
-        walk(words, 5),
+  OPSMITH_DEVICE explicit Kernel(const Parameters<11>& parameters)
+      : element(parameters),
+        loops(parameters, 5),
         tensors{
-            pointer<const float>(words, 0),
-            pointer<const float>(words, 1),
-            pointer<float>(words, 2),
-            pointer<float>(words, 3),
+            pointer<const float>(parameters, 0),
+            pointer<const float>(parameters, 1),
+            pointer<float>(parameters, 2),
+            pointer<float>(parameters, 3),
         } {}
 
   struct Place { Index linear_index; };
@@ -60,7 +60,7 @@ struct Kernel {
   }
 
   OPSMITH_DEVICE Place locate(const Place& start, Index reduced) const {
-    return {start.linear_index + reduced * walk.columns};
+    return {start.linear_index + reduced * loops.columns};
   }
 
   struct Scalars {
@@ -120,8 +120,8 @@ struct Kernel {
 };
 
 extern "C" __global__ void __launch_bounds__(256, 4)
-scale_bias_relu_backward_column(__grid_constant__ const Words<11> words) {
-  column(Kernel(words));
+scale_bias_relu_backward_column(__grid_constant__ const Parameters<11> parameters) {
+  column(Kernel(parameters));
 }
 
 }  // namespace opsmith

@@ -13,7 +13,7 @@ struct Element {
   float cast_1;
 
   template <int Count>
-  OPSMITH_DEVICE explicit Element(const Words<Count>& words) : scale(scalar<double>(words, 3)) {
+  OPSMITH_DEVICE explicit Element(const Parameters<Count>& parameters) : scale(scalar<double>(parameters, 3)) {
     cast_1 = cast<float>(scale);
   }
 
@@ -33,26 +33,26 @@ struct Kernel {
   static constexpr int unroll = 2;
 
   Element element;
-  StreamWalk<Index, 2> walk;
+  StreamLoops<Index, 2> loops;
   struct {
     const bfloat16* x;
     Strided<const bfloat16, Index, 0, 2> bias;
     bfloat16* output;
   } tensors;
 
-  OPSMITH_DEVICE explicit Kernel(const Words<9>& words)
-      : element(words),
-        walk(words, 4),
+  OPSMITH_DEVICE explicit Kernel(const Parameters<9>& parameters)
+      : element(parameters),
+        loops(parameters, 4),
         tensors{
-            pointer<const bfloat16>(words, 0),
-            {words, 1, 7},
-            pointer<bfloat16>(words, 2),
+            pointer<const bfloat16>(parameters, 0),
+            {parameters, 1, 7},
+            pointer<bfloat16>(parameters, 2),
         } {}
 
   struct Place { Index linear_index; Index bias; };
 
   OPSMITH_DEVICE Place locate(Index index) const {
-    const Position<2, Index> position(index, walk.sizes);
+    const Position<2, Index> position(index, loops.sizes);
     return {index, position.along<1>(tensors.bias.inner)};
   }
 
@@ -92,8 +92,8 @@ struct Kernel {
 };
 
 extern "C" __global__ void __launch_bounds__(128, 16)
-scale_bias_relu_forward_stream(__grid_constant__ const Words<9> words) {
-  stream(Kernel(words));
+scale_bias_relu_forward_stream(__grid_constant__ const Parameters<9> parameters) {
+  stream(Kernel(parameters));
 }
 
 }  // namespace opsmith

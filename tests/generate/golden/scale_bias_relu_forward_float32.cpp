@@ -15,15 +15,15 @@ struct ScaleBiasReluForward {
   float* output;
   double scale;
   float cast_1;
-  const int64_t* walk;
+  const int64_t* loops;
 
-  explicit ScaleBiasReluForward(const int64_t* words) {
-    x = pointer<const float>(words[0]);
-    bias = pointer<const float>(words[1]);
-    output = pointer<float>(words[2]);
-    scale = as_double(words[3]);
+  explicit ScaleBiasReluForward(const int64_t* parameters) {
+    x = pointer<const float>(parameters[0]);
+    bias = pointer<const float>(parameters[1]);
+    output = pointer<float>(parameters[2]);
+    scale = as_double(parameters[3]);
     cast_1 = cast<float>(scale);
-    walk = words + 4;
+    loops = parameters + 4;
   }
 
   template <typename Place>
@@ -41,7 +41,7 @@ struct ScaleBiasReluForward {
 }  // namespace opsmith
 
 extern "C" __attribute__((visibility("default")))
-void opsmith_scale_bias_relu_forward(int64_t begin, int64_t end, void* words) {
-  const opsmith::ScaleBiasReluForward kernel(static_cast<const int64_t*>(words));
-  opsmith::stream(begin, end, kernel, opsmith::writes_what_it_reads(words, 2, 1));
+void opsmith_scale_bias_relu_forward(int64_t begin, int64_t end, void* parameters) {
+  const opsmith::ScaleBiasReluForward kernel(static_cast<const int64_t*>(parameters));
+  opsmith::stream(begin, end, kernel, opsmith::is_in_place(parameters, 2, 1));
 }

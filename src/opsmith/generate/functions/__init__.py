@@ -1,13 +1,10 @@
-"""The functions that expressions are made of, one row each: what torch calls it, its C++ text, its derivative.
+"""The functions that expressions are made of, one row each: torch's names, the C++ text, the derivative.
 
-`find` finds a row by what torch.fx saw called. Each module holds one family; adding a function is adding a row
-there."""
+`find` looks up what torch.fx recorded. Each module has one family; to add a function, add a row there."""
 
 from __future__ import annotations
 
-from . import activation, arithmetic, casting, comparison, exponential, rounding, trigonometric
-from .core import Builder, Call, Function, Translation, Value, find, names
+from . import activation, arithmetic, casting, comparison, exponential, rounding, trigonometric  # noqa: F401
+from .core import Builder, Call, Function, Value, find, names
 
-FAMILIES = (arithmetic, exponential, trigonometric, comparison, rounding, casting, activation)
-
-__all__ = ["Builder", "Call", "Function", "Translation", "Value", "find", "names"]
+__all__ = ["Builder", "Call", "Function", "Value", "find", "names"]

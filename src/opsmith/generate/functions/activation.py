@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,46 +12,56 @@ from ..expression import rounded
 from .core import Call, Value, define, of, translates
 
 
+def _activation(name: str, derivative: Callable[..., Any], expand: Callable[[Value], Value]) -> None:
+    """Enters an activation without parameters."""
+    define(name, derivative, expand=expand, call=lambda input, inplace=False: (input,))
+
+
 def _zero_or_more(x: Value) -> Value:
     return of("maximum", x, 0)
 
 
-define("relu", lambda g, x, y: ((y <= 0).where(0, g),), expand=_zero_or_more)
+_activation("relu", lambda g, x, y: ((y <= 0).where(0, g),), _zero_or_more)
 define(
     "threshold",
     lambda g, x, t, v, y: ((x <= t).where(0, g), None, None),
     expand=lambda x, t, v: (x <= t).where(v, x),
+    call=lambda input, threshold, value, inplace=False: (input, threshold, value),
 )
 define(
     "leaky_relu",
     lambda g, x, slope, y: ((x > 0).where(g, g * slope), None),
     expand=lambda x, slope: (x > 0).where(x, x * slope),
+    call=lambda input, negative_slope=0.01, inplace=False: (input, negative_slope),
 )
 define(
     "hardtanh",
     lambda g, x, lo, hi, y: (((x > lo) & (x < hi)).where(g, 0), None, None),
     expand=lambda x, lo, hi: of("minimum", of("maximum", x, lo), hi),
+    call=lambda input, min_val=-1.0, max_val=1.0, inplace=False: (input, min_val, max_val),
 )
-define(
+_activation(
     "hardsigmoid",
-    # torch's own sixth, which is float32's also where it computes in float64.
+    # torch's constant, which is a float32 also for float64.
     lambda g, x, y: (((x > -3) & (x < 3)).where(g * rounded(1 / 6), 0),),
-    expand=lambda x: of("minimum", _zero_or_more(x + 3), 6) / 6,
+    lambda x: of("minimum", _zero_or_more(x + 3), 6) / 6,
 )
-define(
+_activation(
     "hardswish",
     lambda g, x, y: ((x <= -3).where(0, (x >= 3).where(g, g * (x / 3 + 0.5))),),
-    expand=lambda x: x * of("minimum", _zero_or_more(x + 3), 6) / 6,
+    lambda x: x * of("minimum", _zero_or_more(x + 3), 6) / 6,
 )
 define(
     "hardshrink",
     lambda g, x, width, y: (((x < -width) | (x > width)).where(g, 0), None),
     expand=lambda x, width: ((x >= -width) & (x <= width)).where(0, x),
+    call=lambda input, lambd=0.5: (input, lambd),
 )
 define(
     "softshrink",
     lambda g, x, width, y: (((x < -width) | (x > width)).where(g, 0), None),
     expand=lambda x, width: (x > width).where(x - width, (x < -width).where(x + width, x * 0)),
+    call=lambda input, lambd=0.5: (input, lambd),
 )
 
 
@@ -60,16 +71,16 @@ def _elu(x: Value, alpha: Value, scale: Value, input_scale: Value) -> Value:
 
 def _elu_derivative(g: Value, x: Value, alpha: Value, scale: Value, input_scale: Value, y: Value) -> Any:
     positive = x > 0
-    # Where x is positive the exponential is not used, and must not overflow in a second derivative either.
+    # The exponential is not used if x is positive, and must not overflow in a second derivative either.
     slope = input_scale * (alpha * scale) * of("exp", positive.where(0, x) * input_scale)
     return positive.where(g * scale, g * slope), None, None, None
 
 
-define("elu", _elu_derivative, expand=_elu)
+define("elu", _elu_derivative, expand=_elu, call=lambda input, alpha=1.0, inplace=False: (input, alpha, 1.0, 1.0))
 
 
 def _celu_derivative(g: Value, x: Value, alpha: Value, y: Value) -> Any:
-    # torch's own coefficient, which is float32's also where it computes in float64.
+    # torch's coefficient, which is a float32 also for float64.
     inverse = 1 / alpha.to(torch.float32).to(alpha.dtype)
     one = x.builder.constant(1, x.dtype)
     return _elu_derivative(g, x, alpha, one, inverse, y)[0], None
@@ -79,7 +90,7 @@ def _celu(x: Value, alpha: Value) -> Value:
     return _elu(x, alpha, x.builder.constant(1, x.dtype), 1 / alpha)
 
 
-define("celu", _celu_derivative, expand=_celu)
+define("celu", _celu_derivative, expand=_celu, call=lambda input, alpha=1.0, inplace=False: (input, alpha))
 
 
 def _softplus(x: Value, beta: Value, threshold: Value) -> Value:
@@ -92,7 +103,13 @@ def _softplus_derivative(g: Value, x: Value, beta: Value, threshold: Value, y: V
     return (scaled > threshold).where(g, g * of("sigmoid", scaled)), None, None
 
 
-define("softplus_beta", _softplus_derivative, expand=_softplus)
+define(
+    "softplus_beta",
+    _softplus_derivative,
+    expand=_softplus,
+    call=lambda input, beta=1.0, threshold=20.0: (input, beta, threshold),
+    names=("softplus",),
+)
 
 
 def _silu_derivative(g: Value, x: Value, y: Value) -> tuple[Value]:
@@ -116,7 +133,7 @@ def _gelu_tanh_inner(x: Value) -> Value:
 
 
 def _gelu_tanh(x: Value) -> Value:
-    """(1 + tanh(u)) / 2 is the sigmoid of 2u: where tanh nears -1, the sum would have few digits left."""
+    """(1 + tanh(u)) / 2 is the sigmoid of 2u, which loses no digits where tanh is close to -1."""
     return x * of("sigmoid", _gelu_tanh_inner(x))
 
 
@@ -127,15 +144,10 @@ def _gelu_tanh_derivative(g: Value, x: Value, y: Value) -> tuple[Value]:
     return (g * (share + x * (share * rest) * steep),)
 
 
-define("silu", _silu_derivative, expand=lambda x: x * of("sigmoid", x))
-define("mish", _mish_derivative, expand=lambda x: x * of("tanh_softplus", x))
+_activation("silu", _silu_derivative, lambda x: x * of("sigmoid", x))
+_activation("mish", _mish_derivative, lambda x: x * of("tanh_softplus", x))
 define("gelu", _gelu_derivative, expand=lambda x: x * of("normal_cdf", x))
 define("gelu_tanh", _gelu_tanh_derivative, expand=_gelu_tanh)
-
-
-@translates("relu")
-def relu(call: Call, input: Any, inplace: bool = False) -> Value:
-    return of("relu", call.operand(input))
 
 
 @translates("relu6")
@@ -143,74 +155,14 @@ def relu6(call: Call, input: Any, inplace: bool = False) -> Value:
     return of("hardtanh", call.operand(input), 0, 6)
 
 
-@translates("hardtanh")
-def hardtanh(call: Call, input: Any, min_val: Any = -1.0, max_val: Any = 1.0, inplace: bool = False) -> Value:
-    return of("hardtanh", *call.operands(input, min_val, max_val))
-
-
-@translates("threshold")
-def threshold(call: Call, input: Any, threshold: Any, value: Any, inplace: bool = False) -> Value:
-    return of("threshold", *call.operands(input, threshold, value))
-
-
-@translates("leaky_relu")
-def leaky_relu(call: Call, input: Any, negative_slope: Any = 0.01, inplace: bool = False) -> Value:
-    return of("leaky_relu", *call.operands(input, negative_slope))
-
-
-@translates("elu")
-def elu(call: Call, input: Any, alpha: Any = 1.0, inplace: bool = False) -> Value:
-    return of("elu", *call.operands(input, alpha, 1.0, 1.0))
-
-
 @translates("selu")
 def selu(call: Call, input: Any, inplace: bool = False) -> Value:
     return of("elu", *call.operands(input, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0))
 
 
-@translates("celu")
-def celu(call: Call, input: Any, alpha: Any = 1.0, inplace: bool = False) -> Value:
-    return of("celu", *call.operands(input, alpha))
-
-
-@translates("hardsigmoid")
-def hardsigmoid(call: Call, input: Any, inplace: bool = False) -> Value:
-    return of("hardsigmoid", call.operand(input))
-
-
-@translates("hardswish")
-def hardswish(call: Call, input: Any, inplace: bool = False) -> Value:
-    return of("hardswish", call.operand(input))
-
-
-@translates("hardshrink")
-def hardshrink(call: Call, input: Any, lambd: Any = 0.5) -> Value:
-    return of("hardshrink", *call.operands(input, lambd))
-
-
-@translates("softshrink")
-def softshrink(call: Call, input: Any, lambd: Any = 0.5) -> Value:
-    return of("softshrink", *call.operands(input, lambd))
-
-
-@translates("softplus")
-def softplus(call: Call, input: Any, beta: Any = 1.0, threshold: Any = 20.0) -> Value:
-    return of("softplus_beta", *call.operands(input, beta, threshold))
-
-
 @translates("logsigmoid", "log_sigmoid")
 def logsigmoid(call: Call, input: Any) -> Value:
     return -of("softplus", -call.operand(input))
-
-
-@translates("silu")
-def silu(call: Call, input: Any, inplace: bool = False) -> Value:
-    return of("silu", call.operand(input))
-
-
-@translates("mish")
-def mish(call: Call, input: Any, inplace: bool = False) -> Value:
-    return of("mish", call.operand(input))
 
 
 @translates("gelu")

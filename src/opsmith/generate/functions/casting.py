@@ -1,4 +1,4 @@
-"""Casts, copies, and numbers of a tensor's dtype."""
+"""Casts, copies, and tensors filled with one number."""
 
 from __future__ import annotations
 
@@ -6,37 +6,34 @@ from typing import Any
 
 import torch
 
-from .core import Call, Value, translates
+from .core import Call, Value, of, translates
 
 
-def _identity(*names: str) -> None:
-    @translates(*names)
-    def build(call: Call, input: Any, *args: Any, **kwargs: Any) -> Value:
-        if any(isinstance(given, (str, torch.device)) for given in (*args, *kwargs.values())):
-            raise TypeError("a kernel works on the device of its tensors")
-        # torch has run this call on a small tensor: what dtype comes out of it is known, and nothing else can change.
-        return call.result(input)
-
-
-_identity(
+@translates(
     "to", "type", "type_as", "float", "double", "half", "bfloat16", "int", "long", "short", "char", "byte", "bool",
     "clone", "contiguous",
 )  # fmt: skip
+def cast(call: Call, input: Any, *args: Any, **kwargs: Any) -> Value:
+    if any(isinstance(given, (str, torch.device)) for given in (*args, *kwargs.values())):
+        raise TypeError("a kernel works on the device of its tensors")
+    # torch has run this call on a small tensor: the dtype of the result is known, and nothing else can change.
+    return call.result(input)
 
 
 @translates("detach")
 def detach(call: Call, input: Any) -> Value:
-    return call.builder.apply("detach", call.own(input))
+    return of("detach", call.own(input))
 
 
-@translates("zeros_like")
-def zeros_like(call: Call, input: Any, **kwargs: Any) -> Value:
-    return call.result(call.builder.constant(0, call.dtype))
+def _filled(name: str, number: int) -> None:
+    @translates(name)
+    def build(call: Call, input: Any, **kwargs: Any) -> Value:
+        return call.result(call.builder.constant(number, call.dtype))
 
 
-@translates("ones_like")
-def ones_like(call: Call, input: Any, **kwargs: Any) -> Value:
-    return call.result(call.builder.constant(1, call.dtype))
+_filled("zeros_like", 0)
+_filled("ones_like", 1)
+_filled("zero_", 0)
 
 
 @translates("full_like")
@@ -52,8 +49,3 @@ def copy_(call: Call, input: Any, src: Any, non_blocking: bool = False) -> Value
 @translates("fill_")
 def fill_(call: Call, input: Any, value: Any) -> Value:
     return call.result(value)
-
-
-@translates("zero_")
-def zero_(call: Call, input: Any) -> Value:
-    return call.result(call.builder.constant(0, call.dtype))

@@ -1,4 +1,4 @@
-"""Comparisons, logic, choice, the smaller and the larger."""
+"""Comparisons, logic, selection, minimum and maximum."""
 
 from __future__ import annotations
 
@@ -7,19 +7,15 @@ from typing import Any
 
 import torch
 
-from .core import Call, Value, define, translates
-
-for comparison in ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal"):
-    define(comparison)
-for logic in ("logical_and", "logical_or", "logical_xor", "logical_not", "is_nan", "is_inf", "is_finite", "sign_bit"):
-    define(logic)
-define("select", lambda g, c, a, b, y: (None, c.where(g, 0), c.where(0, g)))
+from .core import Call, Value, define, of, translates
 
 
-def _compares(primitive: str, *names: str) -> None:
-    @translates(*names)
+def _compares(name: str, *torch_names: str) -> None:
+    define(name)
+
+    @translates(*torch_names)
     def build(call: Call, input: Any, other: Any) -> Value:
-        return call.builder.compare(primitive, *call.common(input, other))
+        return call.builder.compare(name, *call.common(input, other))
 
 
 _compares("less", "lt", "less")
@@ -31,13 +27,17 @@ _compares("not_equal", "ne", "not_equal")
 
 
 def _logic(name: str) -> None:
+    define(name)
+
     @translates(name)
     def build(call: Call, input: Any, other: Any) -> Value:
-        return call.builder.apply(name, call.truth(input), call.truth(other))
+        return of(name, call.truth(input), call.truth(other))
 
 
-for binary in ("logical_and", "logical_or", "logical_xor"):
-    _logic(binary)
+_logic("logical_and")
+_logic("logical_or")
+_logic("logical_xor")
+define("logical_not")
 
 
 @translates("logical_not")
@@ -45,10 +45,12 @@ def logical_not(call: Call, input: Any) -> Value:
     return ~call.truth(input)
 
 
-def _tests(primitive: str, name: str) -> None:
-    @translates(name)
+def _tests(name: str, torch_name: str) -> None:
+    define(name)
+
+    @translates(torch_name)
     def build(call: Call, input: Any) -> Value:
-        return call.builder.test(primitive, call.own(input))
+        return call.builder.test(name, call.own(input))
 
 
 _tests("is_nan", "isnan")
@@ -67,6 +69,9 @@ def isneginf(call: Call, input: Any) -> Value:
     return call.own(input).equals(-math.inf)
 
 
+define("select", lambda g, c, a, b, y: (None, c.where(g, 0), c.where(0, g)))
+
+
 @translates("where")
 def where(call: Call, condition: Any, input: Any, other: Any) -> Value:
     yes, no = call.operands(input, other)
@@ -83,67 +88,56 @@ def masked_fill(call: Call, input: Any, mask: Any, value: Any) -> Value:
     return where(call, mask, value, input)
 
 
-# --- the smaller and the larger: at a tie each side has half of the gradient ---------------------------------------
-
-define(
-    "maximum",
-    lambda g, a, b, y: (
-        (a < b).where(0, a.equals(b).where(g / 2, g)),
-        (a > b).where(0, a.equals(b).where(g / 2, g)),
-    ),
-)
-define(
-    "minimum",
-    lambda g, a, b, y: (
-        (a > b).where(0, a.equals(b).where(g / 2, g)),
-        (a < b).where(0, a.equals(b).where(g / 2, g)),
-    ),
-)
+# --- minimum and maximum: at a tie each side gets half of the gradient ----------------------------------------------
 
 
-def _fmax_derivative(g: Value, a: Value, b: Value, y: Value) -> tuple[Value, Value]:
-    first = (a >= b) | b.builder.test("is_nan", b)
-    return first.where(g, 0), first.where(0, g)
+def _extremum(name: str, derivative: Any) -> None:
+    define(name, derivative)
 
-
-def _fmin_derivative(g: Value, a: Value, b: Value, y: Value) -> tuple[Value, Value]:
-    first = (a <= b) | b.builder.test("is_nan", b)
-    return first.where(g, 0), first.where(0, g)
-
-
-define("fmax", _fmax_derivative)
-define("fmin", _fmin_derivative)
-
-
-def _binary(name: str, *aliases: str) -> None:
-    @translates(name, *aliases)
+    @translates(name)
     def build(call: Call, input: Any, other: Any) -> Value:
         a, b = call.operands(input, other)
         if call.dtype is torch.bool:
             return a | b if name in ("maximum", "fmax") else a & b
         if not call.dtype.is_floating_point:
-            return call.builder.apply({"fmax": "maximum", "fmin": "minimum"}.get(name, name), a, b)
-        return call.builder.apply(name, a, b)
+            return of({"fmax": "maximum", "fmin": "minimum"}.get(name, name), a, b)
+        return of(name, a, b)
 
 
-_binary("maximum")
-_binary("minimum")
-_binary("fmax")
-_binary("fmin")
-
-# --- clamp: the bounds themselves are inside -----------------------------------------------------------------------
+def _halved_at_ties(g: Value, a: Value, b: Value) -> Value:
+    return a.equals(b).where(g / 2, g)
 
 
-def _least(a: Value, b: Value) -> Value:
-    return a.builder.apply("minimum", a, b)
+def _one_side(g: Value, first: Value) -> tuple[Value, Value]:
+    return first.where(g, 0), first.where(0, g)
 
 
-def _most(a: Value, b: Value) -> Value:
-    return a.builder.apply("maximum", a, b)
+_extremum(
+    "maximum",
+    lambda g, a, b, y: ((a < b).where(0, _halved_at_ties(g, a, b)), (a > b).where(0, _halved_at_ties(g, a, b))),
+)
+_extremum(
+    "minimum",
+    lambda g, a, b, y: ((a > b).where(0, _halved_at_ties(g, a, b)), (a < b).where(0, _halved_at_ties(g, a, b))),
+)
+_extremum("fmax", lambda g, a, b, y: _one_side(g, (a >= b) | b.builder.test("is_nan", b)))
+_extremum("fmin", lambda g, a, b, y: _one_side(g, (a <= b) | b.builder.test("is_nan", b)))
+
+# --- clamp: the gradient at a bound is the inner one -----------------------------------------------------------------
 
 
-define("clamp_min", lambda g, x, lo, y: ((x >= lo).where(g, 0), (x < lo).where(g, 0)), expand=_most)
-define("clamp_max", lambda g, x, hi, y: ((x <= hi).where(g, 0), (x > hi).where(g, 0)), expand=_least)
+define(
+    "clamp_min",
+    lambda g, x, lo, y: ((x >= lo).where(g, 0), (x < lo).where(g, 0)),
+    expand=lambda x, lo: of("maximum", x, lo),
+    call=lambda input, min: (input, min),
+)
+define(
+    "clamp_max",
+    lambda g, x, hi, y: ((x <= hi).where(g, 0), (x > hi).where(g, 0)),
+    expand=lambda x, hi: of("minimum", x, hi),
+    call=lambda input, max: (input, max),
+)
 define(
     "clamp",
     lambda g, x, lo, hi, y: (
@@ -151,47 +145,33 @@ define(
         ((lo < hi) & (x < lo)).where(g, 0),
         ((x > hi) | (hi < lo)).where(g, 0),
     ),
-    expand=lambda x, lo, hi: _least(_most(x, lo), hi),
+    expand=lambda x, lo, hi: of("minimum", of("maximum", x, lo), hi),
 )
 
 
 @translates("clamp", "clip")
 def clamp(call: Call, input: Any, min: Any = None, max: Any = None) -> Value:
-    x = call.operand(input)
-    if max is None:
-        return clamp_min(call, input, min)
-    if min is None:
-        return clamp_max(call, input, max)
-    return call.builder.apply("clamp", x, call.operand(min), call.operand(max))
-
-
-@translates("clamp_min")
-def clamp_min(call: Call, input: Any, min: Any) -> Value:
-    return call.builder.apply("clamp_min", *call.operands(input, min))
-
-
-@translates("clamp_max")
-def clamp_max(call: Call, input: Any, max: Any) -> Value:
-    return call.builder.apply("clamp_max", *call.operands(input, max))
+    bounds = [call.operand(bound) for bound in (min, max) if bound is not None]
+    name = "clamp_min" if max is None else "clamp_max" if min is None else "clamp"
+    return of(name, call.operand(input), *bounds)
 
 
 @translates("heaviside")
 def heaviside(call: Call, input: Any, values: Any) -> Value:
     x, at_zero = call.operands(input, values)
-    step = x.equals(0).where(at_zero, (x > 0).where(call.builder.constant(1, x.dtype), 0))
-    return call.builder.apply("detach", step)
+    return of("detach", x.equals(0).where(at_zero, (x > 0).where(call.builder.constant(1, x.dtype), 0)))
 
 
-def _finite_derivative(g: Value, x: Value, *rest: Value) -> tuple[Value, None, None, None]:
+def _nan_to_num_derivative(g: Value, x: Value, *rest: Value) -> tuple[Value, None, None, None]:
     return g.builder.test("is_finite", x).where(g, 0), None, None, None
 
 
 def _nan_to_num(x: Value, nan: Value, high: Value, low: Value) -> Value:
-    test = x.builder.test
-    return test("is_nan", x).where(nan, x.equals(math.inf).where(high, x.equals(-math.inf).where(low, x)))
+    infinite = x.equals(math.inf).where(high, x.equals(-math.inf).where(low, x))
+    return x.builder.test("is_nan", x).where(nan, infinite)
 
 
-define("nan_to_num", _finite_derivative, expand=_nan_to_num)
+define("nan_to_num", _nan_to_num_derivative, expand=_nan_to_num)
 
 
 @translates("nan_to_num")
@@ -200,10 +180,5 @@ def nan_to_num(call: Call, input: Any, nan: Any = None, posinf: Any = None, negi
     if not x.dtype.is_floating_point:
         return x
     limits = torch.finfo(call.result_dtype)
-    return call.builder.apply(
-        "nan_to_num",
-        x,
-        call.operand(0.0 if nan is None else nan),
-        call.operand(limits.max if posinf is None else posinf),
-        call.operand(limits.min if neginf is None else neginf),
-    )
+    given = zip((nan, posinf, neginf), (0.0, limits.max, limits.min), strict=True)
+    return of("nan_to_num", x, *[call.operand(default if value is None else value) for value, default in given])

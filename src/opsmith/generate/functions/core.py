@@ -1,4 +1,4 @@
-"""Function, the builder that formulas are written with, and the table they are entered into."""
+"""Function, the builder for formulas, and the table of functions."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ..text import HALF, SCALAR_TYPES, computed_in
 class Function:
     """A function of elements.
 
-    It is written in C++ as `infix`, as a call of `name`, or not at all: then `expand` defines it by other functions,
-    which happens after differentiation. `derivative` takes the gradient of the value, the arguments and the value, and
-    gives the gradient of each argument; torch's own formula, so that kinks, ties and infinities come out as torch's."""
+    In C++ it is `infix` or a call of `name`; or `expand` defines it by other functions, after differentiation.
+    `derivative` takes the gradient of the value, the arguments and the value, and returns the gradient of each
+    argument. It is torch's own formula, so that kinks, ties and infinities give torch's results."""
 
     name: str
     derivative: Callable[..., Any] | None = None
@@ -44,6 +44,18 @@ class _Cast(Function):
 CAST = _Cast("cast", lambda g, x, y: (g.to(x.dtype) if x.dtype.is_floating_point else None,))
 
 
+def _operator(name: str) -> Callable[[Value, Any], Value]:
+    return lambda value, other: value.builder.apply(name, value, other)
+
+
+def _reflected(name: str) -> Callable[[Value, Any], Value]:
+    return lambda value, other: value.builder.apply(name, other, value)
+
+
+def _comparison(name: str) -> Callable[[Value, Any], Value]:
+    return lambda value, other: value.builder.compare(name, value, other)
+
+
 class Value:
     """A node with the operators of Python, for formulas."""
 
@@ -52,7 +64,7 @@ class Value:
     def __init__(self, builder: Builder, node: Node, example: Any = None) -> None:
         self.builder = builder
         self.node = node
-        self.example = example  # what torch made of it on a small tensor, while tracing
+        self.example = example  # torch's own result on a small tensor, while tracing
 
     @property
     def dtype(self) -> torch.dtype:
@@ -62,59 +74,23 @@ class Value:
         return self.builder.cast(self, dtype)
 
     def number(self) -> float | int | bool | None:
-        """Its value, where it is a number known now."""
+        """Its value, if it is a constant."""
         return self.node.value if isinstance(self.node, Constant) else None
 
-    def __add__(self, other: Any) -> Value:
-        return self.builder.apply("add", self, other)
-
-    def __radd__(self, other: Any) -> Value:
-        return self.builder.apply("add", self.builder.like(other, self), self)
-
-    def __sub__(self, other: Any) -> Value:
-        return self.builder.apply("sub", self, other)
-
-    def __rsub__(self, other: Any) -> Value:
-        return self.builder.apply("sub", self.builder.like(other, self), self)
-
-    def __mul__(self, other: Any) -> Value:
-        return self.builder.apply("mul", self, other)
-
-    def __rmul__(self, other: Any) -> Value:
-        return self.builder.apply("mul", self.builder.like(other, self), self)
-
-    def __truediv__(self, other: Any) -> Value:
-        return self.builder.apply("div", self, other)
-
-    def __rtruediv__(self, other: Any) -> Value:
-        return self.builder.apply("div", self.builder.like(other, self), self)
+    __add__, __radd__ = _operator("add"), _reflected("add")
+    __sub__, __rsub__ = _operator("sub"), _reflected("sub")
+    __mul__, __rmul__ = _operator("mul"), _reflected("mul")
+    __truediv__, __rtruediv__ = _operator("div"), _reflected("div")
+    __lt__, __le__ = _comparison("less"), _comparison("less_equal")
+    __gt__, __ge__ = _comparison("greater"), _comparison("greater_equal")
+    equals = _comparison("equal")
+    __and__, __or__ = _operator("logical_and"), _operator("logical_or")
 
     def __neg__(self) -> Value:
-        return self.builder.apply("neg", self)
-
-    def __lt__(self, other: Any) -> Value:
-        return self.builder.compare("less", self, other)
-
-    def __le__(self, other: Any) -> Value:
-        return self.builder.compare("less_equal", self, other)
-
-    def __gt__(self, other: Any) -> Value:
-        return self.builder.compare("greater", self, other)
-
-    def __ge__(self, other: Any) -> Value:
-        return self.builder.compare("greater_equal", self, other)
-
-    def equals(self, other: Any) -> Value:
-        return self.builder.compare("equal", self, other)
-
-    def __and__(self, other: Value) -> Value:
-        return self.builder.call(primitive("logical_and"), [self, other], torch.bool)
-
-    def __or__(self, other: Value) -> Value:
-        return self.builder.call(primitive("logical_or"), [self, other], torch.bool)
+        return of("neg", self)
 
     def __invert__(self) -> Value:
-        return self.builder.call(primitive("logical_not"), [self], torch.bool)
+        return of("logical_not", self)
 
     def where(self, yes: Any, no: Any) -> Value:
         """`yes` where this condition holds, else `no`."""
@@ -122,7 +98,7 @@ class Value:
 
 
 class Builder:
-    """Makes values. `line` is what they are traced to."""
+    """Makes values. `line`: the author's line that they come from."""
 
     def __init__(self, interner: Interner) -> None:
         self.interner = interner
@@ -141,7 +117,7 @@ class Builder:
         return Value(self, self.interner.call(function, [arg.node for arg in args], dtype, self.line))
 
     def apply(self, name: str, *args: Any) -> Value:
-        """A function whose value has the dtype of its arguments; numbers take it too."""
+        """A function whose value has the dtype of its arguments; numbers are converted to it."""
         model = next(arg for arg in args if isinstance(arg, Value))
         values = [self.like(arg, model) for arg in args]
         assert all(value.dtype == model.dtype for value in values), (name, [value.dtype for value in values])
@@ -169,13 +145,13 @@ class Builder:
         node = value.node
         if isinstance(node, Constant) and dtype not in HALF:
             if not dtype.is_floating_point and not (math.isfinite(node.value) and abs(node.value) < 2**63):
-                return self.call(CAST, [value], dtype)  # C++ decides what infinity is as an integer
+                return self.call(CAST, [value], dtype)  # C++ converts infinity to an integer
             return self.constant(node.value, dtype)
         return self.call(CAST, [value], dtype)
 
 
 def _simplified(name: str, values: list[Value]) -> Value | None:
-    """Times one and over one: exact for every value, so nobody can tell."""
+    """Times one and divided by one, which are exact for every value."""
     if name in ("mul", "div") and isinstance(values[1].node, Constant) and values[1].node.value == 1:
         return values[0]
     if name == "mul" and isinstance(values[0].node, Constant) and values[0].node.value == 1:
@@ -184,7 +160,7 @@ def _simplified(name: str, values: list[Value]) -> Value | None:
 
 
 class Call:
-    """One call of torch, for the table to translate. `dtype` is what it computes in, `result_dtype` what comes out."""
+    """One call of torch, to be translated. `dtype`: what it computes in; `result_dtype`: of the result."""
 
     def __init__(self, builder: Builder, result_dtype: torch.dtype) -> None:
         self.builder = builder
@@ -204,7 +180,7 @@ class Call:
         return [self._as(value, dtype) for value in values]
 
     def own(self, value: Any) -> Value:
-        """In the dtype it has."""
+        """In its own dtype."""
         return self._as(value, computed_in(value.dtype))
 
     def truth(self, value: Any) -> Value:
@@ -224,7 +200,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Translation:
-    """How a call of torch becomes an expression: `build(call, *args, **kwargs)`, arguments as torch names them."""
+    """How a call of torch becomes an expression: `build(call, *args, **kwargs)`, with torch's argument names."""
 
     name: str
     build: Callable[..., Value]
@@ -245,15 +221,33 @@ def define(
     *,
     infix: str | None = None,
     expand: Callable[..., Value] | None = None,
-) -> Function:
-    """Enters a function of expressions."""
-    function = _primitives[name] = Function(name, derivative, infix, expand)
-    return function
+    call: Callable[..., tuple[Any, ...]] | None = None,
+    names: Sequence[str] = (),
+) -> None:
+    """Enters a function of expressions. With `call`, torch's functions of these `names` (default: the same name) become
+    it: `call` has their signature and returns the operands."""
+    _primitives[name] = Function(name, derivative, infix, expand)
+    if call is not None:
+        call.__qualname__ = name  # for the message of a TypeError
+
+        @translates(*(names or (name,)))
+        def build(translated: Call, *args: Any, **kwargs: Any) -> Value:
+            return of(name, *translated.operands(*call(*args, **kwargs)))
+
+
+def unary(name: str, derivative: Callable[..., Any], **more: Any) -> None:
+    """Enters a function of one tensor, as `define` does."""
+    define(name, derivative, call=lambda input: (input,), **more)
+
+
+def binary(name: str, derivative: Callable[..., Any], **more: Any) -> None:
+    """Enters a function of two tensors, as `define` does."""
+    define(name, derivative, call=lambda input, other: (input, other), **more)
 
 
 def translates(*torch_names: str) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
-    """Enters what calls of torch by these names become. The first is the function's own; the others are its aliases. A
-    name is looked for in torch, torch.special, torch.nn.functional, among Tensor's methods and in `operator`."""
+    """Enters what torch's functions of these names become; names after the first are aliases. Names are looked up in
+    torch, torch.special, torch.nn.functional, Tensor's methods and `operator`."""
 
     def enter(build: Callable[..., Value]) -> Callable[..., Value]:
         _translations[torch_names[0]] = Translation(torch_names[0], build)
@@ -266,14 +260,14 @@ def translates(*torch_names: str) -> Callable[[Callable[..., Value]], Callable[.
 
 @functools.cache
 def _table() -> tuple[dict[Any, str], dict[str, str]]:
-    """(functions by identity, methods by name) -> the name in the table, with '_' behind it for the in-place form."""
-    rooms: list[Any] = [torch, torch.special, torch.nn.functional, torch._C._nn]
+    """Names in the table, by function and by method name; the in-place form ends in '_'."""
+    namespaces: list[Any] = [torch, torch.special, torch.nn.functional, torch._C._nn]
     functions: dict[Any, str] = {}
     methods: dict[str, str] = {}
     for alias, name in _aliases.items():
-        for room in rooms:
+        for namespace in namespaces:
             for suffix in ("", "_"):
-                function = getattr(room, alias + suffix, None)
+                function = getattr(namespace, alias + suffix, None)
                 if callable(function):
                     functions[function] = name + suffix
         for suffix in ("", "_"):
@@ -298,7 +292,7 @@ _PYTHON_OPERATORS = {
 
 
 def find(target: Any) -> tuple[Translation, bool] | None:
-    """(the row for a function, or a method's name, that torch.fx saw called; whether it works in place)."""
+    """(the translation of a function or a method's name that torch.fx recorded; whether it works in place)."""
     functions, methods = _table()
     if isinstance(target, str):
         name = methods.get(target)
@@ -327,12 +321,3 @@ def of(name: str, *args: Any) -> Value:
     """A function of values and numbers, for formulas: of("exp", x)."""
     builder = next(arg.builder for arg in args if isinstance(arg, Value))
     return builder.apply(name, *args)
-
-
-def unary(name: str, derivative: Callable[..., Any], *aliases: str) -> None:
-    """Enters a function of one value that torch has under the same name."""
-    define(name, derivative)
-
-    @translates(name, *aliases)
-    def build(call: Call, input: Any) -> Value:
-        return of(name, call.operand(input))

@@ -1,11 +1,11 @@
-"""Exponentials, logarithms, error functions and what is built of them."""
+"""Exponentials, logarithms, error functions, and functions built from them."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from .core import Call, Value, define, of, translates, unary
+from .core import Call, Value, binary, define, of, translates, unary
 
 _LN2, _LN10 = math.log(2), math.log(10)
 _TWO_OVER_ROOT_PI, _HALF_ROOT_PI = 2 / math.sqrt(math.pi), math.sqrt(math.pi) / 2
@@ -21,11 +21,16 @@ unary("log1p", lambda g, x, y: (g / (x + 1),))
 unary("erf", lambda g, x, y: (_TWO_OVER_ROOT_PI * of("exp", -(x * x)) * g,))
 unary("erfc", lambda g, x, y: (-_TWO_OVER_ROOT_PI * of("exp", -(x * x)) * g,))
 unary("erfinv", lambda g, x, y: (_HALF_ROOT_PI * of("exp", y * y) * g,))
-unary("sigmoid", lambda g, x, y: (g * (1 - y) * y,), "expit")
+unary("sigmoid", lambda g, x, y: (g * (1 - y) * y,), names=("sigmoid", "expit"))
 
 define("softplus", lambda g, x, y: (g * of("sigmoid", x),))
 define("normal_pdf", lambda g, x, y: (-g * (x * y),))
 define("normal_cdf", lambda g, x, y: (g * of("normal_pdf", x),))
+
+# d/da log(e^a + e^b) = 1 / (1 + e^(b-a)): torch's form, which is 0 or 1 where the exponential overflows or vanishes.
+binary("logaddexp", lambda g, a, b, y: (g / (1 + of("exp", b - a)), g / (1 + of("exp", a - b))))
+binary("logaddexp2", lambda g, a, b, y: (g / (1 + of("exp2", b - a)), g / (1 + of("exp2", a - b))))
+binary("xlogy", lambda g, x, b, y: ((x.equals(0) & (b <= 0)).where(0, of("xlogy", g, b)), g * x / b))
 
 
 def _ndtr(x: Value) -> Value:
@@ -36,36 +41,12 @@ def _ndtr(x: Value) -> Value:
     return (size < math.sqrt(0.5)).where(0.5 + 0.5 * of("erf", z), (z > 0).where(1 - tail, tail))
 
 
-define("ndtr", lambda g, x, y: (g * of("normal_pdf", x),), expand=_ndtr)
+def _entr(x: Value) -> Value:
+    return (x > 0).where(-x * of("log", x), x.equals(0).where(0, x.builder.test("is_nan", x).where(x, -math.inf)))
 
 
-@translates("ndtr")
-def ndtr(call: Call, input: Any) -> Value:
-    return of("ndtr", call.operand(input))
-
-
-# d/da log(e^a + e^b) = 1 / (1 + e^(b-a)): torch's form, which is 0 or 1 where the exponential overflows or vanishes.
-define("logaddexp", lambda g, a, b, y: (g / (1 + of("exp", b - a)), g / (1 + of("exp", a - b))))
-define("logaddexp2", lambda g, a, b, y: (g / (1 + of("exp2", b - a)), g / (1 + of("exp2", a - b))))
-define(
-    "xlogy",
-    lambda g, x, b, y: ((x.equals(0) & (b <= 0)).where(0, of("xlogy", g, b)), g * x / b),
-)
-
-
-@translates("logaddexp")
-def logaddexp(call: Call, input: Any, other: Any) -> Value:
-    return of("logaddexp", *call.operands(input, other))
-
-
-@translates("logaddexp2")
-def logaddexp2(call: Call, input: Any, other: Any) -> Value:
-    return of("logaddexp2", *call.operands(input, other))
-
-
-@translates("xlogy")
-def xlogy(call: Call, input: Any, other: Any) -> Value:
-    return of("xlogy", *call.operands(input, other))
+unary("ndtr", lambda g, x, y: (g * of("normal_pdf", x),), expand=_ndtr)
+unary("entr", lambda g, x, y: (g * (-of("log", x) - 1),), expand=_entr)
 
 
 def _logit(x: Value) -> Value:
@@ -96,15 +77,3 @@ define("logit_eps", _logit_eps_derivative, expand=_logit_eps)
 def logit(call: Call, input: Any, eps: Any = None) -> Value:
     x = call.operand(input)
     return of("logit", x) if eps is None else of("logit_eps", x, call.operand(eps))
-
-
-def _entr(x: Value) -> Value:
-    return (x > 0).where(-x * of("log", x), x.equals(0).where(0, x.builder.test("is_nan", x).where(x, -math.inf)))
-
-
-define("entr", lambda g, x, y: (g * (-of("log", x) - 1),), expand=_entr)
-
-
-@translates("entr")
-def entr(call: Call, input: Any) -> Value:
-    return of("entr", call.operand(input))

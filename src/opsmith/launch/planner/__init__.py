@@ -1,9 +1,9 @@
 """The launch planner: from the sizes, strides, dtypes and alignment of a call to its launches.
 
 It is written once, in C++ without torch. The C++ runtime includes plan.h; the Python fallback calls the small library
-that planner.cpp makes, compiled on first use (about a second). Allocation is the caller's:
+built from planner.cpp, compiled on first use (about a second) and cached by its contents. The caller allocates:
 
-    plan = Plan(program, target, tensors)   what the results look like: plan.results()
+    plan = Plan(program, target, tensors)   plan.result(n): the sizes and strides of a result
     plan.bind(tensors, results, scalars)
     for launch in plan.passes(): ...        scratch memory of launch.scratch_bytes goes to plan.place
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,7 +30,7 @@ MODES = (
     "linear", "scalar", "strided0", "strided1", "stridedn", "reduced:all", "reduced:inner", "reduced:outer",
     "reduced:none", "absent",
 )  # fmt: skip
-"""As loops.h and plan.h number them."""
+"""In the order of the enumerations of loops.h and plan.h."""
 
 
 class Tuning(NamedTuple):
@@ -56,7 +56,7 @@ class Tuning(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Where a kernel runs: a CPU, or a GPU with so many multiprocessors."""
+    """Where a kernel runs: a CPU, or a GPU with its number of multiprocessors."""
 
     is_gpu: bool
     multiprocessors: int
@@ -100,7 +100,7 @@ class LayoutClass:
 
 
 class Combine(ctypes.Structure):
-    """A launch that adds partial sums up: plan.h's Combine."""
+    """A launch that adds up partial sums: plan.h's Combine."""
 
     dtype: int
     jobs: int
@@ -143,13 +143,20 @@ class Pass(ctypes.Structure):
 
 
 def row(numbers: Sequence[int]) -> Any:
-    """Numbers as C++ reads them."""
+    """Numbers as an array for C++."""
     return (ctypes.c_int64 * len(numbers))(*numbers)
+
+
+def counted(entries: Iterable[Sequence[int]]) -> list[int]:
+    """A list for a row of numbers: the number of entries, then the numbers of each."""
+    listed = list(entries)
+    return [len(listed), *(number for entry in listed for number in entry)]
 
 
 @functools.cache
 def library() -> Any:
-    """The planner's library, compiled if the cache has none. Raises a ToolMissingError without a C++ compiler."""
+    """The planner's library, compiled if it is not cached. Raises a ToolchainError if it cannot be: a ToolMissingError
+    without a C++ compiler."""
     path = compile_shared_library(
         "opsmith_planner", [SOURCE], abi="plain", extra_cflags=("-O2",), label="opsmith's launch planner"
     )
@@ -177,7 +184,7 @@ class Unplanned(Exception):
 
 
 class Program:
-    """A generated program as the planner knows it: program.h's row of numbers."""
+    """A generated program as program.h's row of numbers. Raises Unplanned if it has too many tensors for one kernel."""
 
     def __init__(self, numbers: Sequence[int]) -> None:
         self.numbers = numbers
@@ -226,7 +233,7 @@ class Plan:
         self._library.opsmith_plan_bind(self._handle, row(numbers), len(numbers), len(results), addresses, row(scalars))
 
     def passes(self) -> Iterator[Pass]:
-        """The launches in their order. Each is valid until the next is asked for."""
+        """The launches in order. Each is valid until the next one is planned."""
         while found := self._library.opsmith_plan_next(self._handle):
             yield found.contents
 

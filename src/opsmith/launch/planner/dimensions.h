@@ -8,7 +8,7 @@
 namespace opsmith {
 
 constexpr int kMaxDimensions = 16;  // The reference runs for tensors with more.
-constexpr int kMaxOperands = 64;    // Tensors that one kernel reads and writes.
+constexpr int kMaxOperands = 64;    // The tensors that one kernel reads and writes.
 
 // A view of sizes or strides.
 struct Sizes {
@@ -21,7 +21,7 @@ struct Sizes {
   }
 };
 
-// Sizes, strides or dimensions that the planner computes. Uninitialised: `count` says how many there are.
+// Sizes, strides or dimensions that the planner computes. Only the first `count` are initialised.
 struct Dimensions {
   int count = 0;
   int64_t at[kMaxDimensions];
@@ -42,7 +42,7 @@ struct Strided {
   bool placeholder = false;  // only the shape of a tensor whose values were not kept
 };
 
-// Widens `shape` to what it and `sizes` broadcast to; false if they do not.
+// Broadcasts `shape` with `sizes`; false if they do not broadcast.
 inline bool broadcast(Dimensions& shape, Sizes sizes) {
   if (sizes.count > kMaxDimensions) return false;
   if (sizes.count > shape.count) {

@@ -1,4 +1,4 @@
-// The loops of a generated kernel: which dimensions it runs over, how it addresses each operand, which sums share a pass.
+// The loops of a generated kernel: their dimensions, how each operand is addressed, which sums share a pass.
 #pragma once
 
 #include "dimensions.h"
@@ -12,8 +12,8 @@ struct Loops {
   int64_t strides[kMaxOperands][kMaxDimensions];
 };
 
-// The fewest dimensions that visit the same elements: without those of size one, and with neighbours as one where every
-// operand steps through both alike. `expanded` has one row of strides over `shape` per operand.
+// The fewest dimensions that visit the same elements: without those of size one, and with neighbours merged where one
+// stride covers both for every operand. `expanded` has one row of strides over `shape` per operand.
 inline void merge(Sizes shape, const Dimensions& order, const int64_t (*expanded)[kMaxDimensions], int operands,
                   Loops& loops) {
   loops.sizes.count = 0;
@@ -82,8 +82,8 @@ inline Mode indexed_mode(const Loops& loops, int operand) {
   return linear ? kLinear : strided_mode(strides, loops.sizes.count);
 }
 
-// Sums that share a pass: the dimensions that the pass keeps, as bits, and what each sum keeps of them. kAbsent: it fits
-// none of the roles and waits for a pass of its own.
+// Sums that share a pass: the dimensions that the pass keeps, as bits, and which of them each sum keeps. kAbsent: a sum
+// that fits none of the roles and needs another pass.
 struct Grouping {
   uint32_t kept = 0;
   uint8_t roles[kMaxOperands];
@@ -91,7 +91,7 @@ struct Grouping {
   bool by_column() const { return (kept & 1) != 0; }
 };
 
-// The pass for the sum with the most dimensions, and for whatever else fits. `waiting`: operands of the loops.
+// The pass for the sum with the most dimensions and all other sums that fit. `waiting`: operands of the loops.
 inline Grouping group(const Loops& loops, const int* waiting, int count) {
   uint32_t kept_by[kMaxOperands];
   Grouping grouping;

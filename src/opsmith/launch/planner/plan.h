@@ -1,9 +1,10 @@
-// The plan of one call of a generated program: its shape, the layout of its results, and the launches that compute them.
+// The plan of one call of a generated program: its shape, the layout of its results, and the launches that compute
+// them.
 //
-// Three steps, for allocation is the caller's:
-//   find_shape      shape and order of the call; result_sizes and result_strides say what to allocate
-//   bind            addresses, and the results as they are
-//   next            one launch after another, each with the scratch memory it needs (place)
+// The caller allocates, so there are three steps:
+//   find_shape      shape and loop order of the call; result_sizes and result_strides describe the results
+//   bind            addresses, and the allocated results
+//   next            one launch after another; `place` gives each the scratch memory it needs
 #pragma once
 
 #include <cstddef>
@@ -20,7 +21,7 @@ enum Path : uint8_t { kStream = 0, kSegment = 1, kColumn = 2 };
 // bytes.
 struct LayoutClass {
   Path path = kStream;
-  uint8_t outer = 0;   // dimensions kept apart, except the columns
+  uint8_t outer = 0;   // kept dimensions, except the columns
   uint8_t inner = 0;   // the other dimensions
   uint8_t vector = 1;  // elements of a pack
   uint8_t wide = 1;    // 64-bit indices
@@ -30,7 +31,7 @@ struct LayoutClass {
 constexpr int kLayoutHead = 6;
 static_assert(offsetof(LayoutClass, modes) == kLayoutHead);
 
-// A launch that adds partial sums up, for `jobs` results of one dtype. Parameters, four per job: the addresses of the
+// A launch that adds up partial sums, for `jobs` results of one dtype. Parameters, four per job: the addresses of the
 // partial sums and of the result, rows, columns.
 struct Combine {
   int64_t dtype;
@@ -106,7 +107,7 @@ class Plan {
 
   // --- launches --------------------------------------------------------------------------------------------------
 
-  // `addresses`: of what is read, then of the results.
+  // `addresses`: of the inputs that are read, then of the results.
   void bind(const Strided* results, const int64_t* addresses, const int64_t* scalars) {
     const int operands = program_.operands();
     std::copy(addresses, addresses + operands, parameters_);
@@ -248,7 +249,7 @@ class Plan {
     pass_.grain = target_.tuning.cpu_grain;
   }
 
-  // One pass writes the results of the full size and the sums that fit together; other sums take passes of their own.
+  // The first pass writes the results of the full size and the sums that fit together; other sums take further passes.
   void plan_sums() {
     const Grouping grouping = group(loops_, waiting_, left_);
     const bool by_column = grouping.by_column();
@@ -319,7 +320,7 @@ class Plan {
     layout_.wide = is_wide();
   }
 
-  // Elements that can be moved at once: what is loaded by the pack must be aligned in every row.
+  // Elements that can be moved at once: operands that are moved in packs must be aligned in every row.
   int64_t vector(int64_t inner) const {
     int64_t least = 0;
     for (int k = 0; k < loops_.operands; ++k) {
@@ -386,7 +387,7 @@ class Plan {
     }
   }
 
-  // For the sums of one dtype. If each has one row, the pass writes the results themselves: kernels for a GPU round to
+  // For the sums of one dtype. If each has one row, the pass writes the results directly: kernels for a GPU round to
   // their dtype, those for a CPU do not.
   void find_combines(int begin, int end) {
     constexpr int64_t alignment = 256;

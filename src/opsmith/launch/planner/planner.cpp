@@ -12,7 +12,7 @@ using namespace opsmith;
 
 namespace {
 
-// A plan and what it refers to.
+// A plan and the memory that it refers to.
 struct OwnedPlan {
   std::vector<int64_t> numbers;
   std::vector<Strided> tensors;
@@ -77,7 +77,7 @@ OPSMITH_EXPORT_C int64_t opsmith_plan_result(void* plan, int64_t result, int64_t
   return sizes.count;
 }
 
-// `numbers`: the results, as the tensors of opsmith_plan; `addresses`: of what is read, then of the results.
+// `numbers`: the results, as the tensors of opsmith_plan; `addresses`: of the inputs that are read, then of the results.
 OPSMITH_EXPORT_C void opsmith_plan_bind(
     void* plan, const int64_t* numbers, size_t count, size_t results, const int64_t* addresses, const int64_t* scalars) {
   const std::vector<Strided> given = read_tensors(Row(numbers, count), results);

@@ -1,4 +1,4 @@
-// What the planner knows of a generated program, and how Python describes it: as a row of numbers.
+// What the planner knows about a generated program, which Python describes as a row of numbers.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct Program {
     int itemsize;
   };
   struct Result {
-    int dtype;  // any number that stands for it
+    int dtype;  // any number that identifies it
     int like;   // the slot whose shape it has; -1: the full shape
     int itemsize;
     bool rounds;  // a half type: sums are added up in float32 and rounded

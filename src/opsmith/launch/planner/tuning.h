@@ -8,7 +8,7 @@ namespace opsmith {
 
 // The constants of generate/tuning.py, in its order; their reasons are there.
 struct Tuning {
-  int64_t cpu_grain;  // elements worth a thread of their own
+  int64_t cpu_grain;  // elements worth another thread
   int64_t cpu_tasks;  // the most that a reduction is divided into
   int64_t cpu_tile;   // columns of one task
   int64_t stream_threads;
@@ -38,8 +38,8 @@ struct Target {
 inline int64_t divide_up(int64_t count, int64_t by) { return (count + by - 1) / by; }
 inline int64_t at_least_one(int64_t count) { return std::max<int64_t>(1, count); }
 
-// The elements that one sum is divided into. `extent` is the length of a chunk on a CPU; on a GPU the threads that share
-// a segment's chunk, or the arrangement of a block's threads. `tiles` are the pieces of the columns, 1 for a segment.
+// The chunks of one sum. `extent` is the length of a chunk on a CPU; on a GPU the threads that share a segment's chunk,
+// or the arrangement of a block's threads. `tiles` are the parts of the columns, 1 for a segment.
 struct Chunks {
   int64_t count;
   int64_t extent;
@@ -68,20 +68,20 @@ inline Chunks cpu_column_chunks(const Tuning& tuning, int64_t columns, int64_t k
 
 // --- GPU -------------------------------------------------------------------------------------------------------------
 
-// Elements of a pack: 16 bytes of the narrowest operand that is loaded by the pack, at most 8.
+// Elements of a pack: 16 bytes of the narrowest operand that is moved in packs, at most 8.
 inline int64_t pack_width(int64_t least_itemsize) {
   return at_least_one(std::min<int64_t>(8, 16 / least_itemsize));
 }
 
-// How many chunks to make of each of so many independent sums: as many as fit on the GPU at once, for a block that stays
-// costs least; four times as many, which even out, where that would leave more than a sixteenth of the GPU idle.
+// The chunks of each of `independent` sums: as many as fit on the GPU at once, because starting blocks costs time; or
+// four times as many, for a better balance, if that would leave more than a sixteenth of the GPU idle.
 inline int64_t chunks_of_each(const Target& target, int64_t threads, int64_t independent) {
   const int64_t blocks = target.tuning.resident / threads * target.multiprocessors;
   const int64_t at_once = blocks / independent;
   return 16 * at_once * independent >= 15 * blocks ? at_once : divide_up(4 * blocks, independent);
 }
 
-// Threads that share one of so many chunks of so many packs.
+// Threads that share one of `items` chunks of `packs` packs.
 inline int64_t segment_group(const Tuning& tuning, int64_t packs, int64_t items) {
   if (packs > 256 || (packs > 32 && items <= tuning.few_items)) return tuning.segment_threads;
   int64_t group = 1;
@@ -159,7 +159,7 @@ inline int64_t column_blocks(int64_t kept, const Chunks& chunks) {
   return at_least_one(chunks.tiles * kept * chunks.count);
 }
 
-// Elements that a block of a kernel without sums computes where there are very few, few, some or many in all. They
+// Elements that a block of a kernel without sums computes if there are very few, few, some or many in total. They
 // depend on the kernel's source, so generate/tuning.py computes them.
 struct Tiles {
   int64_t very_few = 1, few = 1, some = 1, many = 1;

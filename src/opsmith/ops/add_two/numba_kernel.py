@@ -1,6 +1,6 @@
-"""add_two in Numba: a thread an element, and the next one a whole grid further where there are more.
+"""add_two in Numba: one element per thread, in a grid-stride loop.
 
-Not taken, and left to the reference: dtypes that Numba does not know (bfloat16), and those that 2 promotes (bool).
+Not supported, so that the reference runs: dtypes that Numba does not have (bfloat16), and those that 2 promotes (bool).
 """
 
 from __future__ import annotations

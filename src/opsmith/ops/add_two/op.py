@@ -1,17 +1,14 @@
-"""add_two: every element and two."""
+"""add_two: x + 2."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import torch
 from torch import Tensor
 
 import opsmith
 from opsmith.kernels import Deferred
 from opsmith.kernels.languages import NUMBA
 
-from .._elementwise import least, tensors
+from .._elementwise import least, unary_samples
 
 
 @opsmith.pointwise("opsmith::add_two")
@@ -20,14 +17,11 @@ def add_two(x: Tensor) -> Tensor:
     return x + 2
 
 
-# The gradient passes through as it is, which the generated backward kernel does.
+# The passthrough gradient needs no kernel.
 add_two.register_kernel("cuda", Deferred(f"{__package__}.numba_kernel", "forward", NUMBA), name="numba")
 
 
-@add_two.register_samples
-def samples(device: str | torch.device, dtype: torch.dtype) -> Iterator[opsmith.Sample]:
-    for name, x in tensors(device, dtype):
-        yield opsmith.Sample(args=(x,), name=name)
+add_two.register_samples(unary_samples)
 
 
 @add_two.register_cost

@@ -1,15 +1,12 @@
-"""add_two_: two more in every element, in place."""
+"""add_two_: x += 2, in place."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import torch
 from torch import Tensor
 
 import opsmith
 
-from .._elementwise import least, tensors
+from .._elementwise import least, unary_samples
 
 
 @opsmith.pointwise("opsmith::add_two_", mutates_args=("x",))
@@ -18,10 +15,7 @@ def add_two_(x: Tensor) -> None:
     x.add_(2)
 
 
-@add_two_.register_samples
-def samples(device: str | torch.device, dtype: torch.dtype) -> Iterator[opsmith.Sample]:
-    for name, x in tensors(device, dtype):
-        yield opsmith.Sample(args=(x,), name=name)
+add_two_.register_samples(unary_samples)
 
 
 @add_two_.register_cost

@@ -1,4 +1,4 @@
-"""convrnn on a GPU: which instance of kernel.cu a call needs, and its launch."""
+"""convrnn on a GPU: the instance of kernel.cu for a call, and its launch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 import opsmith
 
-# The lambdas in it are device code, which NVRTC takes for host code unless told.
+# NVRTC compiles the lambdas in it as host code without this option.
 source = opsmith.cuda_source(Path(__file__).parent / "kernel.cu", options=("-default-device",))
 
 ACTIVATIONS = {"none": 0, "relu": 1, "tanh": 2}
@@ -27,14 +27,14 @@ MOST_TAPS = 15
 MOST_UNITS_OF_A_WARP = 8 * LANES
 MOST_THREADS = 1024
 BYTES_AHEAD = 48 * 1024
-"""Of shared memory in a block, for what the next steps read."""
+"""Shared memory of a block for prefetched steps."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a sequence is shared out. `units` elements a thread, read `vector` at a time; `whole`: no thread has fewer.
-    A warp a sequence, `sequences` of them a block; or `in_block` all threads of a block. `ahead` steps are fetched
-    ahead of time."""
+    """How a sequence is divided. `units` elements per thread, read `vector` at a time; `whole`: no thread has fewer.
+    One warp per sequence, `sequences` of them per block; or, `in_block`, all threads of a block. `ahead` steps are
+    prefetched."""
 
     element: str
     taps: int
@@ -86,8 +86,8 @@ def plan(
     multiprocessors: int,
     shared_limit: int,
 ) -> Plan | None:
-    """None: no kernel takes it. `alignment` is that of every tensor, in bytes; `streams`, how many tensors are read a
-    step."""
+    """None if no kernel supports it. `alignment`: of every tensor, in bytes; `streams`: the tensors that each step
+    reads."""
     if dtype not in ELEMENTS or taps > MOST_TAPS or not batch or not steps or not width or steps >= 1 << 30:
         return None
     size = dtype.itemsize
@@ -100,11 +100,11 @@ def plan(
     else:
         units, threads = -(-width // LANES), LANES
         if size == 2 and width % 2 == 0:
-            units += units % 2  # two half numbers are copied asynchronously, one is not
+            units += units % 2  # asynchronous copies have at least 4 bytes: two half numbers
     vector = 1
     while vector * 2 * size <= min(16, alignment) and units % (vector * 2) == 0 and width % (vector * 2) == 0:
         vector *= 2
-    # Measured on one H200, H=64: a warp a block and 32 steps while every warp can have a scheduler of its own (56 ns a
+    # Measured on one H200, H=64: one warp per block and 32 steps while every warp can have its own scheduler (56 ns per
     # step); beyond, 4 warps and 16 steps (90 % of copy bandwidth at a batch of 4096).
     few = batch <= 4 * multiprocessors
     sequences = 1 if in_block or few else 4
@@ -124,8 +124,8 @@ def plan(
 
 @functools.cache
 def _limits(index: int | None) -> tuple[int, int]:
-    """(multiprocessors, bytes of dynamic shared memory a block can have); some are left to the sums over the block.
-    Emulated, it is on no GPU: then those of an H200."""
+    """(multiprocessors, bytes of dynamic shared memory per block); some are left for the sums over the block. Under
+    emulation there is no GPU: then those of an H200."""
     if index is None:
         return 132, 227 * 1024 - 4096
     properties: Any = torch.cuda.get_device_properties(index)
@@ -181,8 +181,8 @@ _counters: dict[tuple[torch.device, int], Tensor] = {}
 
 
 def _counter(device: torch.device) -> Tensor:
-    """A zero that the kernel leaves a zero. One for each stream, where one kernel follows another. A graph that is
-    captured may be replayed on any stream, so it gets one of its own."""
+    """A zero that the kernel resets to zero. One per stream, where kernels run one after another. A captured graph may
+    be replayed on any stream, so it gets its own."""
     if device.type == "cpu" or torch.cuda.is_current_stream_capturing():  # emulated, or captured
         return torch.zeros(1, dtype=torch.int32, device=device)
     key = device, torch.cuda.current_stream(device).cuda_stream
@@ -201,4 +201,4 @@ INSTANCES = [
         f"opsmith::float16, 3, 2, 2, true, false, 128, 0, 16{more}",
     )
 ]
-"""Of all that calls may need, those that the tests compile for every GPU: each element, each way of sharing out."""
+"""The instances that the tests compile for every GPU: each element type, each way of dividing a sequence."""

@@ -86,7 +86,7 @@ convrnn.register_kernel("cuda", cuda_forward)
 convrnn.register_backward("cuda", cuda_backward)
 
 
-# --- What it is tried on ----------------------------------------------------------------------------------------
+# --- Samples ---------------------------------------------------------------------------------------------------
 
 
 @convrnn.register_samples
@@ -98,7 +98,7 @@ def samples(device: str | torch.device, dtype: torch.dtype) -> Iterator[opsmith.
             return torch.randn(*shape, generator=generator, dtype=torch.float64).to(device=device, dtype=dtype)
 
         kernel = draw(1, 1, taps)
-        kernel = kernel / kernel.abs().sum()  # a recurrence that magnifies rounding could not be compared
+        kernel = kernel / kernel.abs().sum()  # so that the recurrence does not magnify rounding
         return opsmith.Sample(args=(draw(batch, steps, units), kernel, draw(batch, units), activation), name=name)
 
     yield sample("T=64 H=64", 4, 64, 64, 3)

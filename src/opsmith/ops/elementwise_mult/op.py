@@ -1,4 +1,4 @@
-"""elementwise_mult: the product of two tensors, element by element."""
+"""elementwise_mult: a * b."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def elementwise_mult(a: Tensor, b: Tensor) -> Tensor:
     return a * b
 
 
-# The same op as an extension in C++ and CUDA, by `with elementwise_mult.using("extension"):`. Two of them, so that the
-# first needs no nvcc; each is built when it is first called.
+# The same op as C++ and CUDA extensions, selected by `with elementwise_mult.using("extension"):`. They are separate so
+# that the C++ one needs no nvcc; each is built when it is first called.
 for device, source in (("cpu", "kernel.cpp"), ("cuda", "kernel.cu")):
     extension = opsmith.extension(f"opsmith_elementwise_mult_{device}", Path(__file__).with_name(source), lazy=True)
     elementwise_mult.register_kernel(device, extension.elementwise_mult_forward, name="extension")

@@ -1,4 +1,4 @@
-"""geglu: a gate through GELU, times what it lets pass."""
+"""geglu: gelu(gate) * up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""gelu: an element times the normal distribution's cumulative probability of it."""
+"""gelu: x * Phi(x), with the cumulative distribution function of the normal distribution."""
 
 from __future__ import annotations
 

@@ -1,15 +1,13 @@
-"""mish: an element times the tanh of its softplus."""
+"""mish: x * tanh(softplus(x))."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 import opsmith
 
-from .._elementwise import least, tensors
+from .._elementwise import least, unary_samples
 
 
 @opsmith.pointwise("opsmith::mish")
@@ -18,10 +16,7 @@ def mish(x: Tensor) -> Tensor:
     return torch.nn.functional.mish(x)
 
 
-@mish.register_samples
-def samples(device: str | torch.device, dtype: torch.dtype) -> Iterator[opsmith.Sample]:
-    for name, x in tensors(device, dtype):
-        yield opsmith.Sample(args=(x,), name=name)
+mish.register_samples(unary_samples)
 
 
 @mish.register_cost

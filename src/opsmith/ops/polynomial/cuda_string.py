@@ -1,8 +1,8 @@
-"""polynomial as an inline CUDA string: the kernel that `using("cuda_string")` picks, forward and backward.
+"""polynomial as an inline CUDA string: the kernel that `using("cuda_string")` selects, forward and backward.
 
-One pass each. A thread reads 16 bytes at a time where memory is aligned to that, and counts in 64 bits. The gradients
-of the coefficients are sums over all of x: a block adds its own in a fixed order, torch adds the blocks', so that they
-are the same in every run. Takes coefficients of one element; a cubic for each column goes to the reference.
+One pass each. A thread reads 16 bytes at a time where memory is aligned, with 64-bit indices. The gradients of the
+coefficients are sums over all of x: a block adds its elements in a fixed order and torch adds the blocks' sums, so they
+are deterministic. Coefficients must have one element; with a cubic for each column the reference runs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ template <typename T> struct alignas(16) Pack { T item[16 / sizeof(T)]; };
 
 template <typename T> __device__ auto value(T item) { return static_cast<typename Compute<T>::type>(item); }
 
-// y = a x^3 + b x^2 + c x + d, term by term as the reference: where terms are infinite their sum is what it is there.
+// y = a x^3 + b x^2 + c x + d, term by term as in the reference, so that infinite terms have the same sum.
 template <typename T>
 __global__ void __launch_bounds__(256) forward(
     const T* __restrict__ x, const T* __restrict__ a, const T* __restrict__ b, const T* __restrict__ c,
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(256) forward(
 }
 
 // grad_x = grad (3 a x^2 + 2 b x + c); partials [blocks, 4] are each block's sums of grad x^3, grad x^2, grad x, grad.
-// Null for what nobody needs. A thread adds what it reads, a warp its lanes by halves, four threads the warps.
+// Null if not needed. A thread adds the elements it reads, a warp its lanes by halves, four threads the warps.
 template <typename T>
 __global__ void __launch_bounds__(256) backward(
     const T* __restrict__ grad, const T* __restrict__ x, const T* __restrict__ a, const T* __restrict__ b,
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(256) backward(
     const Pack<T> grads = reinterpret_cast<const Pack<T>*>(grad)[i];
     const Pack<T> in = reinterpret_cast<const Pack<T>*>(x)[i];
     Pack<T> out;
-    C few[4] = {};  // added up before they meet a large sum: fewer roundings of that one
+    C few[4] = {};  // added up before they are added to a large sum: fewer roundings of that one
 #pragma unroll
     for (int k = 0; k < width; ++k) out.item[k] = step_back(grads.item[k], in.item[k], few);
 #pragma unroll
@@ -119,7 +119,7 @@ BACKWARD = {dtype: cu[f"backward<{name}>"] for dtype, name in TYPES.items()}
 THREADS = 256
 BYTES_OF_A_THREAD = 16
 BLOCKS_OF_A_MULTIPROCESSOR = 4
-"""For the backward: the fewer, the fewer partial sums; these keep the memory busy."""
+"""For the backward: enough to keep the memory busy; more would only mean more partial sums."""
 
 
 def forward(x: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Any:
@@ -143,7 +143,7 @@ def backward(grads: Sequence[Tensor], x: Tensor, a: Tensor, b: Tensor, c: Tensor
     grad_x = torch.empty_like(x)
     inputs, grad = _laid_out_as(grad_x, x), _laid_out_as(grad_x, grad)
     of_coefficients = (needs.a, needs.b, needs.c, needs.d)
-    # Emulated, it is on no GPU; then a few blocks will do.
+    # Under emulation there is no GPU, and a few blocks are enough.
     multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 2
     blocks = BLOCKS_OF_A_MULTIPROCESSOR * multiprocessors
     wide = torch.float64 if x.dtype is torch.float64 else torch.float32
@@ -180,20 +180,20 @@ def _taken(x: Tensor, coefficients: Sequence[Tensor]) -> bool:
 
 
 def _alike(grad: Tensor, x: Tensor) -> bool:
-    """Whether gradient and input lie in memory in one order, or the gradient is one number everywhere."""
+    """Whether gradient and input have the same order in memory, or the gradient is one number everywhere."""
     one_order = (grad.is_contiguous() and x.is_contiguous()) or grad.stride() == x.stride()
     return grad.dtype == x.dtype and (one_order or (x.is_contiguous() and not any(grad.stride())))
 
 
 def _laid_out_as(model: Tensor, tensor: Tensor) -> Tensor:
-    """The tensor in the order of memory that `model` has, which is dense."""
+    """The tensor in the memory order of `model`, which is dense."""
     if tensor.stride() == model.stride() or (tensor.is_contiguous() and model.is_contiguous()):
         return tensor
     return torch.empty_like(model).copy_(tensor)
 
 
 def _flat(tensor: Tensor) -> Tensor:
-    """A dense tensor as a row, in the order of its memory."""
+    """A dense tensor as one dimension, in memory order."""
     return tensor if tensor.is_contiguous() else tensor.as_strided((tensor.numel(),), (1,))
 
 

@@ -1,4 +1,4 @@
-"""polynomial: a cubic with tensors for coefficients, learnable as any other."""
+"""polynomial: a cubic with learnable coefficients."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .._elementwise import least, tensors
 
 @opsmith.pointwise("opsmith::polynomial")
 def polynomial(x: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
-    """y = a*x^3 + b*x^2 + c*x + d, for x [...] and a, b, c, d that broadcast against it, [] as a rule; y [...]."""
+    """y = a*x^3 + b*x^2 + c*x + d, for x [...] and a, b, c, d that broadcast against it, usually []; y [...]."""
     return a * x**3 + b * x**2 + c * x + d
 
 
-# The same from an inline CUDA string, by `with polynomial.using("cuda_string"):`. Its module, and with it what compiles
-# CUDA, is imported by the first call.
+# The same from an inline CUDA string, selected by `with polynomial.using("cuda_string"):`. The first call imports its
+# module and the CUDA compiler.
 polynomial.register_kernel(
     "cuda", Deferred(f"{__package__}.cuda_string", "forward", CUDA), layout="strided", name="cuda_string"
 )

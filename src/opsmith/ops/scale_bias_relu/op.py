@@ -16,7 +16,7 @@ from .._elementwise import least, tensors
 
 @opsmith.pointwise("opsmith::scale_bias_relu")
 def scale_bias_relu(x: Tensor, bias: Tensor, scale: float = 1.0) -> Tensor:
-    """y = relu(x * scale + bias), for x [...], y [...] and a bias that broadcasts against them, [columns] as a rule."""
+    """y = relu(x * scale + bias), for x [...], y [...] and a bias that broadcasts against them, usually [columns]."""
     return torch.relu(x * scale + bias)
 
 

@@ -1,11 +1,11 @@
 """scale_bias_relu in Triton: one kernel forward, one backward, and one that adds the backward's partial sums.
 
-A program computes a tile of rows and columns; x is read as [rows, columns], and the bias of a column once for its tile.
-Backward, a program goes down the rows of its chunk and keeps the sum of each column; `_combine` adds those of all the
-chunks. So the gradient of the bias is summed in a fixed order, without atomics. How many chunks there are depends on
-the shape alone: every GPU gives the same bits.
+A program computes a tile of rows and columns; x is read as [rows, columns], and the bias of a column once per tile. In
+the backward, a program goes down the rows of its chunk and keeps the sum of each column; `_combine` adds the sums of
+all chunks. So the gradient of the bias is summed in a fixed order, without atomics. The number of chunks depends on the
+shape alone: every GPU gives the same bits.
 
-Not taken, and left to the reference: a bias that is not [columns], and an x of another dtype than the bias.
+Not supported, so that the reference runs: a bias that is not [columns], and an x whose dtype is not the bias's.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 TILE = 2048  # elements of a program's tile: 16 a thread
 WIDEST = 512  # columns of a tile
 CHUNKS = 1024  # programs that sum the gradient of the bias, at most
-COMBINED = 16  # columns of a program that adds what they have summed
+COMBINED = 16  # columns of a program that combines their sums
 MOST_ROWS = 2**31 - TILE  # row numbers are 32 bits wide, places in memory 64
 EXACT = {"enable_fp_fusion": False}  # x * scale + bias rounds twice, as torch's two operators do
 
 
-# Triton reads annotations as the types of arguments, so only its own are here.
+# Triton reads annotations as Triton types, so there are no others here.
 @triton.jit
 def _scale(x, high, middle, low):  # type: ignore[no-untyped-def]
     """The scale in the precision of the arithmetic. Triton passes a float as 32 bits, so a 64-bit one comes in three
@@ -86,7 +86,7 @@ def _backward(  # type: ignore[no-untyped-def]
 def _combine(partial, grad_bias, chunks, columns, CHUNKS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     total = tl.zeros([COLUMNS], dtype=partial.dtype.element_ty)
-    # Many at once, which tl.sum adds in pairs: one after the other, hundreds of them would lose digits.
+    # Many at once, which tl.sum adds in pairs: adding hundreds of them one by one would lose digits.
     for first in range(0, chunks, CHUNKS):
         chunk = first + tl.arange(0, CHUNKS)
         inside = (chunk < chunks)[:, None] & (column < columns)[None, :]
@@ -135,13 +135,13 @@ def backward(grads: tuple[Tensor, ...], x: Tensor, bias: Tensor, scale: float, *
 
 
 def _parts(x: Tensor, bias: Tensor, scale: float) -> tuple[float, float, float] | None:
-    """The scale as three numbers of 32 bits whose sum it is; None where this kernel does not take the call."""
+    """The scale as the sum of three 32-bit numbers; None if this kernel does not support the call."""
     if x.dtype not in DTYPES or bias.dtype != x.dtype or x.ndim == 0 or bias.shape != x.shape[-1:]:
         return None
     high = ctypes.c_float(scale).value
     middle = ctypes.c_float(scale - high).value
     low = scale - high - middle
-    if x.dtype is torch.float64 and high + middle + low != scale:  # beyond what 32 bits reach, or NaN
+    if x.dtype is torch.float64 and high + middle + low != scale:  # out of range for 32 bits, or NaN
         return None
     return (high, middle, low) if x.numel() < x.shape[-1] * MOST_ROWS or not x.numel() else None
 

@@ -1,15 +1,13 @@
-"""square: every element times itself."""
+"""square: x * x."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 import opsmith
 
-from .._elementwise import least, tensors
+from .._elementwise import least, unary_samples
 
 
 @opsmith.pointwise("opsmith::square")
@@ -18,10 +16,7 @@ def square(x: Tensor) -> Tensor:
     return torch.square(x)
 
 
-@square.register_samples
-def samples(device: str | torch.device, dtype: torch.dtype) -> Iterator[opsmith.Sample]:
-    for name, x in tensors(device, dtype):
-        yield opsmith.Sample(args=(x,), name=name)
+square.register_samples(unary_samples)
 
 
 @square.register_cost

@@ -1,4 +1,4 @@
-"""swiglu: a gate through SiLU, times what it lets pass."""
+"""swiglu: silu(gate) * up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""swish: an element times its own sigmoid."""
+"""swish: x * sigmoid(beta * x)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .._elementwise import least, tensors
 
 @opsmith.pointwise("opsmith::swish")
 def swish(x: Tensor, beta: float = 1.0) -> Tensor:
-    """y = x * sigmoid(beta * x), for x [...] and y [...]: torch.nn.functional.silu(x) where beta is 1."""
+    """y = x * sigmoid(beta * x), for x [...] and y [...]: torch.nn.functional.silu(x) if beta is 1."""
     return x * torch.sigmoid(beta * x)
 
 

@@ -1,4 +1,4 @@
-// The arguments of a call of a generated kernel: its tensors, flattened, and the key that its program is found by.
+// The arguments of a call of a generated kernel: its tensors, flattened, and the key of its program.
 #pragma once
 
 #include <c10/core/DefaultDtype.h>
@@ -14,7 +14,7 @@ struct Gathered {
   Key key;
   std::optional<c10::Device> device;
 
-  // False where something is not known here, or tensors are on several devices.
+  // False if something is not supported here, or if tensors are on several devices.
   bool gather(const Record& record, const std::vector<bool>& statics, const c10::IValue* arguments) {
     key.add(static_cast<uint8_t>(c10::get_default_dtype_as_scalartype()));
     bool known = true;
@@ -57,7 +57,7 @@ struct Gathered {
     return true;
   }
 
-  // The bytes of a bool, a string or another value that is part of what is compiled; the first tells what it is.
+  // The bytes of a bool, a string or another value that is compiled in; the first is its type.
   bool add_value(const c10::IValue& value) {
     if (value.isBool()) {
       key.add(value.toBool() ? 'T' : 'F');

@@ -1,5 +1,5 @@
-// How a compiled kernel is launched: on torch's thread pool, or by the CUDA driver on torch's current stream. The Python
-// fallback does this in generate/devices.py.
+// How a compiled kernel is launched: on torch's thread pool, or by the CUDA driver on torch's current stream. The
+// Python fallback does this in generate/devices.py.
 #pragma once
 
 #include <c10/core/Device.h>

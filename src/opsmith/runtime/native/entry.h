@@ -1,4 +1,4 @@
-// How a call reaches a C++ kernel on its device without Python. The twin of execution.py.
+// How a call reaches a C++ kernel on its device without Python. In Python: execution.py.
 #pragma once
 
 #include <c10/core/DeviceGuard.h>
@@ -7,8 +7,8 @@
 
 namespace opsmith {
 
-// Registered on CPU and CUDA. What needs words goes to the Python twin: a kernel not yet checked, tensors of several
-// devices, a strided tensor that is written in place, one that results are laid out after.
+// Registered on CPU and CUDA. Python serves what may raise an error: a kernel not yet checked, tensors of several
+// devices, a strided tensor that is written in place, one whose layout the results follow.
 class EntryKernel final : public c10::OperatorKernel {
  public:
   EntryKernel(std::shared_ptr<Record> record, size_t device) : record_(std::move(record)), device_(device) {}
@@ -22,7 +22,7 @@ class EntryKernel final : public c10::OperatorKernel {
     }
     if (!found.contiguous) make_contiguous(*kernel, *stack);
     if (!kernel->positions.empty()) select(*kernel, *stack);
-    // What a kernel calls of torch runs in the dtypes it was written for, also inside an autocast region.
+    // torch's operators inside a kernel run in the dtypes it was written for, also in an autocast region.
     c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const c10::OptionalDeviceGuard on_their_device(found.device);  // of several GPUs, the tensors' own
     kernel->operator_handle.callBoxed(stack);
@@ -31,7 +31,7 @@ class EntryKernel final : public c10::OperatorKernel {
  private:
   struct Survey {
     bool taken = false;      // whether the kernel can be entered from here
-    bool contiguous = true;  // whether its tensors are as it wants them
+    bool contiguous = true;  // whether its tensors have the layout that it needs
     std::optional<c10::Device> device;  // the GPU they are on
   };
 

@@ -11,7 +11,7 @@
 
 namespace opsmith {
 
-// A short string of bytes that is looked up.
+// A short string of bytes, for lookups.
 struct Key {
   static constexpr size_t kCapacity = 120;
   size_t size = 0;
@@ -35,7 +35,8 @@ struct Key {
   }
 };
 
-// From bytes to values. Entries are added and never removed, so that readers need no lock; writers take turns.
+// From bytes to values. Entries are added and never removed, so that readers need no lock. Only one thread writes at a
+// time.
 template <typename Value>
 class Table {
  public:
@@ -75,21 +76,21 @@ class Table {
   static size_t bucket(const uint8_t* bytes, size_t size) {
     uint64_t hash = size;
     for (; size >= 8; size -= 8, bytes += 8) {
-      uint64_t word;
-      std::memcpy(&word, bytes, 8);
-      hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+      uint64_t part;
+      std::memcpy(&part, bytes, 8);
+      hash = (hash ^ part) * 0x9E3779B97F4A7C15u;
       hash ^= hash >> 32;
     }
-    uint64_t word = 0;
-    std::memcpy(&word, bytes, size);
-    hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+    uint64_t part = 0;
+    std::memcpy(&part, bytes, size);
+    hash = (hash ^ part) * 0x9E3779B97F4A7C15u;
     return hash >> 60;
   }
 
   std::array<std::atomic<Entry*>, kBuckets> buckets_{};
 };
 
-// A program as the planner knows it, what a call needs besides, and its compiled kernels: launch.py's Prepared for one
+// A program as the planner sees it, what else a call needs, and its compiled kernels: launch.py's Prepared for one
 // operator.
 struct Prepared {
   struct Scalar {

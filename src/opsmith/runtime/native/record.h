@@ -1,4 +1,4 @@
-// What the C++ tier knows of one operator, and how it reads the operator's arguments off the dispatcher's stack.
+// What the C++ tier knows about one operator, and how it reads the operator's arguments from the dispatcher's stack.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -13,7 +13,7 @@
 
 namespace opsmith {
 
-// One letter an argument, as runtime/native.py writes them.
+// One letter per argument, written by runtime/native.py.
 enum class Kind : char {
   tensor = 't',
   optional_tensor = 'o',
@@ -32,15 +32,15 @@ struct Argument {
 struct Saves {
   std::vector<bool> arguments;
   std::vector<bool> results;
-  std::vector<int> handed_on;  // a result for each tensor, whose gradient is the tensor's too, or less than 0; may be empty
+  std::vector<int> passthrough;  // by tensor: the result whose gradient is also its own, or less than 0; may be empty
 };
 
-// A C++ kernel that has been found right once: `operator_handle` runs it and nothing else.
+// A C++ kernel whose results have been checked once; `operator_handle` runs it directly.
 struct Kernel {
   c10::OperatorHandle operator_handle;
   std::vector<size_t> positions;  // the arguments it takes, in order; empty: all of them
   bool contiguous;                // tensors are made contiguous first
-  bool keeps_layout;              // and results are laid out after them: the Python twin does both
+  bool keeps_layout;              // and results are laid out as they were; Python does both
 };
 
 // What an autocast region does to floating arguments.
@@ -63,9 +63,9 @@ inline std::optional<size_t> device_slot(c10::DeviceType type) {
   return std::nullopt;
 }
 
-// Parts may be replaced while other threads call the operator: each part is swapped in whole, and old ones are kept until
-// the record goes, so that a reader never holds a part that is freed. (The operators that handles lead to are kept by the
-// Python side, runtime/native.py.)
+// Parts may be replaced while other threads call the operator: each part is swapped in whole, and old ones are kept
+// until the record goes, so that a reader never holds a part that is freed. (The operators that handles lead to are
+// kept by the Python side, runtime/native.py.)
 template <typename Part>
 class Replaceable {
  public:
@@ -87,7 +87,7 @@ struct Record {
   c10::OperatorHandle operator_handle;
   Replaceable<c10::OperatorHandle> backward;
   std::array<Replaceable<Saves>, kDevices * kDtypeClasses> saves;  // by device, then by class
-  bool saves_suffice = false;  // every derivative, of any order, can be had from what is saved
+  bool saves_suffice = false;  // derivatives of every order can be computed from what is saved
   std::array<Replaceable<Kernel>, kDevices> kernels;
   std::array<Replaceable<Policy>, kDevices> policies;
   std::atomic<bool> closed{false};
@@ -106,8 +106,8 @@ struct Record {
   }
 };
 
-// Calls visit(position, tensor) for every defined tensor among the arguments on top of the stack; a list gives each of its
-// elements.
+// Calls visit(position, tensor) for every defined tensor among the arguments on top of the stack; a list gives each of
+// its elements.
 template <typename Visit>
 void for_each_tensor(const Record& record, const torch::jit::Stack& stack, Visit&& visit) {
   const size_t count = record.arguments.size();

@@ -39,7 +39,7 @@ c10::OperatorHandle find(const char* name) { return c10::Dispatcher::singleton()
 
 std::mutex one_at_a_time;  // Python calls these functions without its lock.
 
-// Runs `body`; false and a message in opsmith_last_error where it throws.
+// Runs `body`; returns false and sets opsmith_last_error if it throws.
 template <typename Body>
 bool guarded(Body&& body) {
   std::lock_guard<std::mutex> lock(one_at_a_time);
@@ -90,14 +90,15 @@ OPSMITH_EXPORT_C bool opsmith_set_backward(void* handle, const char* name) {
   });
 }
 
-// `situation`: a device and a dtype class. `handed_on`: a letter a tensor, 'a' for the first result, '-' for none.
+// `situation`: a device and a dtype class. `passthrough`: one letter per tensor, 'a' for the first result, '-' for
+// none.
 OPSMITH_EXPORT_C bool opsmith_set_saves(
-    void* handle, size_t situation, const char* arguments, const char* results, const char* handed_on) {
+    void* handle, size_t situation, const char* arguments, const char* results, const char* passthrough) {
   return guarded([&] {
     auto saves = std::make_unique<Saves>();
     for (const char* flag = arguments; *flag != '\0'; ++flag) saves->arguments.push_back(*flag == '1');
     for (const char* flag = results; *flag != '\0'; ++flag) saves->results.push_back(*flag == '1');
-    for (const char* place = handed_on; *place != '\0'; ++place) saves->handed_on.push_back(*place - 'a');
+    for (const char* place = passthrough; *place != '\0'; ++place) saves->passthrough.push_back(*place - 'a');
     static_cast<Attachment*>(handle)->record->saves.at(situation).set(std::move(saves));
   });
 }
@@ -142,7 +143,8 @@ OPSMITH_EXPORT_C bool opsmith_set_autocast(void* handle, size_t device, int cast
 
 // --- generated kernels -----------------------------------------------------------------------------------------------
 
-// Registers the entry for generated kernels on a device's key. `statics`: '1' for an argument whose value is compiled in.
+// Registers the entry for generated kernels on a device's key. `statics`: '1' for an argument whose value is compiled
+// in.
 OPSMITH_EXPORT_C bool opsmith_enter_generated(void* handle, size_t device, const char* statics) {
   return guarded([&] {
     auto* attachment = static_cast<Attachment*>(handle);
@@ -167,7 +169,7 @@ OPSMITH_EXPORT_C int64_t opsmith_is_pending(void* handle, size_t device) {
   return Pending::of(handle, device) != nullptr;
 }
 
-// The program that serves that call: see generate/publish.py for the numbers.
+// The program that serves that call; generate/publish.py writes the numbers.
 OPSMITH_EXPORT_C bool opsmith_publish_program(
     void* handle, size_t device, uint64_t name, const int64_t* numbers, size_t count) {
   return guarded([&] {
@@ -191,7 +193,7 @@ OPSMITH_EXPORT_C bool opsmith_publish_kernel(
   });
 }
 
-// The kernel that adds partial sums into so many results of a dtype at once.
+// The kernel that adds partial sums into this number of results of a dtype.
 OPSMITH_EXPORT_C bool opsmith_publish_combine(size_t device, int index, int dtype, int results, void* function) {
   return guarded([&] {
     const uint8_t key[] = {static_cast<uint8_t>(device), static_cast<uint8_t>(index), static_cast<uint8_t>(dtype),

@@ -1,15 +1,15 @@
-// Drivers of pointwise kernels on the CPU: how a kernel's struct is walked over its elements.
+// Drivers of pointwise kernels on the CPU: the loops over a kernel's elements.
 //
-// A task of `stream` is an element, of `segment` and `column` a piece of a reduction; torch_parallel_for hands out
-// ranges of tasks. What a task computes, and in which order it adds, depends on sizes alone, never on how the tasks
-// were shared out. The last vector of a row may begin before the one before it ends, and computes the elements between
-// twice; but not where a result is the very tensor that is read, for those elements have changed by then.
+// A task of `stream` is an element, of `segment` and `column` a part of a reduction; torch_parallel_for assigns ranges
+// of tasks to threads. What a task computes, and in which order it adds, depends on sizes alone, never on this
+// assignment. The last vector of a row may overlap the one before it and compute the elements they share twice; but not
+// where a result is also an input, because those elements have changed by then.
 //
 // A kernel K is a struct with
-//   INNER, OUTER    the numbers of dimensions of its walk (see layout.py)
+//   INNER, OUTER    the numbers of dimensions of its loops (see planner/__init__.py's LayoutClass)
 //   STRIDED         how many operands have strides: their offsets are what a Place carries
 //   SUMS            how many results are summed; 0 in `stream`
-//   walk            the words that follow pointers and arguments: sizes, strides
+//   loops           the launch parameters after pointers and scalars: sizes, strides
 //   operator()      loads a vector of elements at a Place, computes, stores, and adds to `Sums`
 //   each_sum        calls visit(number, vector of Sums, pointer to partials, PerTask or PerColumn) for each sum
 #pragma once
@@ -74,8 +74,8 @@ OPSMITH_INLINE void apply(const K& kernel, const Place& at, Sums<K>& sums) {
     kernel(at);
   }
 }
-// Rare places are compiled once, apart. The kernel goes by value: were its address taken, no loop could keep it in
-// registers.
+// Rare places are compiled once, out of line. The kernel is passed by value: with its address taken, no loop could keep
+// it in registers.
 template <typename K>
 __attribute__((noinline)) Sums<K> apply_apart(K kernel, const Scattered<K::STRIDED>& at, Sums<K> sums) {
   apply(kernel, at, sums);
@@ -147,21 +147,21 @@ OPSMITH_INLINE void run_row(
   task.added(kernel, 1);
 }
 
-// Elements [begin, end) of the dimensions of a walker that stands at `begin`.
-template <typename K, typename Walker>
+// Elements [begin, end) of the dimensions of a cursor at `begin`.
+template <typename K, typename Cursor>
 OPSMITH_INLINE void run(
-    const K& kernel, Walker walker, int64_t begin, int64_t end, TaskSums<K>& task, bool in_place = false) {
+    const K& kernel, Cursor cursor, int64_t begin, int64_t end, TaskSums<K>& task, bool in_place = false) {
   while (begin < end) {
-    const int64_t rest = walker.sizes[0] - walker.counter[0];
+    const int64_t rest = cursor.sizes[0] - cursor.counter[0];
     const int64_t length = rest < end - begin ? rest : end - begin;
     if (length >= LANES) {
       Row<K::STRIDED, false> at = {begin, 0, {}, {}, 0};
       for (int k = 0; k < K::STRIDED; ++k) {
-        at.offset[k] = walker.offset[k];
-        at.stride[k] = walker.stride(k);
+        at.offset[k] = cursor.offset[k];
+        at.stride[k] = cursor.stride(k);
       }
       run_row(kernel, at, length, task, in_place);
-      walker.advance(length);
+      cursor.advance(length);
       begin += length;
     } else {
       // Short rows: a vector takes elements from as many as it needs.
@@ -169,8 +169,8 @@ OPSMITH_INLINE void run(
       at.index = begin;
       at.count = int(end - begin < LANES ? end - begin : LANES);
       for (int lane = 0; lane < at.count; ++lane) {
-        for (int k = 0; k < K::STRIDED; ++k) at.offset[k][lane] = walker.offset[k];
-        walker.advance(1);
+        for (int k = 0; k < K::STRIDED; ++k) at.offset[k][lane] = cursor.offset[k];
+        cursor.advance(1);
       }
       task.sums = apply_apart(kernel, at, task.sums);
       task.added(kernel, 1);
@@ -182,9 +182,9 @@ OPSMITH_INLINE void run(
 
 // ---- The drivers.
 
-// Whether a result is one of the tensors read: of the first words, so many point to these and so many to those.
-inline bool writes_what_it_reads(const void* words, int reads, int results) {
-  const int64_t* address = static_cast<const int64_t*>(words);
+// Whether a result is also an input: the first parameters are pointers to the inputs, then to the results.
+inline bool is_in_place(const void* parameters, int reads, int results) {
+  const int64_t* address = static_cast<const int64_t*>(parameters);
   for (int read = 0; read < reads; ++read) {
     for (int result = reads; result < reads + results; ++result) {
       if (address[read] == address[result]) return true;
@@ -193,15 +193,16 @@ inline bool writes_what_it_reads(const void* words, int reads, int results) {
   return false;
 }
 
-// Every element once. Tasks are elements. Walk: count; with strided operands sizes[INNER], strides[STRIDED][INNER].
+// Every element once. Tasks are elements. Parameters: count; with strided operands sizes[INNER],
+// strides[STRIDED][INNER].
 template <typename K>
 OPSMITH_INLINE void stream(int64_t begin, int64_t end, const K& kernel, bool in_place) {
   TaskSums<K> nothing;
   if constexpr (K::STRIDED > 0) {
-    const int64_t* sizes = kernel.walk + 1;
-    Walker<K::STRIDED, K::INNER, K::INNER> walker(sizes, sizes + K::INNER);
-    walker.locate(begin);
-    run(kernel, walker, begin, end, nothing, in_place);
+    const int64_t* sizes = kernel.loops + 1;
+    Cursor<K::STRIDED, K::INNER, K::INNER> cursor(sizes, sizes + K::INNER);
+    cursor.locate(begin);
+    run(kernel, cursor, begin, end, nothing, in_place);
   } else if (end - begin >= LANES) {
     run_row(kernel, {begin, 0, {}, {}, 0}, end - begin, nothing, in_place);
   } else if (begin < end) {
@@ -213,25 +214,25 @@ OPSMITH_INLINE void stream(int64_t begin, int64_t end, const K& kernel, bool in_
 }
 
 // Sums along the innermost dimension. Task k * chunks + c runs over chunk c of the reduced elements of combination k.
-// Walk: length, kept_count, chunks, chunk_length, kept sizes[OUTER], reduced sizes[INNER]; for each strided operand
-// kept strides[OUTER], reduced strides[INNER].
+// Parameters: length, kept_count, chunks, chunk_length, kept sizes[OUTER], reduced sizes[INNER]; for each strided
+// operand kept strides[OUTER], reduced strides[INNER].
 template <typename K>
 OPSMITH_INLINE void segment(int64_t begin, int64_t end, const K& kernel) {
-  const int64_t length = kernel.walk[0], kept_count = kernel.walk[1];
-  const int64_t chunks = kernel.walk[2], chunk_length = kernel.walk[3];
-  const int64_t* sizes = kernel.walk + 4;
+  const int64_t length = kernel.loops[0], kept_count = kernel.loops[1];
+  const int64_t chunks = kernel.loops[2], chunk_length = kernel.loops[3];
+  const int64_t* sizes = kernel.loops + 4;
   const int64_t* strides = sizes + K::OUTER + K::INNER;
   constexpr int PITCH = K::OUTER + K::INNER;
-  Walker<K::STRIDED, K::OUTER, PITCH> kept(sizes, strides);
+  Cursor<K::STRIDED, K::OUTER, PITCH> kept(sizes, strides);
   int64_t k = begin / chunks, c = begin % chunks;
   kept.locate(k);
   for (int64_t number = begin; number < end; ++number) {
-    Walker<K::STRIDED, K::INNER, PITCH> walker(sizes + K::OUTER, strides + K::OUTER);
-    for (int operand = 0; operand < K::STRIDED; ++operand) walker.offset[operand] = kept.offset[operand];
+    Cursor<K::STRIDED, K::INNER, PITCH> cursor(sizes + K::OUTER, strides + K::OUTER);
+    for (int operand = 0; operand < K::STRIDED; ++operand) cursor.offset[operand] = kept.offset[operand];
     const int64_t first = c * chunk_length, last = first + chunk_length;
-    walker.locate(first);
+    cursor.locate(first);
     TaskSums<K> task;
-    run(kernel, walker, first, last < length ? last : length, task);
+    run(kernel, cursor, first, last < length ? last : length, task);
     kernel.each_sum(task.sums, [&](int sum, auto&, auto* partial, auto) {
       partial[c * kept_count + k] = total_of(task.total[sum]);
     });
@@ -249,8 +250,8 @@ constexpr int ROWS = 4;
 static_assert(TILE >= LANES * LANES, "a narrow tile has totals for every lane of every column");
 
 // Rows of at least a vector: ROWS rows at a time, all columns of the tile.
-template <typename K, typename Walker>
-OPSMITH_INLINE void wide_tile(const K& kernel, Walker walker, const int64_t* strides, int64_t left, int64_t width,
+template <typename K, typename Cursor>
+OPSMITH_INLINE void wide_tile(const K& kernel, Cursor cursor, const int64_t* strides, int64_t left, int64_t width,
                               int64_t rows, double (*total)[TILE]) {
   Sums<K> sums{};
   const auto vector = [&](auto at, const int64_t (*offset)[at_least_one(K::STRIDED)], int64_t count) {
@@ -267,13 +268,13 @@ OPSMITH_INLINE void wide_tile(const K& kernel, Walker walker, const int64_t* str
   Row<K::STRIDED, true> edge = {};
   edge.position = left + width - LANES;
   edge.stale = int(LANES - width % LANES);
-  for (int k = 0; k < K::STRIDED; ++k) at.stride[k] = edge.stride[k] = strides[k * Walker::pitch];
+  for (int k = 0; k < K::STRIDED; ++k) at.stride[k] = edge.stride[k] = strides[k * Cursor::pitch];
   while (rows > 0) {
     int64_t offset[ROWS][at_least_one(K::STRIDED)];
     const int64_t count = rows < ROWS ? rows : ROWS;
     for (int64_t row = 0; row < count; ++row) {
-      for (int k = 0; k < K::STRIDED; ++k) offset[row][k] = walker.offset[k];
-      walker.advance(1);
+      for (int k = 0; k < K::STRIDED; ++k) offset[row][k] = cursor.offset[k];
+      cursor.advance(1);
     }
     for (at.position = left; at.position + LANES <= left + width; at.position += LANES) vector(at, offset, count);
     if (at.position < left + width) vector(edge, offset, count);
@@ -285,8 +286,8 @@ OPSMITH_INLINE void wide_tile(const K& kernel, Walker walker, const int64_t* str
 }
 
 // Rows shorter than a vector: a vector takes LANES rows of one column, whose total has a number for each lane.
-template <typename K, typename Walker>
-OPSMITH_INLINE void narrow_tile(const K& kernel, Walker walker, const int64_t* strides, int64_t left, int64_t width,
+template <typename K, typename Cursor>
+OPSMITH_INLINE void narrow_tile(const K& kernel, Cursor cursor, const int64_t* strides, int64_t left, int64_t width,
                                 int64_t rows, double (*total)[TILE]) {
   for (; rows > 0; rows -= LANES) {
     int64_t offset[at_least_one(K::STRIDED)][LANES];
@@ -294,12 +295,12 @@ OPSMITH_INLINE void narrow_tile(const K& kernel, Walker walker, const int64_t* s
     at.index = 0;
     at.count = int(rows < LANES ? rows : LANES);
     for (int lane = 0; lane < at.count; ++lane) {
-      for (int k = 0; k < K::STRIDED; ++k) offset[k][lane] = walker.offset[k];
-      walker.advance(1);
+      for (int k = 0; k < K::STRIDED; ++k) offset[k][lane] = cursor.offset[k];
+      cursor.advance(1);
     }
     for (int64_t x = 0; x < width; ++x) {
       for (int k = 0; k < K::STRIDED; ++k) {
-        const int64_t across = (left + x) * strides[k * Walker::pitch];
+        const int64_t across = (left + x) * strides[k * Cursor::pitch];
         for (int lane = 0; lane < at.count; ++lane) at.offset[k][lane] = offset[k][lane] + across;
       }
       Sums<K> sums = apply_apart(kernel, at, Sums<K>{});
@@ -311,14 +312,14 @@ OPSMITH_INLINE void narrow_tile(const K& kernel, Walker walker, const int64_t* s
 }
 
 // Sums down the columns of the innermost dimension, a vector of columns at a time. Task (k * chunks + c) * tiles + t
-// runs over rows [c * rows_per_chunk, ...) and columns [t * TILE, ...) of combination k. Walk: columns, kept_count,
-// rows, chunks, rows_per_chunk, kept sizes[OUTER], reduced sizes[INNER]; for each strided operand the stride along
-// columns, kept strides[OUTER], reduced strides[INNER].
+// runs over rows [c * rows_per_chunk, ...) and columns [t * TILE, ...) of combination k. Parameters: columns,
+// kept_count, rows, chunks, rows_per_chunk, kept sizes[OUTER], reduced sizes[INNER]; for each strided operand the
+// stride along columns, kept strides[OUTER], reduced strides[INNER].
 template <typename K>
 OPSMITH_INLINE void column(int64_t begin, int64_t end, const K& kernel) {
-  const int64_t columns = kernel.walk[0], kept_count = kernel.walk[1], rows = kernel.walk[2];
-  const int64_t chunks = kernel.walk[3], rows_per_chunk = kernel.walk[4];
-  const int64_t* sizes = kernel.walk + 5;
+  const int64_t columns = kernel.loops[0], kept_count = kernel.loops[1], rows = kernel.loops[2];
+  const int64_t chunks = kernel.loops[3], rows_per_chunk = kernel.loops[4];
+  const int64_t* sizes = kernel.loops + 5;
   const int64_t* strides = sizes + K::OUTER + K::INNER;
   constexpr int PITCH = 1 + K::OUTER + K::INNER;
   const int64_t tiles = (columns + TILE - 1) / TILE;
@@ -330,19 +331,19 @@ OPSMITH_INLINE void column(int64_t begin, int64_t end, const K& kernel) {
     const int64_t width = columns - left < TILE ? columns - left : TILE;
     const int64_t first = c * rows_per_chunk;
     const int64_t last = first + rows_per_chunk < rows ? first + rows_per_chunk : rows;
-    Walker<K::STRIDED, K::OUTER, PITCH> kept(sizes, strides + 1);
+    Cursor<K::STRIDED, K::OUTER, PITCH> kept(sizes, strides + 1);
     kept.locate(k);
-    Walker<K::STRIDED, K::INNER, PITCH> walker(sizes + K::OUTER, strides + 1 + K::OUTER);
-    for (int operand = 0; operand < K::STRIDED; ++operand) walker.offset[operand] = kept.offset[operand];
-    walker.locate(first);
+    Cursor<K::STRIDED, K::INNER, PITCH> cursor(sizes + K::OUTER, strides + 1 + K::OUTER);
+    for (int operand = 0; operand < K::STRIDED; ++operand) cursor.offset[operand] = kept.offset[operand];
+    cursor.locate(first);
     const bool narrow = width < LANES;
     const int64_t totals = narrow ? width * LANES : width;
     for (int sum = 0; sum < K::SUMS; ++sum) __builtin_memset(total[sum], 0, sizeof(double) * totals);
 
     if (narrow) {
-      narrow_tile(kernel, walker, strides, left, width, last - first, total);
+      narrow_tile(kernel, cursor, strides, left, width, last - first, total);
     } else {
-      wide_tile(kernel, walker, strides, left, width, last - first, total);
+      wide_tile(kernel, cursor, strides, left, width, last - first, total);
     }
 
     Sums<K> sums;
@@ -361,12 +362,13 @@ OPSMITH_INLINE void column(int64_t begin, int64_t end, const K& kernel) {
   }
 }
 
-// result[x] = sum over r of partial[r * columns + x], for columns [begin, end). Words: partial, result, rows, columns.
+// result[x] = sum over r of partial[r * columns + x], for columns [begin, end). Parameters: partial, result, rows,
+// columns.
 template <typename Partial, typename Result>
-OPSMITH_INLINE void combine(int64_t begin, int64_t end, const int64_t* words) {
-  const Partial* partial = pointer<const Partial>(words[0]);
-  Result* result = pointer<Result>(words[1]);
-  const int64_t rows = words[2], columns = words[3];
+OPSMITH_INLINE void combine(int64_t begin, int64_t end, const int64_t* parameters) {
+  const Partial* partial = pointer<const Partial>(parameters[0]);
+  Result* result = pointer<Result>(parameters[1]);
+  const int64_t rows = parameters[2], columns = parameters[3];
   for (int64_t x = begin; x < end; x += LANES) {
     const int width = int(end - x < LANES ? end - x : LANES);
     double sums[LANES] = {};

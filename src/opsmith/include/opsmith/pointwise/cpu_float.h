@@ -44,7 +44,7 @@ OPSMITH_INLINE Vec<float> at_least(Vec<float> x, float least) { return x < least
 OPSMITH_INLINE Vec<float> at_most(Vec<float> x, float most) { return x > most ? broadcast(most) : x; }
 #endif
 
-// value 2^n for a whole n, rounded once where it is beyond the normal floats.
+// value * 2^n for a whole n, rounded once if it is outside the normal floats.
 OPSMITH_INLINE Vec<float> scaled(Vec<float> value, Vec<float> n) {
 #if defined(__AVX512F__) && OPSMITH_LANES == 16
   return __builtin_ia32_scalefps512_mask(value, n, Vec<float>{}, -1, 4);

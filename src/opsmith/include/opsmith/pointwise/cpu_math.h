@@ -20,7 +20,7 @@
 
 namespace opsmith {
 
-// ---- From libm and Sleef: name, arity, Sleef's suffix, which tells its largest error in tenths of an ulp.
+// ---- From libm and Sleef: name, arity, Sleef's suffix, which is its largest error in tenths of an ULP.
 
 #ifdef OPSMITH_SLEEF
 // Sleef has vectors of 8 and 16 floats; four floats take the lower half of eight.
@@ -112,7 +112,7 @@ OPSMITH_FUNCTION(1, asinh, _u10)
 OPSMITH_FUNCTION(1, acosh, _u10)
 }  // namespace moderate
 
-// ---- From the processor: an instruction each, where it has one.
+// ---- From the processor: one instruction each, if it has one.
 
 #define OPSMITH_INSTRUCTION(name, builtin)                                   \
   OPSMITH_INLINE float name(float x) { return __builtin_##builtin##f(x); }   \

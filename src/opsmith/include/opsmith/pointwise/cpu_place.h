@@ -1,23 +1,23 @@
-// Where the elements of a vector lie in a kernel's operands, and how a walk over the dimensions gets there.
+// Where a vector's elements are in a kernel's operands, and a cursor that goes through the dimensions.
 #pragma once
 
 #include "cpu_vector.h"
 
 namespace opsmith {
 
-// ---- Words.
+// ---- Launch parameters.
 
 template <typename T>
-OPSMITH_INLINE T* pointer(int64_t word) {
-  return reinterpret_cast<T*>(word);
+OPSMITH_INLINE T* pointer(int64_t parameter) {
+  return reinterpret_cast<T*>(parameter);
 }
-OPSMITH_INLINE double as_double(int64_t word) {
+OPSMITH_INLINE double as_double(int64_t parameter) {
   double value;
-  __builtin_memcpy(&value, &word, sizeof value);
+  __builtin_memcpy(&value, &parameter, sizeof value);
   return value;
 }
 
-// ---- Places: where the elements of one vector lie.
+// ---- Places: where the elements of one vector are.
 
 constexpr int at_least_one(int count) { return count > 0 ? count : 1; }
 
@@ -99,12 +99,12 @@ OPSMITH_INLINE void store_contiguous(const Scattered<K>& at, int operand, T* tar
   store_strided(at, operand, target, value);
 }
 
-// sum += value in the lanes that are this place's own.
 OPSMITH_INLINE Vec<int32_t> lane_numbers() {
   Vec<int32_t> numbers;
   for (int lane = 0; lane < LANES; ++lane) numbers[lane] = lane;
   return numbers;
 }
+// sum += value in the lanes that belong to this place.
 template <int K, bool OVERLAPS, typename V>
 OPSMITH_INLINE void add(const Row<K, OVERLAPS>& at, V& sum, V value) {
   if constexpr (OVERLAPS) value = select(Mask{lane_numbers() >= at.stale}, value, V{});
@@ -115,19 +115,19 @@ OPSMITH_INLINE void add(const Scattered<K>& at, V& sum, V value) {
   sum += select(Mask{lane_numbers() < at.count}, value, V{});
 }
 
-// ---- Walking dimensions, innermost first, without a division but to begin.
+// ---- Going through dimensions, innermost first, with divisions only at the start.
 
 // `strides` holds those of operand k from k * PITCH on.
 template <int STRIDED, int DIMENSIONS, int PITCH>
-struct Walker {
+struct Cursor {
   const int64_t* sizes;
   const int64_t* strides;
   int64_t counter[at_least_one(DIMENSIONS)] = {};
-  int64_t offset[at_least_one(STRIDED)] = {};  // of the element that the counters tell
+  int64_t offset[at_least_one(STRIDED)] = {};  // of the element that the counters point to
 
   static constexpr int pitch = PITCH;
 
-  OPSMITH_INLINE Walker(const int64_t* sizes, const int64_t* strides) : sizes(sizes), strides(strides) {}
+  OPSMITH_INLINE Cursor(const int64_t* sizes, const int64_t* strides) : sizes(sizes), strides(strides) {}
 
   OPSMITH_INLINE int64_t stride(int operand) const { return strides[operand * PITCH]; }
   OPSMITH_INLINE void move(int dimension, int64_t steps) {
@@ -140,7 +140,7 @@ struct Walker {
       index /= sizes[dimension];
     }
   }
-  // Forward by `steps` along the innermost dimension, at most to its end, and there on to the next row.
+  // Forward by `steps` along the innermost dimension, at most to its end, and from there to the next row.
   OPSMITH_INLINE void advance(int64_t steps) {
     if constexpr (DIMENSIONS > 0) {
       move(0, steps);

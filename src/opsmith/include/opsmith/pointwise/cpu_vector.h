@@ -269,7 +269,7 @@ OPSMITH_INLINE Vec<float> round_to_bfloat16(Vec<float> x) { return from_bfloat16
 OPSMITH_INLINE float round_to_float16(float x) { return round_to_float16(broadcast(x))[0]; }
 OPSMITH_INLINE float round_to_bfloat16(float x) { return round_to_bfloat16(broadcast(x))[0]; }
 
-// ---- Casts as torch casts: a float to an integer is cut off, a number to a bool asks whether it is not zero.
+// ---- Casts as in torch: a float to an integer truncates, a number to a bool is true if it is not zero.
 
 template <typename To, typename From>
 struct Cast {
@@ -300,7 +300,7 @@ OPSMITH_INLINE auto cast(From x) {
   return Cast<To, From>::of(x);
 }
 
-// ---- Memory: how an element lies there (`raw`), and what it is held in (`held`).
+// ---- Memory: an element as stored (`raw`) and as computed with (`held`).
 
 template <typename T>
 struct Format {
@@ -358,7 +358,7 @@ OPSMITH_INLINE Held<T> load_one(const T* source) {
   return Format<T>::unpack(broadcast(element));
 }
 
-// The first `count` lanes, each at an offset of its own; the others are zero.
+// The first `count` lanes, each at its own offset; the others are zero.
 template <typename T, typename Offset>
 OPSMITH_INLINE Held<T> gather(const T* source, int count, Offset offset) {
   Raw<T> lanes[LANES] = {};

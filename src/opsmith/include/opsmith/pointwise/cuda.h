@@ -1,12 +1,12 @@
 // The drivers of pointwise kernels on the GPU: who computes which elements, and how sums are made.
 //
-// A kernel is a struct that opsmith writes for one operator and one layout: it locates, loads, computes and stores. A
-// driver here hands it V elements at a time ("a pack": 16 bytes of the narrowest tensor) and U packs a turn, so that U
-// loads of each tensor are on their way before the first is used. Loads past the end repeat an earlier pack instead of
-// branching; their results are not stored and not summed. Tensors of one element are read once, after the first packs
-// are asked for: nothing is to wait for them alone.
+// A kernel is a struct that opsmith generates for one operator and one layout: it locates, loads, computes and stores.
+// A driver here passes it V elements at a time (a pack: 16 bytes of the narrowest tensor) and U packs per iteration, so
+// that U loads of each tensor are in flight before the first is used. Loads past the end repeat an earlier pack instead
+// of branching; their results are neither stored nor summed. Tensors of one element are read once, after the loads of
+// the first packs have been issued, so that nothing waits for them alone.
 //
-// Sums are the same in every run: threads, then warps, then blocks add in an order that sizes alone decide.
+// Sums are deterministic: threads, then warps, then blocks add in an order that depends on sizes alone.
 #pragma once
 
 #include <opsmith/pointwise/cuda_activations.h>
@@ -29,16 +29,16 @@ OPSMITH_DEVICE Index divide_up(Index a, Index b) {
 // --- launches before and after --------------------------------------------------------------------------------------
 
 // A launch may begin while the one before it ends, which takes 0.15 us off it (driver.py's OVERLAPPED). Every driver
-// waits here, before it touches memory, until that one has ended and what it wrote is there.
+// waits here, before it accesses memory, until that one has ended and its writes are visible.
 OPSMITH_DEVICE void await_launch_before() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-// Lets the next launch begin, and wait, as soon as all blocks of this one have: 0.5 us. Only where that is a launch of
-// the same operator: another's may read early what it takes for constant. (And 2^22 floats, four times as many blocks as
-// fit, took 7 % longer.)
+// Lets the next launch begin, and wait, as soon as all blocks of this one have begun: 0.5 us. Only where that is a
+// launch of the same operator: another operator's may read data early that it takes for constant. (And 2^22 floats,
+// four times as many blocks as fit, took 7 % longer.)
 OPSMITH_DEVICE void admit_launch_after() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -56,7 +56,7 @@ OPSMITH_DEVICE typename Kernel::template Outputs<V> computed(
   return outputs;
 }
 
-// V elements from an index on, and nothing else.
+// V elements from an index on.
 template <int V, class Kernel, class Index>
 OPSMITH_DEVICE void compute_at(const Kernel& kernel, Index index) {
   const auto place = kernel.locate(index);
@@ -67,29 +67,29 @@ OPSMITH_DEVICE void compute_at(const Kernel& kernel, Index index) {
 // --- stream: every element once -----------------------------------------------------------------------------------
 
 template <class I, int Inner>
-struct StreamWalk {
+struct StreamLoops {
   I count;
   Sizes<Inner, I> sizes;
 
   template <int Count>
-  OPSMITH_DEVICE StreamWalk(const Words<Count>& words, int place)
-      : count(I(words.word[place])), sizes(words, place + 1) {}
+  OPSMITH_DEVICE StreamLoops(const Parameters<Count>& parameters, int place)
+      : count(I(parameters.value[place])), sizes(parameters, place + 1) {}
 };
 
-// One block computes threads * U packs, neighbouring threads neighbouring packs. The elements that fill no pack, fewer
-// than V, go to the first threads of the first block. What is small is launched with a thread for each pack, or for each
-// pair of elements, and then each computes one.
+// One block computes threads * U packs, neighbouring threads neighbouring packs. The last elements, fewer than V, go to
+// the first threads of the first block. A small launch has a thread for each pack, or for each pair of elements, and
+// then each thread computes one.
 template <class Kernel>
 OPSMITH_DEVICE void stream(const Kernel& kernel) {
   using Index = typename Kernel::Index;
   constexpr int V = Kernel::vector;
   constexpr int U = Kernel::unroll;
   await_launch_before();
-  const Index count = kernel.walk.count;
+  const Index count = kernel.loops.count;
   const Index threads = Index(gridDim.x) * Kernel::threads;
   const Index thread = Index(blockIdx.x) * Kernel::threads + threadIdx.x;
   if constexpr (V > 2) {
-    if (2 * threads >= count) {  // first, and apart: a small launch mostly waits for its instructions
+    if (2 * threads >= count) {  // first and separate: a small launch mostly waits for its instructions
       if (thread < count / 2) {
         compute_at<2>(kernel, 2 * thread);
       } else if (2 * thread < count) {
@@ -107,7 +107,7 @@ OPSMITH_DEVICE void stream(const Kernel& kernel) {
     const auto is_mine = [&](int u) { return u == 0 || (!one_pack && first + u * Kernel::threads < packs); };
 #pragma unroll
     for (int u = 0; u < U; ++u) {
-      // Past the end the thread's own first pack: another's may be written already where a tensor is changed in place.
+      // Past the end, the thread's own first pack: in place, another thread's may be written already.
       places[u] = kernel.locate((is_mine(u) ? first + u * Kernel::threads : first) * V);
       inputs[u] = kernel.template load<V>(places[u]);
     }
@@ -141,7 +141,7 @@ OPSMITH_DEVICE A pairwise(const T (&values)[V]) {
 }
 
 // Over `width` neighbouring lanes of a warp, a power of two; each of them holds the sum. (A loop that ends with `width`
-// takes a small launch 0.08 us longer.)
+// makes a small launch 0.08 us slower.)
 template <class A>
 OPSMITH_DEVICE A warp_sum(A value, unsigned int width) {
 #pragma unroll
@@ -165,7 +165,7 @@ OPSMITH_DEVICE void gather_warp(A value) {
   if (threadIdx.x % 32 == 0) sums_of_warps<K, Threads, A>()[threadIdx.x / 32] = value;
 }
 
-// The warp that adds up the K-th: they do so side by side.
+// The warp that adds up the K-th: several do so side by side.
 template <int K, int Threads>
 OPSMITH_DEVICE bool adds_up() {
   return threadIdx.x == K % (Threads / 32) * 32;
@@ -180,8 +180,8 @@ OPSMITH_DEVICE A gathered() {
   return sum;
 }
 
-// Where the sums of a result go: accumulators, to be combined. The sums themselves where each element of the result has
-// one; such a result may be of a half type.
+// Where the sums of a result go: accumulators, to be combined; or, where each element of the result has one sum, the
+// result itself, which may be of a half type.
 template <class T, class A>
 struct PartialSums {
   void* memory;
@@ -204,10 +204,10 @@ OPSMITH_DEVICE void put(A* partial, Index index, A sum) {
 
 // --- a thread's own terms -------------------------------------------------------------------------------------------
 
-// Packs first, first + stride, ... below `end`: computed, stored, summed, U of them on their way at once. All threads of
-// a launch go through memory side by side: where each kept to a stretch of its own, 2^28 floats were more pages at a
-// time than the GPU translates at once, and took a fifth longer. (Loading the next turn ahead made no sum faster, and
-// some 2 % slower.)
+// Packs first, first + stride, ... below `end`: computed, stored, summed, U of them in flight at once. All threads of a
+// launch go through memory side by side: where each had a contiguous range, 2^28 floats were more pages at a time than
+// the GPU translates at once, and took a fifth longer. (Prefetching the next iteration made no sum faster, and some 2 %
+// slower.)
 template <int U, class Kernel, class Sums, class Index, class Locate>
 OPSMITH_DEVICE void sum_along(
     const Kernel& kernel, Sums& sums, Index first, Index end, Index stride, const Locate& locate) {
@@ -248,12 +248,12 @@ OPSMITH_DEVICE void sum_at(const Kernel& kernel, Sums& sums, const typename Kern
   kernel.template add<V>(sums, outputs);
 }
 
-// Few blocks cannot hide each other's waiting for memory: their threads have more packs on the way, if they have more.
+// Few blocks cannot hide each other's memory latency: their threads have more packs in flight, if there are more.
 template <class Kernel, class Sums, class Index, class Locate>
 OPSMITH_DEVICE void sum_terms(
     const Kernel& kernel, Sums& sums, Index first, Index end, Index stride, const Locate& locate) {
-  if (Kernel::ahead > Kernel::unroll && end > Kernel::unroll * stride && gridDim.x <= Kernel::few_blocks) {
-    sum_along<Kernel::ahead>(kernel, sums, first, end, stride, locate);
+  if (Kernel::in_flight > Kernel::unroll && end > Kernel::unroll * stride && gridDim.x <= Kernel::few_blocks) {
+    sum_along<Kernel::in_flight>(kernel, sums, first, end, stride, locate);
   } else {
     sum_along<Kernel::unroll>(kernel, sums, first, end, stride, locate);
   }
@@ -262,7 +262,7 @@ OPSMITH_DEVICE void sum_terms(
 // --- segment: sums along the innermost dimension --------------------------------------------------------------------
 
 template <class I, int Kept, int Reduced>
-struct SegmentWalk {
+struct SegmentLoops {
   I length;
   I kept_count;
   I chunks;
@@ -271,13 +271,13 @@ struct SegmentWalk {
   Sizes<Reduced, I> reduced_sizes;
 
   template <int Count>
-  OPSMITH_DEVICE SegmentWalk(const Words<Count>& words, int place)
-      : length(I(words.word[place])),
-        kept_count(I(words.word[place + 1])),
-        chunks(I(words.word[place + 2])),
-        group(I(words.word[place + 3])),
-        kept_sizes(words, place + 4),
-        reduced_sizes(words, place + 4 + Kept) {}
+  OPSMITH_DEVICE SegmentLoops(const Parameters<Count>& parameters, int place)
+      : length(I(parameters.value[place])),
+        kept_count(I(parameters.value[place + 1])),
+        chunks(I(parameters.value[place + 2])),
+        group(I(parameters.value[place + 3])),
+        kept_sizes(parameters, place + 4),
+        reduced_sizes(parameters, place + 4 + Kept) {}
 };
 
 template <int Threads, class Index>
@@ -306,33 +306,35 @@ struct SegmentSum {
   }
 };
 
-// An item is a chunk of one kept combination: item = chunk * kept_count + kept. A group of threads takes every so many
-// packs of it, and what fills no pack goes to the last chunk.
+// An item is a chunk of one kept combination: item = chunk * kept_count + kept. A group of threads takes every n-th
+// pack of it, and the last elements, fewer than a pack, go to the last chunk.
 template <class Kernel>
 OPSMITH_DEVICE void segment(const Kernel& kernel) {
   using Index = typename Kernel::Index;
   constexpr int V = Kernel::vector;
-  const auto& walk = kernel.walk;
+  const auto& loops = kernel.loops;
   await_launch_before();
-  if (walk.chunks > 1) admit_launch_after();  // which combines them
-  const int group = int(walk.group);
+  if (loops.chunks > 1) admit_launch_after();  // which combines them
+  const int group = int(loops.group);
   const int shift = 31 - __clz(group);  // of a power of two
-  const Index items = walk.kept_count * walk.chunks;
+  const Index items = loops.kept_count * loops.chunks;
   const Index item = Index(blockIdx.x) * (Kernel::threads >> shift) + (threadIdx.x >> shift);
   typename Kernel::Sums sums{};
   if (item < items) {
     Index chunk = item;
-    if (walk.kept_count > 1) chunk = divide(item, walk.kept_count);
-    const auto start = kernel.start(item - chunk * walk.kept_count);
-    const Index packs = walk.length / V;
+    if (loops.kept_count > 1) chunk = divide(item, loops.kept_count);
+    const auto start = kernel.start(item - chunk * loops.kept_count);
+    const Index packs = loops.length / V;
     const Index lane = threadIdx.x & (group - 1);
     const auto locate = [&](Index pack) { return kernel.locate(start, pack * V); };
     sum_terms<Kernel, typename Kernel::Sums, Index>(
-        kernel, sums, chunk * group + lane, packs, walk.chunks * group, locate);
+        kernel, sums, chunk * group + lane, packs, loops.chunks * group, locate);
     if constexpr (V > 1) {
       // There may be more of it than threads in the group.
-      const Index from = chunk + 1 == walk.chunks ? packs * V + lane : walk.length;
-      for (Index index = from; index < walk.length; index += group) sum_at<1>(kernel, sums, kernel.locate(start, index));
+      const Index from = chunk + 1 == loops.chunks ? packs * V + lane : loops.length;
+      for (Index index = from; index < loops.length; index += group) {
+        sum_at<1>(kernel, sums, kernel.locate(start, index));
+      }
     }
   }
   kernel.finish(sums, SegmentSum<Kernel::threads, Index>{group, item, items});
@@ -340,26 +342,26 @@ OPSMITH_DEVICE void segment(const Kernel& kernel) {
 
 // --- column: sums down the columns ----------------------------------------------------------------------------------
 
-// How the threads of a block stand, in one word: told, not worked out by each of them.
+// The arrangement of a block's threads, in one launch parameter: computed once by the launch planner (column_block).
 struct ColumnBlock {
   unsigned int width;    // threads side by side, each with a pack
   unsigned int height;   // threads below one another
   unsigned int inverse;  // thread / width = thread * inverse / 2^15
   unsigned int share;    // 2^share threads add up a column
-  bool pairs;            // very few elements: a thread has a pair of them at most, and a column is one block's
+  bool pairs;            // very few elements: at most a pair per thread, and one block per column
   bool one_chunk;        // of the rows
 
-  OPSMITH_DEVICE explicit ColumnBlock(int64_t word)
-      : width(word & 0xffff),
-        height(word >> 16 & 0xffff),
-        inverse(word >> 32 & 0xffff),
-        share(word >> 48 & 0xff),
-        pairs((word >> 56 & 1) != 0),
-        one_chunk((word >> 57 & 1) != 0) {}
+  OPSMITH_DEVICE explicit ColumnBlock(int64_t encoded)
+      : width(encoded & 0xffff),
+        height(encoded >> 16 & 0xffff),
+        inverse(encoded >> 32 & 0xffff),
+        share(encoded >> 48 & 0xff),
+        pairs((encoded >> 56 & 1) != 0),
+        one_chunk((encoded >> 57 & 1) != 0) {}
 };
 
 template <class I, int Kept, int Reduced>
-struct ColumnWalk {
+struct ColumnLoops {
   I columns;
   I kept_count;
   I rows;
@@ -369,14 +371,14 @@ struct ColumnWalk {
   Sizes<Reduced, I> reduced_sizes;
 
   template <int Count>
-  OPSMITH_DEVICE ColumnWalk(const Words<Count>& words, int place)
-      : columns(I(words.word[place])),
-        kept_count(I(words.word[place + 1])),
-        rows(I(words.word[place + 2])),
-        chunks(I(words.word[place + 3])),
-        block(words.word[place + 4]),
-        kept_sizes(words, place + 5),
-        reduced_sizes(words, place + 5 + Kept) {}
+  OPSMITH_DEVICE ColumnLoops(const Parameters<Count>& parameters, int place)
+      : columns(I(parameters.value[place])),
+        kept_count(I(parameters.value[place + 1])),
+        rows(I(parameters.value[place + 2])),
+        chunks(I(parameters.value[place + 3])),
+        block(parameters.value[place + 4]),
+        kept_sizes(parameters, place + 5),
+        reduced_sizes(parameters, place + 5 + Kept) {}
 
   // Whether a block has all columns, in packs of V.
   template <int V>
@@ -392,7 +394,7 @@ OPSMITH_DEVICE A* sums_of_threads() {
   return by_thread;
 }
 
-// One sum a column, shared by neighbouring threads of a warp: each has V terms, four or more, where there are so many.
+// One sum per column, shared by neighbouring threads of a warp: each adds at least V terms, and at least four.
 // Which ones is worked out before the threads meet.
 template <int Threads, int V, class Index>
 class ColumnSum {
@@ -429,7 +431,7 @@ class ColumnSum {
   template <int K, class A, class Partial>
   OPSMITH_DEVICE void scatter(const A (&values)[V], const Partial& partial) const {
     if (K > 0) {
-      __syncthreads();  // another's are read still
+      __syncthreads();  // the previous result's are still being read
       write(values);
       __syncthreads();
     }
@@ -469,35 +471,35 @@ class ColumnSum {
   const Index index_;                  // and where
 };
 
-// A block keeps a tile of columns, `width` packs wide, and its threads stand in `height` rows; a chunk is every so many
-// such rows: block = (chunk * tiles + tile) * kept_count + kept.
+// A block keeps a tile of columns, `width` packs wide, and its threads form `height` rows; a chunk is every n-th group
+// of such rows: block = (chunk * tiles + tile) * kept_count + kept.
 template <class Kernel>
 OPSMITH_DEVICE void column(const Kernel& kernel) {
   using Index = typename Kernel::Index;
   constexpr int V = Kernel::vector;
-  const auto& walk = kernel.walk;
+  const auto& loops = kernel.loops;
   await_launch_before();
-  if (!walk.block.one_chunk) admit_launch_after();  // which combines them
-  const unsigned int width = walk.block.width;
-  const unsigned int height = walk.block.height;
-  const unsigned int y = threadIdx.x * walk.block.inverse >> 15;
+  if (!loops.block.one_chunk) admit_launch_after();  // which combines them
+  const unsigned int width = loops.block.width;
+  const unsigned int height = loops.block.height;
+  const unsigned int y = threadIdx.x * loops.block.inverse >> 15;
   const unsigned int x = threadIdx.x - y * width;
-  if (walk.block.pairs) {  // first, and apart: a small launch mostly waits for its instructions
+  if (loops.block.pairs) {  // first and separate: a small launch mostly waits for its instructions
     constexpr int P = V > 2 ? 2 : V;
     typename Kernel::template Sums<P> sums{};
     const Index first = blockIdx.x * width * P;
     const Index column = first + x * P;
-    if (y < height && column < walk.columns) sum_at<P>(kernel, sums, kernel.locate(kernel.start(0, column), y));
-    kernel.finish(sums, ColumnSum<Kernel::threads, P, Index>(walk.block, first, walk.columns, 0));
+    if (y < height && column < loops.columns) sum_at<P>(kernel, sums, kernel.locate(kernel.start(0, column), y));
+    kernel.finish(sums, ColumnSum<Kernel::threads, P, Index>(loops.block, first, loops.columns, 0));
     return;
   }
-  const Index packs = walk.columns / V;
+  const Index packs = loops.columns / V;
   Index tile = blockIdx.x, kept = 0, chunk = 0;
-  if (walk.kept_count > 1) {
-    tile = divide(tile, walk.kept_count);
-    kept = blockIdx.x - tile * walk.kept_count;
+  if (loops.kept_count > 1) {
+    tile = divide(tile, loops.kept_count);
+    kept = blockIdx.x - tile * loops.kept_count;
   }
-  if (walk.chunks > 1) {
+  if (loops.chunks > 1) {
     const Index tiles = divide_up<Index>(packs, width);
     chunk = divide(tile, tiles);
     tile -= chunk * tiles;
@@ -508,14 +510,14 @@ OPSMITH_DEVICE void column(const Kernel& kernel) {
     const auto start = kernel.start(kept, pack * V);
     const auto locate = [&](Index row) { return kernel.locate(start, row); };
     sum_terms<Kernel, typename Kernel::template Sums<V>, Index>(
-        kernel, sums, chunk * height + y, walk.rows, walk.chunks * height, locate);
+        kernel, sums, chunk * height + y, loops.rows, loops.chunks * height, locate);
   }
-  const Index row_of_partials = chunk * walk.kept_count + kept;
+  const Index row_of_partials = chunk * loops.kept_count + kept;
   kernel.finish(
-      sums, ColumnSum<Kernel::threads, V, Index>(walk.block, tile * width * V, walk.columns, row_of_partials));
+      sums, ColumnSum<Kernel::threads, V, Index>(loops.block, tile * width * V, loops.columns, row_of_partials));
 }
 
-// Adds what each of the threads' V columns gave to their sums.
+// Adds the values of the thread's V columns to their sums.
 template <class A, int V, class T>
 OPSMITH_DEVICE void add_columns(A (&sums)[V], const T (&values)[V]) {
 #pragma unroll
@@ -525,15 +527,15 @@ OPSMITH_DEVICE void add_columns(A (&sums)[V], const T (&values)[V]) {
 // --- combine: the sum of partial sums -------------------------------------------------------------------------------
 
 // result[x] = sum over r of partial[r * columns + x], in double. A launch takes several results of one dtype, four
-// words each: the partial sums, the result, rows, columns; blockIdx.y tells which.
+// parameters each: the partial sums, the result, rows, columns; blockIdx.y selects one.
 template <int Threads, class T, class A, int Count>
-OPSMITH_DEVICE void combine(const Words<Count>& words) {
+OPSMITH_DEVICE void combine(const Parameters<Count>& parameters) {
   __shared__ double by_row[Threads];
   await_launch_before();
   const int job = 4 * blockIdx.y;
-  const A* partial = pointer<const A>(words, job);
-  const int64_t rows = words.word[job + 2];
-  const int64_t columns = words.word[job + 3];
+  const A* partial = pointer<const A>(parameters, job);
+  const int64_t rows = parameters.value[job + 2];
+  const int64_t columns = parameters.value[job + 3];
   const int width = int(lesser<int64_t>(columns, 32));
   const int height = Threads / width;
   const int y = threadIdx.x / width;
@@ -551,7 +553,7 @@ OPSMITH_DEVICE void combine(const Words<Count>& words) {
     if (y < step && y + step < height) by_row[threadIdx.x] += by_row[threadIdx.x + step * width];
     __syncthreads();
   }
-  if (y == 0 && x < columns) pointer<T>(words, job + 1)[x] = narrow<T>(cast<A>(by_row[threadIdx.x]));
+  if (y == 0 && x < columns) pointer<T>(parameters, job + 1)[x] = narrow<T>(cast<A>(by_row[threadIdx.x]));
 }
 
 }  // namespace opsmith

@@ -1,29 +1,29 @@
-// How a thread reaches its elements: the words of a launch, packs of up to 16 bytes, and positions from an index.
+// How a thread reaches its elements: launch parameters, packs of up to 16 bytes, and positions from an index.
 #pragma once
 
 #include <opsmith/pointwise/cuda_types.h>
 
 namespace opsmith {
 
-// --- words: what a launch hands to a kernel ---------------------------------------------------------------------
+// --- launch parameters: pointers, scalars, sizes, strides -------------------------------------------------------
 
 template <int Count>
-struct Words {
-  int64_t word[Count];
+struct Parameters {
+  int64_t value[Count];
 };
 
 template <class T, int Count>
-OPSMITH_DEVICE T* pointer(const Words<Count>& words, int place) {
-  return reinterpret_cast<T*>(words.word[place]);
+OPSMITH_DEVICE T* pointer(const Parameters<Count>& parameters, int place) {
+  return reinterpret_cast<T*>(parameters.value[place]);
 }
 
 // An argument of the operator: double, int64_t or bool.
 template <class T, int Count>
-OPSMITH_DEVICE T scalar(const Words<Count>& words, int place) {
+OPSMITH_DEVICE T scalar(const Parameters<Count>& parameters, int place) {
   if constexpr (same_type<T, double>) {
-    return bits_as<double>(words.word[place]);
+    return bits_as<double>(parameters.value[place]);
   } else {
-    return T(words.word[place]);
+    return T(parameters.value[place]);
   }
 }
 
@@ -44,22 +44,22 @@ struct Extent {
   Index at[Dimensions > 0 ? Dimensions : 1];
 
   template <int Count>
-  OPSMITH_DEVICE Extent(const Words<Count>& words, int place) {
+  OPSMITH_DEVICE Extent(const Parameters<Count>& parameters, int place) {
 #pragma unroll
-    for (int d = 0; d < Dimensions; ++d) at[d] = Index(words.word[place + d]);
+    for (int d = 0; d < Dimensions; ++d) at[d] = Index(parameters.value[place + d]);
   }
 };
 
-// Sizes that an index is divided by. The words of 32-bit ones say in their upper half how (Granlund and Montgomery, for
-// dividends below 2^31; layout.py's size_word): a quotient takes a tenth of the time, and loads wait for it.
+// Sizes that an index is divided by. The upper half of a 32-bit size's parameter is the multiplier to divide by it
+// (loops.h's with_multiplier): a quotient takes a tenth of the time, and loads wait for it.
 template <int Dimensions, class Index>
 struct Sizes : Extent<Dimensions, Index> {
   uint32_t inverse[Dimensions > 0 ? Dimensions : 1];
 
   template <int Count>
-  OPSMITH_DEVICE Sizes(const Words<Count>& words, int place) : Extent<Dimensions, Index>(words, place) {
+  OPSMITH_DEVICE Sizes(const Parameters<Count>& parameters, int place) : Extent<Dimensions, Index>(parameters, place) {
 #pragma unroll
-    for (int d = 0; d < Dimensions; ++d) inverse[d] = uint32_t(uint64_t(words.word[place + d]) >> 32);
+    for (int d = 0; d < Dimensions; ++d) inverse[d] = uint32_t(uint64_t(parameters.value[place + d]) >> 32);
   }
 
   OPSMITH_DEVICE Index quotient(Index linear, int d) const {
@@ -71,7 +71,7 @@ struct Sizes : Extent<Dimensions, Index> {
   }
 };
 
-// Where a linear index lies in each dimension.
+// A linear index in each dimension.
 template <int Dimensions, class Index>
 struct Position {
   Index at[Dimensions > 0 ? Dimensions : 1];
@@ -103,7 +103,7 @@ struct Position {
   }
 };
 
-// A tensor that is reached by its strides, over the dimensions that a reduction keeps and over the others.
+// A tensor addressed by its strides, over the dimensions that a reduction keeps and over the others.
 template <class T, class Index, int Kept, int Inner>
 struct Strided {
   T* data;
@@ -111,21 +111,21 @@ struct Strided {
   Extent<Inner, Index> inner;
 
   template <int Count>
-  OPSMITH_DEVICE Strided(const Words<Count>& words, int place, int strides)
-      : data(pointer<T>(words, place)), kept(words, strides), inner(words, strides + Kept) {}
+  OPSMITH_DEVICE Strided(const Parameters<Count>& parameters, int place, int strides)
+      : data(pointer<T>(parameters, place)), kept(parameters, strides), inner(parameters, strides + Kept) {}
 };
 
-// The same in the column path, where the innermost dimension is apart from the kept ones.
+// The same in the column path, where the innermost dimension is separate from the kept ones.
 template <class T, class Index, int Kept, int Inner>
 struct ColumnStrided : Strided<T, Index, Kept, Inner> {
   Index column;
 
   template <int Count>
-  OPSMITH_DEVICE ColumnStrided(const Words<Count>& words, int place, int strides)
-      : Strided<T, Index, Kept, Inner>(words, place, strides + 1), column(Index(words.word[strides])) {}
+  OPSMITH_DEVICE ColumnStrided(const Parameters<Count>& parameters, int place, int strides)
+      : Strided<T, Index, Kept, Inner>(parameters, place, strides + 1), column(Index(parameters.value[strides])) {}
 };
 
-// --- packs: V neighbouring elements as they lie in memory --------------------------------------------------------
+// --- packs: V neighbouring elements as stored in memory --------------------------------------------------------
 
 template <class T, int V>
 struct alignas(V * sizeof(T) < 16 ? V * sizeof(T) : 16) Pack {
@@ -133,7 +133,7 @@ struct alignas(V * sizeof(T) < 16 ? V * sizeof(T) : 16) Pack {
 
   OPSMITH_DEVICE Value<T> operator[](int lane) const {
     if constexpr (same_type<T, bfloat16> && V > 1) {
-      // A bfloat16 is the upper half of a float: out of a pair, one instruction gives either.
+      // A bfloat16 is the upper half of a float: one instruction takes either out of a pair.
       const uint32_t pair = bits_as<Pack<uint32_t, V / 2>>(*this).element[lane / 2];
       return bits_as<float>(lane % 2 == 0 ? pair << 16 : pair & 0xffff0000u);
     } else {
@@ -150,7 +150,7 @@ struct Repeated {
   OPSMITH_DEVICE Value<T> operator[](int) const { return widen(element); }
 };
 
-// The widest type that one instruction moves, for a pack of so many bytes.
+// The widest type that one instruction moves, for a pack of this number of bytes.
 template <int Bytes>
 struct ChunkOf {
   using type = uint4;
@@ -179,7 +179,7 @@ struct Chunks {
   Chunk chunk[count];
 };
 
-// For what this kernel may write as well: an operator in place reads and writes one tensor. (Streaming hints, ld.cs and
+// Not through the read-only cache: an in-place operator writes the tensor that it reads. (Streaming hints, ld.cs and
 // st.cs, cost 1-4 % of the copy bandwidth of an H200, ld.L2::256B 1 % at 2^22 elements; nothing was gained by them.)
 template <int V, class T>
 OPSMITH_DEVICE Pack<T, V> load_pack(const T* from) {

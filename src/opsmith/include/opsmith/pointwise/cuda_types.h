@@ -1,4 +1,4 @@
-// The types of elements: integers by their size, the half types as they lie in memory, and casts as torch makes them.
+// The types of elements: integers by their size, the half types as stored in memory, and casts as in torch.
 //
 // No header of CUDA's or the standard's is included: parsing them would take NVRTC longer than the kernel. Outside of a
 // GPU compilation (an emulator, a test) every conversion has a form in plain integers.
@@ -71,7 +71,7 @@ OPSMITH_DEVICE uint16_t bfloat16_bits(float value) {
 #endif
 }
 
-// Two elements as they lie in memory, the first in the lower half.
+// Two elements as stored in memory, the first in the lower half.
 OPSMITH_DEVICE uint32_t bfloat16_pair(float first, float second) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   uint32_t pair;
@@ -152,7 +152,7 @@ OPSMITH_DEVICE To cast(From from) {
   }
 }
 
-// An element as it lies in memory.
+// An element as stored in memory.
 template <class T, class From>
 OPSMITH_DEVICE T narrow(From from) {
   if constexpr (same_type<T, bfloat16>) {
