@@ -132,7 +132,7 @@ def test_show_says_which_calls_go_through_python(tier: str, fresh) -> None:  # t
         ready = False  # nothing here calls it
 
     native = NativeKernel("default", "cpu", "contiguous", Unbuilt("a.so", "f"), halve.signature)
-    halve.default.forward.kernels["cpu"] = native
+    halve._families.default.forward.kernels["cpu"] = native
     calls = python_calls(halve)
     if tier == "python":
         assert calls == ["every call (the C++ runtime does not serve this process)"]

@@ -56,7 +56,7 @@ def first_call_seconds(op: Op, row: Row, device: str, threads: int, *, resized: 
     """Of forward and backward, where there is one, for the first time, on what a row ran on; `resized`: a sample that
     is not the op's own, by its shape. Raises RuntimeError where it does not run alone."""
     given = {
-        "op": op.name, "module": op.module, "file": _file(op), "device": device, "threads": threads,
+        "op": op.name, "module": op.__module__, "file": _file(op), "device": device, "threads": threads,
         "resized": resized, "path": sys.path, **{key: row[key] for key in ("contender", "dtype", "sample")},
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="opsmith_cold_") as folder:
@@ -80,7 +80,7 @@ def first_call_seconds(op: Op, row: Row, device: str, threads: int, *, resized: 
 
 def _file(op: Op) -> str | None:
     """Of a module that is no part of a package: its name may be another's in a new process."""
-    package = getattr(sys.modules.get(op.module), "__package__", "")
+    package = getattr(sys.modules.get(op.__module__), "__package__", "")
     code = getattr(op.reference, "__code__", None)
     file = os.path.abspath(code.co_filename) if code is not None else ""
     return None if package in sys.modules or not os.path.isfile(file) else file

@@ -27,7 +27,7 @@ class Verifier:
 
     def __init__(self, workload: Workload, direction: str) -> None:
         self._workload, self._gradients = workload, direction != "forward"
-        self._pointwise = workload.op.default.forward.reference.keeps_layout
+        self._pointwise = workload.op._families.default.forward.reference.keeps_layout
 
     def verify(self, name: str, function: Function) -> None:
         """Raises WrongResultError unless a contender computes what the reference does: the op and its kernels within
@@ -48,7 +48,7 @@ class Verifier:
         op = self._workload.op
         try:
             other = self._workload.halved()
-            evaluate(op.signature.arguments, op.inline_like_call, other.values, gradients=self._gradients)
+            evaluate(op.signature.arguments, op._inline_call, other.values, gradients=self._gradients)
         except Exception:
             return self
         return Verifier(other, "backward" if self._gradients else "forward")
@@ -81,7 +81,7 @@ class Verifier:
 
     def _truth(self, values: Sequence[Any], rounding: Rounding, lay: Change | None = None) -> Truth:
         op = self._workload.op
-        return Truth(op.signature.arguments, op.inline_like_call, values, self._gradients, rounding, lay=lay)
+        return Truth(op.signature.arguments, op._inline_call, values, self._gradients, rounding, lay=lay)
 
     def _wrong_elements(self, mine: list[Named]) -> str | None:
         """What is wrong with elements of a pointwise op, each held to its own rounding: in terms of the largest number
@@ -119,7 +119,7 @@ def verify(workload: Workload, name: str, function: Function, direction: str) ->
 
 def is_random(workload: Workload) -> bool:
     """Whether the reference draws random numbers: then there is nothing to compare a result with."""
-    arguments, reference = workload.op.signature.arguments, workload.op.inline_like_call
+    arguments, reference = workload.op.signature.arguments, workload.op._inline_call
     return draws_random_numbers(
         lambda: evaluate(arguments, reference, workload.values, gradients=False), workload.tensors
     )
@@ -133,7 +133,7 @@ def _far_off(workload: Workload, mine: list[Named], gradients: bool) -> str | No
     """What is wrong, beside the reference in float32 (float64 for float64), in terms of the largest number there is:
     sixteen units in its last place; in half types two, and four times as far off as the reference itself is there.
     Where the reference jumps, a number may lie on the one side of it or, as in float64, on the other."""
-    arguments, reference, values = workload.op.signature.arguments, workload.op.inline_like_call, workload.values
+    arguments, reference, values = workload.op.signature.arguments, workload.op._inline_call, workload.values
     half = workload.dtype in HALF_TYPES
     theirs = evaluate(arguments, reference, values, dtype=torch.float32 if half else None, gradients=gradients)
     rounded = evaluate(arguments, reference, values, gradients=gradients) if half else theirs

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def selected(names: Sequence[str], sources: Sequence[str], verb: str) -> list[Op]:
     """The ops of those names, each once, in that order; without names those that the sources declare, and without
     sources those shipped with opsmith. Raises RefusedError."""
-    from ..operator.op import registry
+    from ..operator.registry import registry
 
     before = set(registry)
     loaded = [load(source) for source in sources]
@@ -35,7 +35,7 @@ def _shipped() -> list[Op]:
 
 def _meant(name: str, sources: Sequence[str], verb: str) -> list[Op]:
     """The op of that name, or those that a file or module of that name declares."""
-    from ..operator.op import registry
+    from ..operator.registry import registry
 
     before = set(registry)
     if is_file(name):
@@ -62,10 +62,10 @@ def _is_module(name: str) -> bool:
 
 def _ops_of(module: ModuleType, before: set[str]) -> list[Op]:
     """What a module or the modules of its package declare; else what came to be declared when it was imported."""
-    from ..operator.op import registry
+    from ..operator.registry import registry
 
     name = module.__name__
-    own = [op for op in registry.values() if op.module == name or op.module.startswith(f"{name}.")]
+    own = [op for op in registry.values() if op.__module__ == name or op.__module__.startswith(f"{name}.")]
     new = [op for op in registry.values() if op.name not in before and not op.name.startswith(f"{SHIPPED}::")]
     if not (own or new):
         where = getattr(module, "__file__", None) or name

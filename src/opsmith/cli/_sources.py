@@ -31,7 +31,7 @@ def declared(sources: Iterable[str] = ()) -> dict[str, Op]:
         getattr(ops, name)
     for source in sources:
         load(source)
-    from ..operator.op import registry
+    from ..operator.registry import registry
 
     # The template is there to be copied: one that has been imported is no shipped op.
     return {name: op for name, op in sorted(registry.items()) if not name.startswith(f"{SHIPPED}::_")}

@@ -31,7 +31,7 @@ def command(
     table.add_column("written", ratio=2)
     table.add_column("calls", no_wrap=True)
     for name, op in ops.items():
-        table.add_row(_title(name, op), _written(op), TIERS[op.default.forward.attachment.tier])
+        table.add_row(_title(name, op), _written(op), TIERS[op._families.default.forward.attachment.tier])
     output.print(table)
     count = "1 op" if len(ops) == 1 else f"{len(ops)} ops"
     output.print(f"\n{count}. `opsmith show NAME` tells an op part by part.", style="dim")
@@ -46,7 +46,7 @@ def _written(op: Op) -> Text:
     from ..operator.describe import generated, parts
 
     names = [part.name for part in parts(op) if part.status == "written" and part.name != "reference"]
-    made = any(map(generated, op.default.forward.kernels.values()))
+    made = any(map(generated, op._families.default.forward.kernels.values()))
     shown = [("generated kernels", STYLES["generated"])] if made else []
     shown += [(name, STYLES["written"]) for name in names]
     return Text(", ").join(Text(*each) for each in shown) if shown else Text("the reference alone", "dim")

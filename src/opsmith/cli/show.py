@@ -93,7 +93,7 @@ def _show_parts(op: Op) -> None:
 
 def python_calls(op: Op) -> list[str]:
     """The calls of the op that go through Python, and why; one that is not named is C++ throughout."""
-    default = op.default
+    default = op._families.default
     if default.forward.attachment.tier != "native":
         return ["every call (the C++ runtime does not serve this process)"]
     calls = _by_reason("forward", default.forward.kernels, "the reference")

@@ -1,15 +1,11 @@
-"""Every error and warning a user of opsmith can meet: what happened, where, and the remedy.
+"""Every error and warning a user of opsmith can meet: what happened, where, and how to fix it.
 
 Each class names one mistake. Classes mix in TypeError, ValueError or RuntimeError where Python users would catch those.
 """
 
 from __future__ import annotations
 
-from .base import (
-    OpsmithError,
-    OpsmithWarning,
-    described,
-)
+from .base import OpsmithError, OpsmithWarning, SourceLine, definition, described, quoted
 from .building import (
     BuildSettingError,
     ExtensionArgumentError,
@@ -23,6 +19,7 @@ from .calling import (
     InPlaceGradientError,
     InvalidSampleError,
     KernelResultError,
+    OutArgumentError,
     OutGradientError,
     RedeclaredError,
     ReferenceRunsWarning,
@@ -42,7 +39,6 @@ from .declaring import (
     OutMismatchError,
     RandomReferenceError,
     ReferenceResultError,
-    RegistrationError,
     SignatureError,
     UndeclaredMutationError,
 )
@@ -68,6 +64,25 @@ from .launching import (
     TemplateArgumentsError,
 )
 from .measuring import ResultsFileError, UnavailableError, WrongResultError
+from .registering import (
+    AutocastDtypeError,
+    AutocastPolicyError,
+    DispatcherError,
+    GradientTakenError,
+    InlineKernelError,
+    KernelNameError,
+    KernelSignatureError,
+    KernelTypeError,
+    KeywordOnlyTensorError,
+    LayoutError,
+    NumbaDeviceFunctionError,
+    NumbaKernelTypeError,
+    NumbaStreamError,
+    RegistrationError,
+    SavesMissingError,
+    UnknownDeviceError,
+    UnknownSaveError,
+)
 from .toolchain import (
     CacheError,
     CacheFallbackWarning,
@@ -97,88 +112,6 @@ from .toolchain import (
     UnsupportedArchError,
 )
 
-__all__ = [
-    "ArgumentError",
-    "BuildSettingError",
-    "CacheError",
-    "CacheFallbackWarning",
-    "CacheSecurityError",
-    "CacheWarning",
-    "CheckOptionError",
-    "CompileError",
-    "CompilerBrokenError",
-    "CompilerCrashedError",
-    "CompilerNoOutputError",
-    "CompilerNotExecutableError",
-    "CompilerNotFoundError",
-    "CompilerOutOfMemoryError",
-    "CompilerSilentError",
-    "CompilerTooOldError",
-    "ConstantError",
-    "CorruptCacheEntryWarning",
-    "CpuTensorError",
-    "CudaDriverError",
-    "CudaHeadersNotFoundError",
-    "CudaVersionMismatchError",
-    "DeviceMixError",
-    "DeviceVariableError",
-    "EmulationError",
-    "ExtensionArgumentError",
-    "ExtensionNameTakenError",
-    "InPlaceGradientError",
-    "InvalidNameError",
-    "InvalidSampleError",
-    "KernelArgumentError",
-    "KernelFault",
-    "KernelNotFoundError",
-    "KernelResultError",
-    "KernelValueError",
-    "LanguageMissingError",
-    "LaunchError",
-    "LaunchGeometryError",
-    "LoadError",
-    "LoadingFailedError",
-    "NameTakenError",
-    "NoGpuError",
-    "NoSourceError",
-    "NotAnOpError",
-    "NotAnOperatorError",
-    "NotGeneratedError",
-    "NotPointwiseError",
-    "NumbaLaunchError",
-    "NvccNotFoundError",
-    "NvrtcNotFoundError",
-    "OperatorsRegisteredError",
-    "OpsmithError",
-    "OpsmithWarning",
-    "OutGradientError",
-    "OutMismatchError",
-    "OutOfBoundsError",
-    "OverloadedKernelError",
-    "PythonHeadersNotFoundError",
-    "RandomReferenceError",
-    "RedeclaredError",
-    "ReferenceResultError",
-    "ReferenceRunsWarning",
-    "RegistrationError",
-    "ResultsFileError",
-    "RuntimeTierError",
-    "SamplesMissingError",
-    "SeveralOverloadsError",
-    "SharedMemoryError",
-    "SignatureError",
-    "SourceNotFoundError",
-    "TemplateArgumentsError",
-    "ToolMissingError",
-    "ToolchainError",
-    "UnavailableError",
-    "UndeclaredMutationError",
-    "UnknownFunctionError",
-    "UnknownKernelError",
-    "UnknownOpError",
-    "UnsavedInputError",
-    "UnsupportedArchError",
-    "UnsupportedFeatureError",
-    "WrongResultError",
-    "described",
-]
+__all__ = sorted(
+    name for name, value in vars().items() if isinstance(value, type) and issubclass(value, (Exception, Warning))
+)

@@ -1,12 +1,17 @@
-"""What every error has: a common base, and words for what it names."""
+"""What every error has: a common base, and the author's own source line."""
 
 from __future__ import annotations
 
 import copyreg
 import inspect
+import linecache
 import os
+import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import FrameType
+from typing import Any, NamedTuple
+
+_MOST_DECORATOR_LINES = 20
 
 
 class OpsmithError(Exception):
@@ -19,14 +24,58 @@ class OpsmithError(Exception):
 
 
 class OpsmithWarning(UserWarning):
-    """The base of every warning opsmith gives: something works, but by a slower road, and the message names it."""
+    """The base of every warning opsmith gives: something works, but more slowly, and the message says why."""
+
+
+class SourceLine(NamedTuple):
+    """A line of the author's code."""
+
+    file: str
+    number: int
+    text: str
+
+    @classmethod
+    def at(cls, file: str, number: int) -> SourceLine:
+        return cls(file, number, linecache.getline(file, number).strip())
+
+    @classmethod
+    def of_call(cls) -> SourceLine | None:
+        """The innermost line on the stack that is neither opsmith's nor torch's."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and _is_library(frame.f_globals.get("__name__", "")):
+            frame = frame.f_back
+        return None if frame is None else cls.at(frame.f_code.co_filename, frame.f_lineno)
+
+    @property
+    def place(self) -> str:
+        """'activations.py:12'."""
+        return f"{os.path.basename(self.file)}:{self.number}"
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.text}"
+
+
+def definition(function: Callable[..., Any]) -> SourceLine | None:
+    """The line with the `def` of a function, below its decorators; None if it is not a Python function."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None:
+        return None
+    first = SourceLine.at(code.co_filename, code.co_firstlineno)
+    if not first.text.startswith("@"):
+        return first
+    below = (SourceLine.at(first.file, first.number + number) for number in range(1, _MOST_DECORATOR_LINES))
+    return next((line for line in below if line.text.startswith(("def ", "async def "))), first)
 
 
 def described(function: Callable[..., Any]) -> str:
-    """'mish (activations.py:12)': a function by its name and the author's own line."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    title = getattr(function, "__name__", repr(function))
-    return title if code is None else f"{title} ({os.path.basename(code.co_filename)}:{code.co_firstlineno})"
+    """'mish (activations.py:12)': a function by its name and the line that defines it."""
+    title, line = getattr(function, "__name__", repr(function)), definition(function)
+    return title if line is None else f"{title} ({line.place})"
+
+
+def quoted(line: SourceLine | None) -> str:
+    """A source line as the end of a message; nothing if its text is not known (exec, an interactive session)."""
+    return f"\n  {line}" if line is not None and line.text else ""
 
 
 def listed(items: Sequence[object]) -> str:
@@ -39,3 +88,10 @@ def indented(text: str) -> str:
 
 def tail(text: str, lines: int) -> str:
     return "\n".join(text.strip().splitlines()[-lines:])
+
+
+def _is_library(module: str) -> bool:
+    package, _, rest = module.partition(".")
+    if package == "opsmith":
+        return not rest.startswith(("ops.", "nn."))
+    return package in ("torch", "functools", "contextlib")

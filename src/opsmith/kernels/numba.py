@@ -22,9 +22,11 @@ from ..errors import (
     KernelArgumentError,
     KernelValueError,
     LaunchGeometryError,
+    NumbaDeviceFunctionError,
+    NumbaKernelTypeError,
     NumbaLaunchError,
+    NumbaStreamError,
     OpsmithError,
-    RegistrationError,
     described,
 )
 from . import emulation
@@ -68,14 +70,9 @@ class NumbaKernel:
     def __init__(self, kernel: Any) -> None:
         function = getattr(kernel, "py_func", None)
         if isinstance(kernel, NumbaKernel) or not callable(function) or not hasattr(kernel, "__getitem__"):
-            raise RegistrationError(
-                "numba_kernel", f"it takes what @numba.cuda.jit makes of a function, not {_named(kernel)}"
-            )
+            raise NumbaKernelTypeError(_named(kernel))
         if getattr(kernel, "targetoptions", {}).get("device") or getattr(kernel, "_device", False):
-            raise RegistrationError(
-                "numba_kernel", f"{described(function)} is a device function (device=True), which kernels call and "
-                "nobody launches"
-            )  # fmt: skip
+            raise NumbaDeviceFunctionError(function)
         mend_numpy()
         self.kernel = kernel
         self.__name__ = function.__name__
@@ -228,12 +225,7 @@ def refuse_bare_launches(name: str, function: Any) -> None:
         return
     for kernel in reached(function, lambda value: isinstance(value, dispatcher)):
         if not kernel.targetoptions.get("device"):
-            called = kernel.py_func.__name__
-            raise RegistrationError(
-                name, f"{described(function)} launches the Numba kernel {described(kernel.py_func)} on Numba's own "
-                f"stream, where it would not wait for torch's work, nor torch for it. Launch it on torch's: {called} = "
-                f"opsmith.numba_kernel({called}), or write @opsmith.numba_kernel above its @numba.cuda.jit"
-            )  # fmt: skip
+            raise NumbaStreamError(name, function, kernel.py_func)
 
 
 # --- NumPy 2.5 ------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import Any
 
 from torch._library import triton as torch_triton
 
-from ..errors import CpuTensorError, RegistrationError, described
+from ..errors import CpuTensorError, InlineKernelError, described
 from .deferred import imported
 from .substitution import reached, substituted
 
@@ -128,9 +128,11 @@ def _wrapped(kernel: Any) -> Any:
     while inner is not None and not isinstance(inner, Heuristics):
         inner = getattr(inner, "fn", None)
     if inner is not None:
-        raise RegistrationError(
-            f"the Triton kernel {described(_function(kernel))}", "torch traces no @triton.heuristics; compute those "
-            "values in the function that launches it, or leave inline=True away"
+        function = _function(kernel)
+        raise InlineKernelError(
+            f"the Triton kernel {described(function)}", "but torch traces no @triton.heuristics. Compute those values "
+            "in the function that launches it, or leave inline=True out",
+            function,
         )  # fmt: skip
     return torch_triton.wrap_triton(kernel)
 

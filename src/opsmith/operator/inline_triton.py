@@ -53,7 +53,7 @@ def show_to_compile(operator: Operator) -> None:
 
 def _traceable_function(operator: Operator, values: Any) -> Callable[..., Any] | None:
     kernel = operator.kernels.get("cuda")
-    device = execution.check_one_device(operator.name, operator.signature.arguments, values)
+    device = execution.check_one_device(operator.name, operator.signature, values)
     if kernel is None or device is None or device.type != "cuda":
         return None
     return kernel.traced if isinstance(kernel, PythonKernel) else None

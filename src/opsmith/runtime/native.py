@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..errors import RegistrationError
+from ..errors import DispatcherError
 from ..kernels import GeneratedKernel, Kernel, NativeKernel
 from ..launch.planner import row
 from ..reference.signature import Kind
@@ -81,7 +81,7 @@ class Library:
         result = getattr(self._functions, f"opsmith_{name}")(*encoded)
         if (result is None and name == "attach") or result is False:
             message = self._functions.opsmith_last_error().decode()
-            raise RegistrationError(f"opsmith_{name}", f"the C++ runtime refused: {message}")
+            raise DispatcherError(f"opsmith_{name}", f"the C++ runtime refused: {message}")
         return result
 
 
@@ -133,10 +133,9 @@ class Attachment:
         if names is None:
             return
         signature = self._operator.signature
-        results = ("outputs",) if signature.returns_list else signature.result_names
         arguments = "".join("01"[argument.name in names] for argument in signature.arguments)
         taken = {argument.name for argument in signature.arguments}
-        kept = "".join("01"[name in names and name not in taken] for name in results)
+        kept = "".join("01"[name in names and name not in taken] for name in signature.result_names)
         passthrough = self._operator.passthrough(device) or ()
         places = "".join("-" if place is None else chr(ord("a") + place) for place in passthrough)
         self._set("set_saves", _SLOTS[device] * len(DTYPE_CLASSES) + position, arguments, kept, places)
