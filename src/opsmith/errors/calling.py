@@ -151,8 +151,9 @@ class SamplesMissingError(OpsmithError, LookupError):
 class InvalidSampleError(OpsmithError, TypeError):
     """A sample is not a call of an op: its arguments are not a tuple, or something other than a sample was yielded."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what} The arguments are a tuple, even if there is only one:  opsmith.Sample((x,))")
+    def __init__(self, what: str, function: Callable[..., Any] | None = None) -> None:
+        line = quoted(None if function is None else definition(function))
+        super().__init__(f"{what} The arguments are a tuple, even if there is only one:  opsmith.Sample((x,)){line}")
 
 
 class UnknownOpError(OpsmithError, LookupError):

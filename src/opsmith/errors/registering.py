@@ -2,59 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from .base import OpsmithError, SourceLine, definition, described, listed, quoted
+from .base import OpsmithError, SourceLine, definition, listed, quoted
 
 
 class RegistrationError(OpsmithError, ValueError):
     """The base of errors about what was registered for an op."""
 
-    def __init__(self, name: str, what: str, function: Callable[..., Any] | None = None) -> None:
-        """The message ends with the line that defines `function`, else with the line of the call."""
+    message = "{what}"
+
+    def __init__(self, name: str, *, function: Callable[..., Any] | None = None, **facts: Any) -> None:
+        """`facts` fill in the message, which ends with the line that defines `function`, or else makes the call."""
         line = None if function is None else definition(function)
-        super().__init__(f"{name}: {what}.{quoted(line or SourceLine.of_call())}")
+        shown = {key: listed(fact) if isinstance(fact, (list, tuple)) else fact for key, fact in facts.items()}
+        super().__init__(f"{name}: {self.message.format(**shown)}.{quoted(line or SourceLine.of_call())}")
 
 
 class UnknownDeviceError(RegistrationError):
     """A device that kernels cannot be registered for."""
 
-    def __init__(self, name: str, device: object, accepted: Sequence[str]) -> None:
-        super().__init__(
-            name, f"device={device!r} is not one of {listed(accepted)}. Write 'cuda' for a GPU kernel: it runs on "
-            "every GPU"
-        )  # fmt: skip
+    message = "device={given!r} is not one of {accepted}. Write 'cuda' for a GPU kernel: it runs on every GPU"
 
 
 class LayoutError(RegistrationError):
     """A layout that tensors cannot be passed to a kernel in."""
 
-    def __init__(self, name: str, layout: object, accepted: Sequence[str]) -> None:
-        super().__init__(
-            name, f"layout={layout!r} is not one of {listed(accepted)}. Write layout='strided' if the kernel uses the "
-            "strides of its tensors; else leave it out"
-        )  # fmt: skip
+    message = (
+        "layout={given!r} is not one of {accepted}. Write layout='strided' if the kernel uses the strides of its "
+        "tensors; else leave it out"
+    )
 
 
 class KernelNameError(RegistrationError):
     """A name that a kernel cannot have."""
 
-    def __init__(self, name: str, kernel: object, reserved: Sequence[str]) -> None:
-        super().__init__(
-            name, f"name={kernel!r} is not a name for a kernel. Use letters, digits and underscores, and none of "
-            f"{listed(reserved)}"
-        )  # fmt: skip
+    message = (
+        "name={given!r} is not a name for a kernel. Use letters, digits and underscores, and none of the reserved "
+        "names {reserved}"
+    )
 
 
 class KernelTypeError(RegistrationError, TypeError):
     """A kernel that cannot be called."""
 
-    def __init__(self, name: str, given: str) -> None:
-        super().__init__(
-            name, f"a kernel is a function of the op's arguments, not {given}. Pass a Python function, or a C++ "
-            "function of an opsmith.extension"
-        )  # fmt: skip
+    message = (
+        "a kernel is a function of the op's arguments, not {given}. Pass a Python function, or a C++ function of an "
+        "opsmith.extension"
+    )
 
 
 class KernelSignatureError(RegistrationError, TypeError):
@@ -64,98 +60,80 @@ class KernelSignatureError(RegistrationError, TypeError):
 class InlineKernelError(RegistrationError):
     """inline=True for a kernel that torch.compile cannot trace."""
 
-    def __init__(self, name: str, what: str, function: Callable[..., Any] | None = None) -> None:
-        super().__init__(name, f"inline=True lets torch.compile see Triton kernels, {what}", function)
+    message = "inline=True lets torch.compile see Triton kernels, {what}"
 
 
 class SavesMissingError(RegistrationError, TypeError):
     """A C++ backward kernel without `saves`."""
 
-    def __init__(self, name: str, accepted: Sequence[str]) -> None:
-        super().__init__(
-            name, 'a C++ backward kernel needs saves=("x", ...), the names of what it takes after the gradients. There '
-            f"are {listed(accepted)}"
-        )  # fmt: skip
+    message = (
+        'a C++ backward kernel needs saves=("x", ...), the names of what it takes after the gradients. There are '
+        "{accepted}"
+    )
 
 
 class UnknownSaveError(RegistrationError):
     """A backward kernel that asks for something that the op does not have."""
 
-    def __init__(self, name: str, asked: str, accepted: Sequence[str], function: Callable[..., Any] | None) -> None:
-        super().__init__(
-            name, f"the backward kernel asks for {asked!r}, which is neither an argument nor a result. There are "
-            f"{listed(accepted)}",
-            function,
-        )  # fmt: skip
+    message = (
+        "the backward kernel asks for {given!r}, which is neither an argument nor a result. There are {accepted}. "
+        "Rename or remove it"
+    )
 
 
 class GradientTakenError(RegistrationError):
     """A second gradient for an op that has one."""
 
-    def __init__(self, name: str, method: str) -> None:
-        super().__init__(name, f"its gradient is already written by {method}; use one of the two")
+    message = "its gradient is already written by {method}; use one of the two"
 
 
 class KeywordOnlyTensorError(RegistrationError, TypeError):
     """register_autograd for an op with a keyword-only tensor."""
 
-    def __init__(self, name: str, argument: str, reference: Callable[..., Any]) -> None:
-        super().__init__(
-            name, f"register_autograd supports no gradient for a keyword-only tensor, and {argument!r} is one. Make it "
-            "positional, or write the gradient with register_backward",
-            reference,
-        )  # fmt: skip
+    message = (
+        "register_autograd supports no gradient for a keyword-only tensor, and {argument!r} is one. Make it "
+        "positional, or write the gradient with register_backward"
+    )
 
 
 class AutocastPolicyError(RegistrationError):
     """An autocast policy that does not exist."""
 
-    def __init__(self, name: str, policy: object, accepted: Sequence[str]) -> None:
-        super().__init__(
-            name, f"autocast={policy!r} is not one of {listed(accepted)}. For a fixed dtype call "
-            "op.register_autocast(device, dtype)"
-        )  # fmt: skip
+    message = "autocast={given!r} is not one of {accepted}. For a fixed dtype call op.register_autocast(device, dtype)"
 
 
 class AutocastDtypeError(RegistrationError, TypeError):
     """register_autocast with something other than a dtype."""
 
-    def __init__(self, name: str, given: str) -> None:
-        super().__init__(name, f"register_autocast takes a torch.dtype, not {given}. Pass torch.float16, for example")
+    message = "register_autocast takes a torch.dtype, not {given}. Pass torch.float16, for example"
 
 
 class NumbaKernelTypeError(RegistrationError, TypeError):
     """numba_kernel with something other than a kernel of Numba."""
 
-    def __init__(self, given: str) -> None:
-        super().__init__(
-            "numba_kernel", f"it takes what @numba.cuda.jit returns for a function, not {given}. Write "
-            "@opsmith.numba_kernel above @numba.cuda.jit"
-        )  # fmt: skip
+    message = (
+        "it takes what @numba.cuda.jit returns for a function, not {given}. Write @opsmith.numba_kernel above "
+        "@numba.cuda.jit"
+    )
 
 
 class NumbaDeviceFunctionError(RegistrationError, TypeError):
     """numba_kernel with a device function."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(
-            "numba_kernel", f"{described(function)} is a device function (device=True), which kernels call and which "
-            "cannot be launched. Leave device=True out, or @opsmith.numba_kernel",
-            function,
-        )  # fmt: skip
+    message = (
+        "{given} is a device function (device=True), which kernels call and which cannot be launched. Leave "
+        "device=True out, or @opsmith.numba_kernel"
+    )
 
 
 class NumbaStreamError(RegistrationError):
     """A function that launches a Numba kernel on Numba's own stream."""
 
-    def __init__(self, name: str, function: Callable[..., Any], kernel: Callable[..., Any]) -> None:
-        called = kernel.__name__
-        super().__init__(
-            name, f"{described(function)} launches the Numba kernel {described(kernel)} on Numba's own stream, which "
-            f"does not wait for torch's work, nor torch for it. Launch it on torch's stream: {called} = "
-            f"opsmith.numba_kernel({called}), or write @opsmith.numba_kernel above its @numba.cuda.jit",
-            function,
-        )  # fmt: skip
+    message = (
+        "{launcher} launches the Numba kernel {kernel} on Numba's own stream, which does not wait for torch's work, "
+        "nor torch for it. Launch it on torch's stream: {called} = opsmith.numba_kernel({called}), or write "
+        "@opsmith.numba_kernel above its @numba.cuda.jit"
+    )
 
 
 class DispatcherError(RegistrationError, RuntimeError):

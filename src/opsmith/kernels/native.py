@@ -115,7 +115,7 @@ class NativeOperator:
         address = function.address
         wrong = difference(function.signature, schema(base))
         if wrong is not None:
-            raise KernelSignatureError(str(function), f"its types are not the op's: {wrong}")
+            raise KernelSignatureError(str(function), what=f"its types are not the op's: {wrong}")
         self._definition = torch.library.Library(NAMESPACE, "FRAGMENT")
         self._definition.define(schema(base))
         self._implementation = _StableLibrary(NAMESPACE, "CompositeExplicitAutograd")
@@ -158,4 +158,4 @@ def _shim() -> ctypes.CDLL:
 
 def _check(code: int, what: str) -> None:
     if code != 0:
-        raise DispatcherError(what, "torch's C shim refused the registration (its message is on stderr)")
+        raise DispatcherError(what, what="torch's C shim refused the registration (its message is on stderr)")

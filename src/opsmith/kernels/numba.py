@@ -70,9 +70,9 @@ class NumbaKernel:
     def __init__(self, kernel: Any) -> None:
         function = getattr(kernel, "py_func", None)
         if isinstance(kernel, NumbaKernel) or not callable(function) or not hasattr(kernel, "__getitem__"):
-            raise NumbaKernelTypeError(_named(kernel))
+            raise NumbaKernelTypeError("numba_kernel", given=_named(kernel))
         if getattr(kernel, "targetoptions", {}).get("device") or getattr(kernel, "_device", False):
-            raise NumbaDeviceFunctionError(function)
+            raise NumbaDeviceFunctionError("numba_kernel", given=described(function), function=function)
         mend_numpy()
         self.kernel = kernel
         self.__name__ = function.__name__
@@ -225,7 +225,13 @@ def refuse_bare_launches(name: str, function: Any) -> None:
         return
     for kernel in reached(function, lambda value: isinstance(value, dispatcher)):
         if not kernel.targetoptions.get("device"):
-            raise NumbaStreamError(name, function, kernel.py_func)
+            raise NumbaStreamError(
+                name,
+                launcher=described(function),
+                kernel=described(kernel.py_func),
+                called=kernel.py_func.__name__,
+                function=function,
+            )
 
 
 # --- NumPy 2.5 ------------------------------------------------------------------------------------------------------

@@ -130,9 +130,9 @@ def _wrapped(kernel: Any) -> Any:
     if inner is not None:
         function = _function(kernel)
         raise InlineKernelError(
-            f"the Triton kernel {described(function)}", "but torch traces no @triton.heuristics. Compute those values "
-            "in the function that launches it, or leave inline=True out",
-            function,
+            f"the Triton kernel {described(function)}", what="but torch traces no @triton.heuristics. Compute those "
+            "values in the function that launches it, or leave inline=True out",
+            function=function,
         )  # fmt: skip
     return torch_triton.wrap_triton(kernel)
 

@@ -66,7 +66,7 @@ class Adopted:
 
     def samples_for(self, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32) -> list[Sample]:
         if self._samples is not None:
-            return samples_of(self._samples(device, dtype), self.name)
+            return samples_of(self._samples, self.name, device, dtype)
         generated = [self._sample(shape, device, dtype) for shape in SHAPES]
         accepted = [sample for sample in generated if self._accepts(self.reference, sample)]
         # The operator may accept less than its reference. If it accepts none of these, the check must report that.

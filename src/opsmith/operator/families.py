@@ -13,8 +13,7 @@ from ..kernels import Deferred, emulation
 from ..kernels.kernel import DEFAULT
 from ..reference.forms import Plain
 from . import registry
-from .family import Family
-from .generation import Generation
+from .family import Family, Generation
 from .written import Registration
 
 DEVICES = ("cpu", "cuda")
@@ -119,7 +118,7 @@ class Families:
 
     def write_gradient(self, backward: Callable[..., Any], setup_context: Callable[..., Any] | None) -> None:
         if any(given.direction == "backward" for given in self.registered.values()):
-            raise GradientTakenError(self.name, "register_backward")
+            raise GradientTakenError(self.name, method="register_backward")
         self.write(lambda family: family.differentiable.set_gradient(backward, setup_context))
 
     def register(self, given: Registration) -> None:

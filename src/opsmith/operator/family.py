@@ -9,8 +9,8 @@ or exported graph, and applies to its backward too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch.compiler import is_compiling
@@ -23,8 +23,42 @@ from ..reference.tensors import overlap
 from ..reference.vjp import Vjp
 from ..runtime.execution import as_list
 from ..runtime.operator import Operator
-from .generation import Generation, SymbolicCall
 from .written import Registration, backward_kernel, forward_kernel, functional_kernel
+
+
+class Generation(Protocol):
+    """What is generated from one op's reference. An op has one, or none; everything else about the op is the same."""
+
+    @property
+    def plain(self) -> Plain:
+        """The reference, with the layout rule that generated kernels follow."""
+
+    def functional(self, name: str) -> Plain:
+        """The reference of an in-place op as a function that returns new tensors."""
+
+    def backwards(self, source: Plain, name: str) -> tuple[Reference, Reference]:
+        """The references of the first and the second backward operator."""
+
+    def complete(self, family: Family, kernels: bool) -> None:
+        """Adds to a family whose operators exist what only a generator can derive, and generated kernels if wanted."""
+
+    def emulate(self, family: Family) -> None:
+        """Gives the family's CPU operators the generated CUDA kernels, run by the emulator."""
+
+    def source(self, device: str, values: Sequence[Any] | None, backward: bool, dtype: torch.dtype) -> str:
+        """The generated source for a call with these arguments; None for contiguous tensors of one shape."""
+
+
+Generator = Callable[[str, Callable[..., Any], Signature], Generation]
+"""(op name, reference, signature) -> Generation."""
+
+
+class SymbolicCall(Protocol):
+    """A second way to call a family while torch.compile traces it with floats that are symbols."""
+
+    def takes(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bool: ...
+
+    def __call__(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any: ...
 
 
 class Family:
@@ -160,7 +194,7 @@ class Family:
 
     def _set_backward(self, given: Registration) -> None:
         if self.differentiable.written_gradient is not None:
-            raise GradientTakenError(self.name, "register_autograd")
+            raise GradientTakenError(self.name, method="register_autograd")
         kernel = backward_kernel(given, self.name, self.differentiable.signature, self.backward)
         if self.backward.backward is None:
             second = f"{self.name}_backward_backward"

@@ -31,7 +31,7 @@ from ..runtime import autocast, execution
 from . import call_errors, describe, registry
 from .call_errors import given_as
 from .families import DEVICES, RESERVED, Families
-from .generation import Generator
+from .family import Generator
 from .samples import Cost, Sample, samples_of
 from .written import Registration
 
@@ -96,7 +96,7 @@ class Op:
     ) -> None:
         split_name(name)
         if autocast_policy not in AUTOCAST_POLICIES:
-            raise AutocastPolicyError(name, autocast_policy, AUTOCAST_POLICIES)
+            raise AutocastPolicyError(name, given=autocast_policy, accepted=AUTOCAST_POLICIES)
         self.name = name
         self.reference = function
         self.signature: Signature = infer(function, name, mutates_args)
@@ -253,7 +253,7 @@ class Op:
         """Registers a gradient written with torch operators; same arguments as torch.library.register_autograd."""
         for argument in self.signature.tensors:
             if argument.keyword_only:
-                raise KeywordOnlyTensorError(self.name, argument.name, self.reference)
+                raise KeywordOnlyTensorError(self.name, argument=argument.name, function=self.reference)
         self._families.write_gradient(backward, setup_context)
 
     @called_while_traced
@@ -274,7 +274,7 @@ class Op:
         torch.library.register_autocast."""
         self._check_device(device)
         if not isinstance(cast_inputs, torch.dtype):
-            raise AutocastDtypeError(self.name, given_as(cast_inputs))
+            raise AutocastDtypeError(self.name, given=given_as(cast_inputs))
         self._families.write(lambda family: family.set_autocast(device, cast_inputs))
 
     @called_while_traced
@@ -314,7 +314,7 @@ class Op:
         """The op's samples for a device and a dtype."""
         if self.samples is None:
             raise SamplesMissingError(self.name)
-        return samples_of(self.samples(device, dtype), self.name)
+        return samples_of(self.samples, self.name, device, dtype)
 
     def _register(
         self,
@@ -329,9 +329,9 @@ class Op:
         """Registers a kernel; without a function, a decorator."""
         self._check_device(device)
         if layout not in LAYOUTS:
-            raise LayoutError(self.name, layout, LAYOUTS)
+            raise LayoutError(self.name, given=layout, accepted=LAYOUTS)
         if name is not None and (not name.isidentifier() or name in RESERVED):
-            raise KernelNameError(self.name, name, RESERVED)
+            raise KernelNameError(self.name, given=name, reserved=RESERVED)
         if fn is None:
             return lambda function: self._register(direction, device, function, layout, name, saves, inline)
         self._check_function(device, fn, inline)
@@ -341,17 +341,17 @@ class Op:
     def _check_device(self, device: str) -> None:
         self._families.default.forward.check_open()
         if device not in DEVICES:
-            raise UnknownDeviceError(self.name, device, DEVICES)
+            raise UnknownDeviceError(self.name, given=device, accepted=DEVICES)
 
     def _check_function(self, device: str, fn: Callable[..., Any] | NativeFunction, inline: bool) -> None:
         if isinstance(fn, NativeFunction):
             if inline:
-                raise InlineKernelError(self.name, f"and {fn} is C++: leave it out")
+                raise InlineKernelError(self.name, what=f"and {fn} is C++: leave it out")
             return
         if not callable(fn):
-            raise KernelTypeError(self.name, given_as(fn))
+            raise KernelTypeError(self.name, given=given_as(fn))
         if inline and device != "cuda":
-            raise InlineKernelError(self.name, f"which run on 'cuda', not on {device!r}", fn)
+            raise InlineKernelError(self.name, what=f"which run on 'cuda', not on {device!r}", function=fn)
         languages.check(self.name, fn)
 
     # --- identity ---------------------------------------------------------------------------------------------

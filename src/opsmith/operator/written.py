@@ -137,14 +137,14 @@ def _saved_names(
     known = dict.fromkeys([*(argument.name for argument in forward.arguments), *forward.result_names])
     if saves is None:
         if isinstance(fn, NativeFunction):
-            raise SavesMissingError(op_name, list(known))
+            raise SavesMissingError(op_name, accepted=list(known))
         parameters = list(inspect.signature(fn).parameters.values())
         keyword = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
         if not parameters or parameters[0].name != "grads" or keyword != ["needs"]:
             raise KernelSignatureError(
-                op_name, f"a backward kernel is `def _(grads, ..., *, needs)`, but {described(fn)} is "
+                op_name, what=f"a backward kernel is `def _(grads, ..., *, needs)`, but {described(fn)} is "
                 f"`def {getattr(fn, '__name__', fn)}{inspect.signature(fn)}`",
-                fn,
+                function=fn,
             )  # fmt: skip
         saves = [p.name for p in parameters[1:] if p.kind is not p.KEYWORD_ONLY]
     elif not isinstance(fn, NativeFunction):
@@ -153,13 +153,14 @@ def _saved_names(
         except TypeError as error:
             call = f"({', '.join(['grads', *saves])}, needs=needs)"
             raise KernelSignatureError(
-                op_name, f"a backward kernel with saves={tuple(saves)} is called with {call}, and {described(fn)} is "
-                f"`def {getattr(fn, '__name__', fn)}{inspect.signature(fn)}`: {error}",
-                fn,
+                op_name, what=f"a backward kernel with saves={tuple(saves)} is called with {call}, and {described(fn)} "
+                f"is `def {getattr(fn, '__name__', fn)}{inspect.signature(fn)}`: {error}",
+                function=fn,
             ) from error  # fmt: skip
+    author = None if isinstance(fn, NativeFunction) else fn
     for name in saves:
         if name not in known:
-            raise UnknownSaveError(op_name, name, list(known), None if isinstance(fn, NativeFunction) else fn)
+            raise UnknownSaveError(op_name, given=name, accepted=list(known), function=author)
     return tuple(saves)
 
 

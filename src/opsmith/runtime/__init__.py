@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import OpsmithError, RuntimeTierError
 from ..toolchain import find_cxx
-from . import failure, fallback, native
+from . import fallback, native
 
 if TYPE_CHECKING:
     from .operator import Operator
@@ -66,7 +66,7 @@ def reason() -> str:
         find_cxx()
     except OpsmithError as error:
         return str(error).splitlines()[0]
-    if message := failure.today():
+    if message := native.recent_failure():
         return f"its build failed: {message}"
     return "it was not built when this process started, and is built in the background for the next one"
 
@@ -103,7 +103,7 @@ def _build_in_background() -> None:
     start at once build once. A build that failed today is not tried again."""
     with contextlib.suppress(OSError, OpsmithError):
         find_cxx()
-        if failure.today():
+        if native.recent_failure():
             return
         subprocess.Popen(
             [sys.executable, "-m", "opsmith.runtime.build", "--background"],
