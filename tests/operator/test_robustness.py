@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Optional
 
 import native_kernels
@@ -205,11 +206,11 @@ def test_settings_from_many_threads(fresh: Fresh) -> None:
         for _ in range(300):
             op._families.default.forward.attachment.update()
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        for each in [pool.submit(work) for _ in range(4)]:
+            each.result()  # raises what the thread raised
+    x = torch.randn(3, requires_grad=True)
+    torch.testing.assert_close(torch.autograd.grad(op(x).sum(), x)[0], x.detach().cos())
 
 
 def test_a_kernel_replaced_while_another_thread_calls_it(fresh: Fresh) -> None:

@@ -48,7 +48,7 @@ def parts(op: Op) -> list[Part]:
 
 
 def runtime(op: Op) -> str:
-    """Which tier serves the op's calls."""
+    """The tier of the op's calls."""
     if op._families.default.forward.attachment.tier == "native":
         return "C++ (calls and gradient recording without Python)"
     return "Python (gradient recording by torch.autograd.Function)"

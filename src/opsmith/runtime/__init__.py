@@ -1,6 +1,6 @@
 """What a call goes through between the dispatcher and an operator's kernels, in C++ or in Python.
 
-One tier serves a whole process: C++ if the library for the installed torch has been built, else the Python fallback,
+A process uses one tier: C++ if the library for the installed torch has been built, else the Python fallback,
 and then the library is built in the background for the next process. OPSMITH_RUNTIME=python or =native chooses a tier.
 Both give the same results; the tests run on both.
 """
@@ -27,7 +27,7 @@ _forced: str | None = None
 
 
 class Attachment(Protocol):
-    """One operator's registrations on the keys a tier serves: Autograd, ADInplaceOrView, autocast, and the devices'."""
+    """One operator's registrations on the keys of a tier: Autograd, ADInplaceOrView, autocast, and the devices'."""
 
     tier: str
     call: Callable[..., Any]  # the operator on positional arguments, by the tier's fastest path
@@ -56,7 +56,7 @@ def tier() -> str:
 
 @functools.cache
 def reason() -> str:
-    """Why this process runs the tier it does."""
+    """Why this process uses its tier."""
     asked = _asked()
     if asked is not None:
         return f"{VARIABLE}={asked}"

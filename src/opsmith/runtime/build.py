@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-# This process needs no tier of its own, and must not start another build of the same thing.
+# This process needs no tier and must not start another build of the library.
 os.environ.setdefault("OPSMITH_RUNTIME", "python")
 
 from ..errors import OpsmithError

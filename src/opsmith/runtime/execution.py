@@ -38,26 +38,26 @@ def execute(operator: Operator, args: Sequence[Any]) -> Any:
     kernel = operator.kernels.get(device.type) if device is not None else None
     if kernel is None:
         return operator.reference.run(*args)
-    taken = args
+    passed = args
     if not contiguous and kernel.layout == "contiguous":
-        taken = operator.signature.unflatten(args, [_contiguous(tensor) for tensor in tensors])
+        passed = operator.signature.unflatten(args, [_contiguous(tensor) for tensor in tensors])
     function = kernel.function
     if not kernel.checked and device is not None and not _capturing(device):
         function = functools.partial(checked_call, operator, kernel)
     if device is not None and device.type == "cuda" and device.index != torch.cuda.current_device():
         with torch.cuda.device(device), torch._C._DisableAutocast():  # of several GPUs, the tensors' own
-            returned = function(*taken)
+            returned = function(*passed)
     elif _autocast_enabled():
         with torch._C._DisableAutocast():
-            returned = function(*taken)
+            returned = function(*passed)
     else:
-        returned = function(*taken)
+        returned = function(*passed)
     if returned is NotImplemented:
         return operator.reference.run(*args)
-    if taken is args:
+    if passed is args:
         return returned
     if operator.signature.mutated:
-        write_back(operator.signature.arguments, args, taken)
+        write_back(operator.signature.arguments, args, passed)
     return operator.reference.laid_out(returned, args)
 
 
@@ -103,9 +103,9 @@ def check_one_device(name: str, signature: Signature, args: Sequence[Any]) -> to
     return device
 
 
-def write_back(arguments: Sequence[Argument], args: Sequence[Any], taken: Sequence[Any]) -> None:
+def write_back(arguments: Sequence[Argument], args: Sequence[Any], passed: Sequence[Any]) -> None:
     """Copies what a kernel wrote into the contiguous copy of a strided tensor back into that tensor."""
-    for argument, original, copy in zip(arguments, args, taken, strict=True):
+    for argument, original, copy in zip(arguments, args, passed, strict=True):
         if argument.mutated and copy is not original:
             original.copy_(copy)
 

@@ -13,7 +13,7 @@
 
 namespace opsmith {
 
-// One letter an argument, as runtime/native.py writes them.
+// One letter per argument, as runtime/native.py writes them.
 enum class Kind : char {
   tensor = 't',
   optional_tensor = 'o',
@@ -28,22 +28,22 @@ struct Argument {
   bool inert;    // a tensor, but not a variable of the derivative
 };
 
-// Which of a forward's arguments and results its backward operator is given. Absent: every input and no result.
+// Which arguments and results of a forward its backward operator takes. Absent: every input and no result.
 struct Saves {
   std::vector<bool> arguments;
   std::vector<bool> results;
-  std::vector<int> handed_on;  // a result for each tensor, whose gradient is the tensor's too, or less than 0; may be empty
+  std::vector<int> passthrough;  // for each tensor the result whose gradient is also its own, or < 0; may be empty
 };
 
-// A C++ kernel that has been found right once: `operator_handle` runs it and nothing else.
+// A C++ kernel whose first results were correct: `operator_handle` runs it and nothing else.
 struct Kernel {
   c10::OperatorHandle operator_handle;
   std::vector<size_t> positions;  // the arguments it takes, in order; empty: all of them
   bool contiguous;                // tensors are made contiguous first
-  bool keeps_layout;              // and results are laid out after them: the Python twin does both
+  bool keeps_layout;              // and results follow the layout of the original ones: Python does both
 };
 
-// What an autocast region does to floating arguments.
+// What an autocast region does to floating-point arguments.
 enum class Cast : int { keep = 0, lower = 1, fixed = 2 };
 struct Policy {
   Cast cast = Cast::keep;
@@ -87,7 +87,7 @@ struct Record {
   c10::OperatorHandle operator_handle;
   Replaceable<c10::OperatorHandle> backward;
   std::array<Replaceable<Saves>, kDevices * kDtypeClasses> saves;  // by device, then by class
-  bool saves_suffice = false;  // every derivative, of any order, can be had from what is saved
+  bool saves_suffice = false;  // derivatives of every order can be computed from what is saved
   std::array<Replaceable<Kernel>, kDevices> kernels;
   std::array<Replaceable<Policy>, kDevices> policies;
   std::atomic<bool> closed{false};
