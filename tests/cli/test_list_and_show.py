@@ -66,7 +66,7 @@ def test_show_tells_an_op_part_by_part(invoke: Invoke) -> None:
     assert result.exit_code == 0, result.output
     assert result.output.startswith("cli_tests::mish(Tensor x) -> Tensor\n")
     parts = {line[:15].strip(): line[17:].split() for line in result.output.splitlines() if len(line) > 17}
-    assert parts["reference"][:3] == ["written", "mish", "(ops_to_show.py:13)"]
+    assert parts["reference"][:3] == ["written", "mish", "(ops_to_show.py:14)"]
     assert parts["cpu forward"][0] == "written" and "mish_on_cpu" in parts["cpu forward"]
     assert parts["cuda forward"][:3] == ["derived", "the", "reference"]
     assert parts["vmap"][0] == "derived"
@@ -178,7 +178,7 @@ MISTAKES = {
     "a bad reference": (
         "reference.py",
         "import opsmith\n\n@opsmith.op('cli_tests::bad')\ndef bad(x):\n    return x\n",
-        "reference.py:3: cli_tests::bad: the reference bad (reference.py:3) cannot become an operator",
+        "reference.py:3: cli_tests::bad: the reference bad (reference.py:4) cannot become an operator",
     ),
 }
 
