@@ -30,7 +30,7 @@ sys.path.insert(0, str(TESTS))
 
 def found_by_torch(op: Any) -> str:
     """The error of torch.library.opcheck or torch.autograd.gradcheck; '' if both pass."""
-    overload = op.default.forward.overload if isinstance(op, opsmith.Op) else op.overload
+    overload = op._families.default.forward.overload if isinstance(op, opsmith.Op) else op.overload
     sample = op.samples_for("cpu", torch.float64)[0]
     leaves = [
         value.detach().requires_grad_() if isinstance(value, torch.Tensor) and value.is_floating_point() else value

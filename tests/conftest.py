@@ -21,7 +21,7 @@ import torch
 
 from opsmith import Op, runtime
 from opsmith.kernels import extension as extensions
-from opsmith.operator.op import registry
+from opsmith.operator.registry import registry
 
 pytest_plugins = ["opsmith.testing.plugin", "pytester"]  # the first is installed too, but not where PYTHONPATH serves
 

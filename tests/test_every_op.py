@@ -63,9 +63,9 @@ def test_it_runs_where_nothing_can_be_compiled(op: Op, device: str) -> None:
 def test_torch_finds_nothing_wrong_with_it(op: Op, device: str) -> None:
     sample = op.samples_for(device, torch.float32)[0]
     # Called below its wrapper, an in-place op refuses what needs a gradient.
-    grad = not op.default.inplace
+    grad = not op._families.default.inplace
     args = [v.clone().requires_grad_(grad) if isinstance(v, torch.Tensor) else v for v in sample.args]
-    torch.library.opcheck(op.default.forward.overload, tuple(args), dict(sample.kwargs))
+    torch.library.opcheck(op._families.default.forward.overload, tuple(args), dict(sample.kwargs))
 
 
 def test_it_is_named_as_its_folder(op: Op) -> None:
@@ -119,7 +119,7 @@ first, second, third, *others = opsmith.ops.__all__
 op = getattr(opsmith.ops, first)
 exec(f"from opsmith.ops import {second}; import opsmith.ops.{third} as imported")
 assert globals()[second] is getattr(opsmith.ops, second) and imported is getattr(opsmith.ops, third)
-from opsmith.operator.op import registry
+from opsmith.operator.registry import registry
 assert sorted(registry) == [f"opsmith::{name}" for name in (first, second, third)]
 assert set(opsmith.ops.__all__) <= set(dir(opsmith.ops)) and "_template" not in opsmith.ops.__all__
 assert not hasattr(opsmith.ops, "no_such_op")

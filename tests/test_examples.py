@@ -36,7 +36,7 @@ SAID = {
     ],
     "06_triton": [
         "ok    transposed: gradient of x",
-        "refused: the Triton kernel softmax_kernel (06_triton.py:12), emulated on the CPU: program (3, 0, 0) reads",
+        "refused: the Triton kernel softmax_kernel (06_triton.py:13), emulated on the CPU: program (3, 0, 0) reads",
     ],
     "07_numba": ["ok    every third: gradient of x", "refused: examples::smooth: <lambda>", "on Numba's own stream"],
     "08_check": [  # what its guide shows of it

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from .kernels.cuda_source import cuda_source
     from .kernels.extension import extension
     from .kernels.numba import numba_kernel
-    from .operator.op import Op, get, op
+    from .operator.op import Op, op
+    from .operator.registry import get
     from .operator.samples import Cost, Sample
 
 __version__ = "0.1.0"
@@ -55,7 +56,7 @@ __getattr__, __dir__ = lazy(
         "cuda_source": ".kernels.cuda_source",
         "emulate": ".emulator",
         "extension": ".kernels.extension",
-        "get": ".operator.op",
+        "get": ".operator.registry",
         "numba_kernel": ".kernels.numba",
         "op": ".operator.op",
         "pointwise": ".generate.pointwise",

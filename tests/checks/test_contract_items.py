@@ -239,8 +239,8 @@ def test_an_op_that_becomes_another_by_copying_is_found(fresh: Fresh, monkeypatc
 
 def test_numbers_that_out_does_not_get_are_found(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     op = declare("mish", fresh("out"))
-    assert op.default.out is not None
-    monkeypatch.setattr(op.default.out, "overload", lambda *args, out: out.zero_())
+    assert op._families.default.out is not None
+    monkeypatch.setattr(op._families.default.out, "overload", lambda *args, out: out.zero_())
     (found,) = opsmith.check(op, device="cpu", items=["outputs_written"]).items
     assert found.status == "failed" and "out= gets other numbers than it returns, which is offset" in found.message
 

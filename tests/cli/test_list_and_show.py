@@ -66,7 +66,7 @@ def test_show_lists_the_parts_of_an_op(invoke: Invoke) -> None:
     assert result.exit_code == 0, result.output
     assert result.output.startswith("cli_tests::mish(Tensor x) -> Tensor\n")
     parts = {line[:15].strip(): line[17:].split() for line in result.output.splitlines() if len(line) > 17}
-    assert parts["reference"][:3] == ["written", "mish", "(ops_to_show.py:13)"]
+    assert parts["reference"][:3] == ["written", "mish", "(ops_to_show.py:14)"]
     assert parts["cpu forward"][0] == "written" and "mish_on_cpu" in parts["cpu forward"]
     assert parts["cuda forward"][:3] == ["derived", "the", "reference"]
     assert parts["vmap"][0] == "derived"
@@ -162,7 +162,7 @@ def test_show_says_which_calls_go_through_python(tier: str, fresh) -> None:  # t
         ready = False  # nothing here calls it
 
     native = NativeKernel("default", "cpu", "contiguous", Unbuilt("a.so", "f"), halve.signature)
-    halve.default.forward.kernels["cpu"] = native
+    halve._families.default.forward.kernels["cpu"] = native
     calls = python_calls(halve)
     if tier == "python":
         assert calls == ["every call (the C++ runtime does not serve this process)"]
@@ -208,7 +208,7 @@ MISTAKES = {
     "a bad reference": (
         "reference.py",
         "import opsmith\n\n@opsmith.op('cli_tests::bad')\ndef bad(x):\n    return x\n",
-        "reference.py:3: cli_tests::bad: the reference bad (reference.py:3) cannot become an operator",
+        "reference.py:3: cli_tests::bad: the reference bad (reference.py:4) cannot become an operator",
     ),
 }
 

@@ -15,7 +15,7 @@ import opsmith
 from opsmith.errors import (
     CompileError,
     EmulationError,
-    RegistrationError,
+    KernelSignatureError,
     UnknownFunctionError,
     UnsupportedFeatureError,
 )
@@ -117,7 +117,7 @@ def test_sources_that_register_operators_and_those_on_torchs_own_api_are_not_emu
 ) -> None:
     after = "STABLE_TORCH_LIBRARY(emulated_registers, m) {}\n"
     op = applied(simple(tmp_path, "registers", after=after))
-    assert not op.emulated and op(torch.ones(3)).tolist() == [2.0] * 3, "by the reference"
+    assert not op._families.emulated and op(torch.ones(3)).tolist() == [2.0] * 3, "by the reference"
     for more in ({"abi": "torch"}, {"cuda": False}):
         assert not simple(tmp_path, "other", **more).is_emulated
 
@@ -154,5 +154,5 @@ def test_types_that_are_not_the_ops_are_told(fresh: Fresh, plain: Extension, emu
 
     op = opsmith.op(fresh("scaled"))(scaled)
     op.register_kernel("cuda", plain.applied_cuda)
-    with pytest.raises(RegistrationError, match=r"it is \(Tensor\) -> Tensor, and the op calls \(Tensor, float\)"):
+    with pytest.raises(KernelSignatureError, match=r"it is \(Tensor\) -> Tensor, and the op calls \(Tensor, float\)"):
         op(torch.ones(3), 2.0)

@@ -85,7 +85,7 @@ def test_the_kernel_gives_its_numbers_and_is_what_runs(declared: Any, dtype: tor
     op = declared(scaled)
     x = torch.randn(33, 5).to(dtype)
     with opsmith.emulate(checks=checks):
-        assert op.variant_in_use() is op.emulated["default"]
+        assert op._families.in_use() is op._families.emulated["default"]
         for each in (x, x[::2, 1:], x[:0], torch.tensor(1.5, dtype=dtype)):  # strided ones arrive contiguous
             assert torch.equal(op(each, 3.0), (each.float() * 3.0).to(dtype))
         with pytest.raises(RuntimeError, match="is of int32; this kernel takes float32, float64, float16, bfloat16"):
@@ -145,8 +145,8 @@ def test_a_backward_kernel_and_a_choice_by_using(fresh: Fresh) -> None:
     with opsmith.emulate(), op.using("extension"):
         sample = opsmith.Sample(args=(torch.randn(20, 3), 1.5))
         compared = list(compare(op, sample))
-        assert op.emulated["extension"].forward.kernels["cpu"].checked
-        assert op.emulated["extension"].backward.kernels["cpu"].checked
+        assert op._families.emulated["extension"].forward.kernels["cpu"].checked
+        assert op._families.emulated["extension"].backward.kernels["cpu"].checked
     assert [str(each) for each in compared if not each] == []
     assert any("gradient" in each.what for each in compared)
 

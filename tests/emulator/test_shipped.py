@@ -9,7 +9,7 @@ import torch
 import opsmith
 from opsmith.checks import compare
 from opsmith.kernels import NativeKernel
-from opsmith.operator.kernel_table import DEFAULT
+from opsmith.kernels.kernel import DEFAULT
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 LARGE = 1 << 18
@@ -40,7 +40,7 @@ def test_it_gives_the_references_numbers_and_does_nothing_wrong(name: str, dtype
     assert kernels
     for kernel in kernels:
         with opsmith.emulate(seed=1), op.using(kernel):
-            assert op.variant_in_use() is op.emulated[kernel]
+            assert op._families.in_use() is op._families.emulated[kernel]
             compared = [each for sample in chosen for each in compare(op, sample)]
         assert [f"{each.what}: {each.message}" for each in compared if not each] == []
         assert any("gradient" in each.what for each in compared)
@@ -65,7 +65,7 @@ def test_an_op_declared_inside_is_emulated_too() -> None:
         def declared_inside(x: torch.Tensor) -> torch.Tensor:
             return x * torch.sigmoid(x)
 
-        assert declared_inside.variant_in_use() is declared_inside.emulated[DEFAULT]
+        assert declared_inside._families.in_use() is declared_inside._families.emulated[DEFAULT]
         x = torch.randn(40)
         torch.testing.assert_close(declared_inside(x), torch.nn.functional.silu(x))
-    assert declared_inside.variant_in_use() is declared_inside.default
+    assert declared_inside._families.in_use() is declared_inside._families.default

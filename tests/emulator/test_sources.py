@@ -10,10 +10,10 @@ import torch
 
 import opsmith
 from opsmith.errors import (
+    AmbiguousKernelError,
     CompileError,
     EmulationError,
     KernelFault,
-    KernelNameError,
     KernelNotFoundError,
     UnsupportedFeatureError,
 )
@@ -137,7 +137,7 @@ namespace inner { template <class T> __global__ void of_namespace(T* x) { x[0] =
     ],
 )
 def test_a_bad_template_argument_is_told_by_the_launchs_own_spelling(spelling: str, words: str) -> None:
-    with pytest.raises(KernelNameError, match=words) as caught:
+    with pytest.raises(AmbiguousKernelError, match=words) as caught:
         launched(KERNELS, spelling)
     assert "<opsmith>" not in str(caught.value)
 
@@ -149,7 +149,7 @@ def test_an_instance_that_the_author_forbids_is_told_by_the_authors_line() -> No
 
 
 def test_overloads_and_kernels_behind_an_if_are_told_and_the_others_run() -> None:
-    with pytest.raises(KernelNameError, match="several kernels named twice"):
+    with pytest.raises(AmbiguousKernelError, match="several kernels named twice"):
         launched(KERNELS, "twice")
     with pytest.raises(KernelNotFoundError, match=r"no __global__ kernel 'absent'.*inside an #if\?"):
         launched(KERNELS, "absent")

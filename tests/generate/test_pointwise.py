@@ -134,7 +134,9 @@ def test_gradients_nobody_needs_are_not_computed() -> None:
     x, bias = leaf(4, 3), leaf(3)
     (grad,) = torch.autograd.grad(scale_bias_relu(x, bias), bias, torch.ones(4, 3, dtype=torch.float64))
     programs = [
-        prepared for prepared in scale_bias_relu._generation.compiler._prepared.values() if prepared is not None
+        prepared
+        for prepared in scale_bias_relu._families.generation.compiler._prepared.values()
+        if prepared is not None
     ]
     alone = [p.program for p in programs if [result.name for result in p.program.results] == ["grad_bias"]]
     assert alone and all({read.name for read in each.reads} == {"grad_output", "output"} for each in alone)
@@ -201,7 +203,9 @@ class TestWhatIsKept:
         args = [leaf(4, 3), leaf(), leaf(3), leaf(4, 1), leaf()]
         assert torch.autograd.gradgradcheck(op, args)
         levels = {
-            prepared.program.name for prepared in op._generation.compiler._prepared.values() if prepared is not None
+            prepared.program.name
+            for prepared in op._families.generation.compiler._prepared.values()
+            if prepared is not None
         }
         assert any(name.endswith("_backward_backward") for name in levels)
 
@@ -442,9 +446,12 @@ def test_prepare_compiles_for_the_layout_it_is_given(fresh: Callable[[str], str]
     x = torch.randn(8, 40)[:, 1:33:2].requires_grad_()
     bias = torch.randn(1, requires_grad=True).expand(16)
     op.prepare(x, bias)
-    before = sum(len(prepared.kernels) for prepared in op._generation.compiler._prepared.values() if prepared)
+    before = sum(len(prepared.kernels) for prepared in op._families.generation.compiler._prepared.values() if prepared)
     torch.autograd.grad(op(x, bias), [x, bias], torch.ones(8, 16))
-    assert sum(len(prepared.kernels) for prepared in op._generation.compiler._prepared.values() if prepared) == before
+    assert (
+        sum(len(prepared.kernels) for prepared in op._families.generation.compiler._prepared.values() if prepared)
+        == before
+    )
 
 
 # --- what a review found --------------------------------------------------------------------------------------------
@@ -471,7 +478,7 @@ def test_third_gradients_keep_every_functions_own_rule(fresh: Callable[[str], st
         return grad
 
     for op in (kinks, with_detach):
-        assert op._generation.compiler.saves["full"].results
+        assert op._families.generation.compiler.saves["full"].results
         torch.testing.assert_close(third(op), third(op.reference))
 
 
@@ -525,7 +532,7 @@ class TestGradientsHandedOn:
             return x.float().to(x.dtype)
 
         x, grad = leaf(5), torch.randn(5, dtype=torch.float64)
-        assert through_float._generation.compiler.passthrough is None
+        assert through_float._families.generation.compiler.passthrough is None
         for _ in range(2):
             assert torch.equal(torch.autograd.grad(through_float(x), [x], grad)[0], grad.float().double())
 

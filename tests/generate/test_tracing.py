@@ -24,7 +24,9 @@ def test_numbers_are_arguments_and_flags_choose() -> None:
                 for kind in ("sin", "cos"):
                     check(branching, x, scale, times, negate, kind)
     forwards = [
-        p for p in branching._generation.compiler._prepared.values() if p and p.program.name.endswith("forward")
+        p
+        for p in branching._families.generation.compiler._prepared.values()
+        if p and p.program.name.endswith("forward")
     ]
     assert len(forwards) == 4  # not one a number
 

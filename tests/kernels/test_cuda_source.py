@@ -188,7 +188,7 @@ def test_an_attribute_that_is_not_there_is_refused_and_the_next_best_is_named() 
 def test_a_template_without_arguments_is_refused_with_the_spelling() -> None:
     cu = opsmith.cuda_source(SCALE)
     for use in (lambda: cu.scale[1, 1], lambda: cu.scale.compile(ARCH)):
-        with pytest.raises(errors.KernelNameError, match=r"is a template over typename T, int N = 2") as caught:
+        with pytest.raises(errors.AmbiguousKernelError, match=r"is a template over typename T, int N = 2") as caught:
             use()
         assert "cu['scale<float, 4>']" in str(caught.value)
 
@@ -205,7 +205,7 @@ def test_a_template_without_arguments_is_refused_with_the_spelling() -> None:
 )
 def test_template_arguments_that_do_not_fit_are_refused_with_the_compilers_message(spelling: str, words: str) -> None:
     cu = opsmith.cuda_source(SCALE)
-    with pytest.raises(errors.KernelNameError, match=words):
+    with pytest.raises(errors.AmbiguousKernelError, match=words):
         cu[spelling].compile(ARCH)
 
 
@@ -247,14 +247,16 @@ def test_what_is_no_kernel_is_refused() -> None:
 
 def test_an_overloaded_kernel_is_refused_and_the_others_compile(own_cache: Path) -> None:
     cu = opsmith.cuda_source("__global__ void k(int*) {}\n__global__ void k(float*) {}\n__global__ void other() {}\n")
-    with pytest.raises(errors.KernelNameError, match="several kernels named k"):
+    with pytest.raises(errors.AmbiguousKernelError, match="several kernels named k"):
         cu.k.compile(ARCH)
     assert set(cu.compile(ARCH).attributes) == {"other"}
 
 
 def test_instances_are_refused_where_kernels_share_variables() -> None:
     text = "__device__ int counter;\n__device__ const int limit = 3;\ntemplate <class T> __global__ void k(T* x) {}\n"
-    with pytest.raises(errors.KernelNameError, match=r"variables that kernels may write: counter\. .*\nPass a tensor"):
+    with pytest.raises(
+        errors.AmbiguousKernelError, match=r"variables that kernels may write: counter\. .*\nPass a tensor"
+    ):
         opsmith.cuda_source(text)["k<float>"]
     assert opsmith.cuda_source(text.replace("__device__ int counter", "__device__ const int counter"))["k<float>"]
 

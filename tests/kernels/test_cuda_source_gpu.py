@@ -298,7 +298,7 @@ def x_and_y() -> tuple[Tensor, Tensor]:
         (lambda cu, x, y: cu.twice[1, 1025](x, y, 8), errors.LaunchConfigurationError, "at most 1024"),
         (lambda cu, x, y: cu.small[1, 65](x), errors.LaunchConfigurationError, "65 threads is more than the 64"),
         (lambda cu, x, y: cu.twice[1, 1, 1 << 20](x, y, 8), errors.LaunchConfigurationError, "shared memory"),
-        (lambda cu, x, y: cu.scale[1, 1](x, y), errors.KernelNameError, "is a template"),
+        (lambda cu, x, y: cu.scale[1, 1](x, y), errors.AmbiguousKernelError, "is a template"),
         (lambda cu, x, y: cu.no_such[1, 1](x, y), errors.KernelNotFoundError, "it has scale"),
         (lambda cu, x, y: cu.set_constant("coefficients", [1.0]), errors.ConstantError, "takes 4 numbers"),
     ],

@@ -106,7 +106,7 @@ def test_the_layout_the_inline_kernel_returns_is_the_ops(name: str) -> None:
     module = importlib.import_module("opsmith.ops.polynomial.cuda_string")
     x, coefficients = layouts()[name], list(torch.randn(4).unbind())
     with polynomial.using("cuda_string"):
-        variant = polynomial.variant_in_use()
+        variant = polynomial._families.in_use()
     expected = variant.forward.expected([x, *coefficients])
     like = torch.empty_like(x)
     assert like.numel() == 0 or _strides(like) == _strides(expected)
@@ -208,7 +208,7 @@ def test_the_inline_kernels_arithmetic(dtype: torch.dtype, count: int, blocks: i
 def test_the_inline_kernel_gives_the_references_results(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     module = importlib.import_module("opsmith.ops.polynomial.cuda_string")
     ran: list[str] = []
-    for given in polynomial._kernels:
+    for given in polynomial._families.registered.values():
         if given.name == "cuda_string":  # imported already, or not: in either case this is what it finds
             noted = _noted(getattr(module, given.direction), given.direction, ran)
             monkeypatch.setitem(given.function.__dict__, "function", noted)

@@ -69,7 +69,7 @@ def test_its_functions_are_kernels_entered_from_the_dispatcher(
     for dtype in (torch.float32, torch.float64):
         for _ in range(2):  # The first call is checked in Python; the next ones are entered from C++.
             assert all(compare_samples(op, dtype=dtype))
-    assert ext.built and op.kernels["cpu"]["default"].checked and op.default.backward.kernels["cpu"].checked
+    assert ext.built and op.kernels["cpu"]["default"].checked and op._families.default.backward.kernels["cpu"].checked
     assert (python_calls(op, torch.randn(4, requires_grad=True)) == []) is (tier == "native")
 
 
@@ -105,7 +105,7 @@ def test_prepare_builds(fresh: Fresh, source: Path) -> None:
     ext = opsmith.extension("prepared_ext", source, lazy=True)
     op = with_kernels(fresh("prepared"), ext)
     op.prepare(torch.randn(3, requires_grad=True))
-    assert ext.built and op.default.backward.kernels["cpu"].operator is not None
+    assert ext.built and op._families.default.backward.kernels["cpu"].operator is not None
 
 
 def test_threads_that_call_first_build_once(fresh: Fresh, source: Path, tier: str) -> None:
@@ -228,7 +228,7 @@ def test_elementwise_mult_in_cpp_is_elementwise_mult() -> None:
         assert torch.autograd.gradgradcheck(op, (x, y))
         number = torch.randn((), dtype=torch.float64, requires_grad=True)
         assert torch.autograd.gradcheck(op, (x, number))
-    kernels = op.variants["extension"]
+    kernels = op._families.named["extension"]
     assert kernels.forward.kernels["cpu"].checked and kernels.backward.kernels["cpu"].checked
 
 
@@ -320,7 +320,7 @@ def test_a_function_of_other_types_than_the_op_is_refused_before_it_is_called(fr
         return x * scale
 
     for name in ("whole", "swapped", "optional", "text", "number"):
-        with pytest.raises(errors.RegistrationError, match=r"the op calls \(Tensor, float\) -> Tensor"):
+        with pytest.raises(errors.KernelSignatureError, match=r"the op calls \(Tensor, float\) -> Tensor"):
             scaled.register_kernel("cpu", getattr(ext, f"export_{name}"))
     scaled.register_kernel("cpu", ext.export_right)
     scaled.register_kernel("cpu", ext.export_by_reference)

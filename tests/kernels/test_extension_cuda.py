@@ -244,7 +244,10 @@ def cuda_square(fresh: Fresh, tmp_path: Path) -> Op:
 def test_results_and_gradients_are_the_references(cuda_square: Op, dtype: torch.dtype, tier: str) -> None:
     for _ in range(2):
         assert [str(each) for each in compare_samples(cuda_square, "cuda", dtype) if not each] == []
-    assert cuda_square.kernels["cuda"]["default"].checked and cuda_square.default.backward.kernels["cuda"].checked
+    assert (
+        cuda_square.kernels["cuda"]["default"].checked
+        and cuda_square._families.default.backward.kernels["cuda"].checked
+    )
 
 
 @pytest.mark.gpu
@@ -345,8 +348,8 @@ def test_elementwise_mult_in_cuda_is_elementwise_mult(dtype: torch.dtype) -> Non
         x = torch.randn(3, 4, device="cuda", dtype=dtype, requires_grad=True)
         number = torch.tensor(2.0, dtype=dtype)  # on the CPU, as torch allows
         torch.testing.assert_close(op(x, number), x * 2)
-    assert op.variants["extension"].forward.kernels["cuda"].checked
-    assert op.variants["extension"].backward.kernels["cuda"].checked
+    assert op._families.named["extension"].forward.kernels["cuda"].checked
+    assert op._families.named["extension"].backward.kernels["cuda"].checked
 
 
 @pytest.mark.gpu

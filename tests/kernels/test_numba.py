@@ -309,12 +309,12 @@ def test_tensors_of_two_devices_are_refused() -> None:
 
 def test_numba_kernel_takes_a_kernel_alone() -> None:
     with pytest.raises(
-        errors.RegistrationError, match=r"takes what @numba.cuda.jit makes of a function, not square \("
+        errors.NumbaKernelTypeError, match=r"takes what @numba.cuda.jit returns for a function, not square \("
     ):
         opsmith.numba_kernel(square)
-    with pytest.raises(errors.RegistrationError, match=r"product \(test_numba.py:\d+\) is a device function"):
+    with pytest.raises(errors.NumbaDeviceFunctionError, match=r"product \(test_numba.py:\d+\) is a device function"):
         opsmith.numba_kernel(product)
-    with pytest.raises(errors.RegistrationError, match="not a NumbaKernel"):
+    with pytest.raises(errors.NumbaKernelTypeError, match="not a NumbaKernel"):
         opsmith.numba_kernel(square_kernel)
 
 
@@ -330,7 +330,7 @@ def launch_bare(x: Tensor) -> Tensor:
 def test_a_launch_on_numbas_own_stream_is_refused_with_the_fix(op: Op) -> None:
     words = r"launch_bare \(test_numba.py:\d+\) launches the Numba kernel square_kernel .* on Numba's own stream"
     for register in (op.register_kernel, op.register_backward):
-        with pytest.raises(errors.RegistrationError, match=words) as caught:
+        with pytest.raises(errors.NumbaStreamError, match=words) as caught:
             register("cuda", launch_bare)
         assert "opsmith.numba_kernel(square_kernel)" in str(caught.value)
     with opsmith.emulate():

@@ -199,7 +199,7 @@ def test_blocks_nest_and_an_exception_leaves_nothing_behind(op: Op) -> None:
 def test_triton_and_the_authors_module_are_as_they_were(op: Op) -> None:
     from opsmith.kernels.triton_interpreter import _language
 
-    op.make_emulated()
+    op._families.emulate()
     with opsmith.emulate():
         op(torch.randn(4))  # what is imported on the way may stay
     before = [dict(vars(each)) for each in _language()], dict(globals()), dict(vars(triton_ops))

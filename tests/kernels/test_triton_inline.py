@@ -70,7 +70,7 @@ def test_an_inline_kernel_is_in_the_graph_and_an_opaque_one_is_not(fresh: Fresh,
     for inline in (True, False):
         op = declared(fresh(f"inline_{inline}"), inline)
         forward = traced(lambda x: (op(x),), (5, 17))  # noqa: B023
-        backward = traced(lambda g, x: op.default.backward.overload(g, x, None, [True]), (4,), (4,))  # noqa: B023
+        backward = traced(lambda g, x: op._families.default.backward.overload(g, x, None, [True]), (4,), (4,))  # noqa: B023
         for graph in (forward, backward):
             assert ("triton_kernel_wrapper_functional" in graph) == inline
             assert (f"torch.ops.{op.name.replace('::', '.')}" in graph) != inline
@@ -97,7 +97,7 @@ def test_where_the_kernel_does_not_take_the_arguments_torch_sees_the_op(fresh: F
     op.register_kernel("cuda", lambda x: NotImplemented if x.ndim > 1 else launch_square(x), inline=True)
     assert "triton_kernel_wrapper_functional" in traced(lambda x: (op(x),), (8,))
     refused = traced(lambda x: (op(x),), (8, 2))
-    assert "triton_kernel_wrapper" not in refused and op.default.forward.base in refused
+    assert "triton_kernel_wrapper" not in refused and op._families.default.forward.base in refused
 
 
 def test_wrap_triton_written_by_the_author_is_not_applied_twice(fresh: Fresh, traced: Any) -> None:
@@ -123,7 +123,7 @@ def test_an_inline_kernel_in_place(fresh: Fresh, traced: Any) -> None:
         triton_ops.negate[(1,)](x, x, x.numel(), BLOCK=8)
 
     graph = traced(lambda x: (op(x.clone()),), (8,))
-    assert "triton_kernel_wrapper_functional" in graph and op.default.forward.base not in graph
+    assert "triton_kernel_wrapper_functional" in graph and op._families.default.forward.base not in graph
     x = torch.randn(8)
     expected = -x
     with opsmith.emulate():
@@ -151,7 +151,9 @@ def test_export_keeps_the_op(fresh: Fresh) -> None:
         with FakeTensorMode():
             x = torch.empty(4, device=device)
         program = torch.export.export(Module(), (x,)).run_decompositions()
-        assert f"{op.default.forward.base}.default(x)" in str(program) and "triton_kernel_wrapper" not in str(program)
+        assert f"{op._families.default.forward.base}.default(x)" in str(program) and "triton_kernel_wrapper" not in str(
+            program
+        )
 
 
 def test_a_tensor_subclass_takes_the_op_apart_before_its_kernels_are_seen(fresh: Fresh, traced: Any) -> None:
@@ -172,20 +174,20 @@ def test_torchs_cache_knows_every_text_that_an_inline_kernel_depends_on(fresh: F
     from torch._library.triton import get_triton_kernels_for_op
 
     op = declared(fresh("inline_cached"), inline=True)
-    text = "\n".join(source_of(kernel) for kernel in get_triton_kernels_for_op(op.default.forward.name))
+    text = "\n".join(source_of(kernel) for kernel in get_triton_kernels_for_op(op._families.default.forward.name))
     for name in ("launch_square", "square_kernel", "launch_square_backward", "square_backward_kernel"):
         assert f"def {name}(" in text
-    assert list(get_triton_kernels_for_op(declared(fresh("opaque")).default.forward.name)) == []
+    assert list(get_triton_kernels_for_op(declared(fresh("opaque"))._families.default.forward.name)) == []
 
 
 def test_inline_is_refused_where_there_is_nothing_to_see(op: Op, fresh: Fresh, traced: Any) -> None:
-    with pytest.raises(errors.RegistrationError, match="which run on 'cuda', not on 'cpu'"):
+    with pytest.raises(errors.InlineKernelError, match="which run on 'cuda', not on 'cpu'"):
         op.register_kernel("cpu", launch_square, inline=True)
-    with pytest.raises(errors.RegistrationError, match="which run on 'cuda', not on 'cpu'"):
+    with pytest.raises(errors.InlineKernelError, match="which run on 'cuda', not on 'cpu'"):
         op.register_backward("cpu", launch_square_backward, inline=True)
     from opsmith.kernels import NativeFunction
 
-    with pytest.raises(errors.RegistrationError, match=r"C\+\+ square_forward \(kernels.so\) is C\+\+: leave it away"):
+    with pytest.raises(errors.InlineKernelError, match=r"C\+\+ square_forward \(kernels.so\) is C\+\+: leave it out"):
         op.register_kernel("cuda", NativeFunction("kernels.so", "square_forward"), inline=True)
 
     @op.register_kernel("cuda", inline=True)
@@ -194,7 +196,7 @@ def test_inline_is_refused_where_there_is_nothing_to_see(op: Op, fresh: Fresh, t
         tuned_kernel[(1,)](x, out, x.numel())
         return out
 
-    with pytest.raises(errors.RegistrationError, match=r"tuned_kernel.*torch traces no @triton.heuristics"):
+    with pytest.raises(errors.InlineKernelError, match=r"tuned_kernel.*torch traces no @triton.heuristics"):
         traced(lambda x: (op(x),), (8,))
 
 

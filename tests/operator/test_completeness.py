@@ -44,7 +44,7 @@ def differentiable(op: Op, sample: Sample) -> tuple[Callable[..., Any], list[tor
             filled[index] = leaf
         values = unflatten(arguments, args, filled)
         values = [v.clone() if a.mutated else v for a, v in zip(arguments, values, strict=True)]
-        positional, keyword = op.default.forward.arranged(values)
+        positional, keyword = op.signature.arranged(values)
         results = op(*positional, **keyword)
         listed = results if isinstance(results, (tuple, list)) else (results,)
         return tuple(r for r in listed if r.is_floating_point())
@@ -162,14 +162,14 @@ def test_opcheck(functional: Op, layout: str) -> None:
         args = functional.signature.bind(sample.args, dict(sample.kwargs))
         tensors = [laid_out(tensor, layout) for tensor in flatten(functional.signature.arguments, args)]
         values = unflatten(functional.signature.arguments, args, tensors)
-        positional, keyword = functional.default.forward.arranged(values)
-        torch.library.opcheck(functional.default.forward.overload, tuple(positional), keyword)
+        positional, keyword = functional.signature.arranged(values)
+        torch.library.opcheck(functional._families.default.forward.overload, tuple(positional), keyword)
 
 
 def test_opcheck_of_the_backward(functional: Op) -> None:
     sample = functional.samples_for("cpu", torch.float32)[0]
     args = functional.signature.bind(sample.args, dict(sample.kwargs))
-    results = functional.inline_like_call(args)
+    results = functional._inline_call(args)
     grads = [torch.randn_like(r) if r.is_floating_point() else None for r in _listed(results)]
     tensors = flatten(functional.signature.arguments, args)
     needs = [t is not None and t.is_floating_point() for t in tensors]
@@ -177,12 +177,12 @@ def test_opcheck_of_the_backward(functional: Op) -> None:
         values = (grads, *args, [None] * len(grads), needs)
     else:
         values = (*grads, *args, *[None] * len(grads), needs)
-    torch.library.opcheck(functional.default.backward.overload, values)
+    torch.library.opcheck(functional._families.default.backward.overload, values)
 
 
 def test_opcheck_in_place(in_place: Op) -> None:
     for sample in in_place.samples_for("cpu", torch.float32):
-        torch.library.opcheck(in_place.default.forward.overload, sample.args, dict(sample.kwargs))
+        torch.library.opcheck(in_place._families.default.forward.overload, sample.args, dict(sample.kwargs))
 
 
 def laid_out(tensor: torch.Tensor | None, layout: str) -> torch.Tensor | None:
@@ -235,7 +235,7 @@ def test_export(functional: Op) -> None:
             return functional(*args, *values, **dict(sample.kwargs))
 
     exported = torch.export.export(Model(), tensors)
-    assert any(node.target is functional.default.forward.overload for node in exported.graph.nodes)
+    assert any(node.target is functional._families.default.forward.overload for node in exported.graph.nodes)
     same(exported.module()(*tensors), functional(*sample.args, **dict(sample.kwargs)))
 
 

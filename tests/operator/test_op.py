@@ -134,7 +134,7 @@ class TestMeaning:
         assert single(torch.full((3,), 2.0), out=out) is out
         torch.testing.assert_close(out, torch.full((3,), 4.0))
         assert single(torch.ones(3), out=None) is not None
-        torch.library.opcheck(single.default.out.overload, (torch.ones(3),), {"out": torch.empty(3)})  # type: ignore[union-attr]
+        torch.library.opcheck(single._families.default.out.overload, (torch.ones(3),), {"out": torch.empty(3)})  # type: ignore[union-attr]
 
     def test_out_in_a_compiled_function(self, fresh: Fresh) -> None:
         op = opsmith.op(fresh("out_compiled"))(square)
@@ -255,7 +255,7 @@ class TestIdentity:
         first = opsmith.op(name)(square)
         x = torch.randn(3, requires_grad=True)
         recorded = first(x)
-        overload = first.default.forward.overload
+        overload = first._families.default.forward.overload
         compiled = torch.compile(lambda v: first(v) + 1, backend="aot_eager", fullgraph=True)
         compiled(x)
 
@@ -334,4 +334,4 @@ def test_an_op_of_a_text_that_was_executed_has_a_module(fresh: Callable[[str], s
     names: dict[str, Any] = {"Tensor": torch.Tensor}
     exec("def doubled(x: Tensor) -> Tensor:\n    return 2 * x\n", names)
     names["doubled"].__module__ = None
-    assert opsmith.op(fresh("doubled"))(names["doubled"]).module == "__main__"
+    assert opsmith.op(fresh("doubled"))(names["doubled"]).__module__ == "__main__"

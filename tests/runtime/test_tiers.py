@@ -23,7 +23,7 @@ def square(x: torch.Tensor) -> torch.Tensor:
 x = torch.ones(3, requires_grad=True)
 square(x).sum().backward()
 assert x.grad.tolist() == [2.0, 2.0, 2.0]
-print(square.default.forward.attachment.tier, "|", runtime.reason())
+print(square._families.default.forward.attachment.tier, "|", runtime.reason())
 """
 
 
@@ -84,4 +84,4 @@ def test_native_by_demand_says_why_it_cannot_be(tmp_path: Path) -> None:
 
 def test_a_setting_that_is_no_tier(tmp_path: Path) -> None:
     done = run(tmp_path, OPSMITH_RUNTIME="fast")
-    assert "OPSMITH_RUNTIME='fast' is not a runtime: set 'native' (C++), 'python', or nothing at all" in done.stderr
+    assert "OPSMITH_RUNTIME='fast' is not a runtime: set 'native' (C++), 'python', or leave it unset" in done.stderr

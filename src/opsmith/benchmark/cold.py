@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 from ..operator import child_process
-from ..operator.op import Op, get
+from ..operator.op import Op
+from ..operator.registry import get
 from .contenders import contender
 from .results import Row
 from .run import workloads
@@ -31,7 +32,7 @@ def first_call_seconds(op: Op, row: Row, device: str, threads: int, *, resized: 
     """The time of the first forward and backward, if there is one, on a row's sample. `resized`: the sample is a shape,
     not one of the op's own. Raises RuntimeError if the op cannot run in a new process."""
     given = {
-        "op": op.name, "module": op.module, "file": _file(op), "device": device, "threads": threads,
+        "op": op.name, "module": op.__module__, "file": _file(op), "device": device, "threads": threads,
         "resized": resized, "path": sys.path, **{key: row[key] for key in ("contender", "dtype", "sample")},
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="opsmith_cold_") as folder:
@@ -85,7 +86,7 @@ def _import(given: dict[str, Any]) -> None:
 
 def _file(op: Op) -> str | None:
     """The file of a module outside packages, whose name may mean another module in a new process."""
-    package = getattr(sys.modules.get(op.module), "__package__", "")
+    package = getattr(sys.modules.get(op.__module__), "__package__", "")
     code = getattr(op.reference, "__code__", None)
     file = os.path.abspath(code.co_filename) if code is not None else ""
     return None if package in sys.modules or not os.path.isfile(file) else file

@@ -44,14 +44,14 @@ def replayable() -> Iterator[None]:
 
 
 def _kernel(op: Op, name: str, device: str) -> Function:
-    if name not in op.variants:
-        known = ", ".join((*BASELINES, *op.variants))
+    if name not in op._families.named:
+        known = ", ".join((*BASELINES, *op._families.named))
         raise UnavailableError(name, f"{op.name} has no such kernel; available: {known}")
-    variant = op.variants[name]
+    variant = op._families.named[name]
     # Without a kernel of that name for the device, a variant runs the op's own, which is measured already.
     if not any(given.name == name for (_, where), given in variant.given.items() if where == device):
         raise UnavailableError(name, f"{op.name} has no kernel of that name for {device}")
-    return lambda values: variant(*op.default.forward.arranged(values))
+    return lambda values: variant(*op.signature.arranged(values))
 
 
 def _called(op: Op, function: Callable[..., Any]) -> Function:
@@ -59,7 +59,7 @@ def _called(op: Op, function: Callable[..., Any]) -> Function:
         return lambda values: function(*values)
 
     def arranged(values: Sequence[Any]) -> Any:
-        positional, keyword = op.default.forward.arranged(values)
+        positional, keyword = op.signature.arranged(values)
         return function(*positional, **keyword)
 
     return arranged

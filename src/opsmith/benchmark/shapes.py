@@ -45,7 +45,7 @@ def resized(op: Op, shape: Sequence[int], device: str, dtype: torch.dtype) -> Sa
     first = tensors[0]
     fresh = [None if tensor is None else _like(tensor, first.shape, shape) for tensor in signature.flatten(values)]
     filled = signature.unflatten(values, fresh)
-    positional, keyword = op.default.forward.arranged(filled)
+    positional, keyword = op.signature.arranged(filled)
     return Sample(tuple(positional), keyword, "x".join(map(str, shape)))
 
 

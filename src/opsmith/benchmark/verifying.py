@@ -27,7 +27,7 @@ class Verifier:
 
     def __init__(self, workload: Workload, direction: str) -> None:
         self._workload, self._gradients = workload, direction != "forward"
-        self._pointwise = workload.op.default.forward.reference.keeps_layout
+        self._pointwise = workload.op._families.default.forward.reference.keeps_layout
 
     def verify(self, name: str, function: Function) -> None:
         """Raises WrongResultError unless a contender computes what the reference does: the op and its kernels within
@@ -48,7 +48,7 @@ class Verifier:
         op = self._workload.op
         try:
             other = self._workload.halved()
-            evaluate(op.signature.arguments, op.inline_like_call, other.values, gradients=self._gradients)
+            evaluate(op.signature.arguments, op._inline_call, other.values, gradients=self._gradients)
         except Exception:
             return self
         return Verifier(other, "backward" if self._gradients else "forward")
@@ -81,7 +81,7 @@ class Verifier:
 
     def _truth(self, values: Sequence[Any], rounding: Rounding, lay: Change | None = None) -> Truth:
         op = self._workload.op
-        return Truth(op.signature.arguments, op.inline_like_call, values, self._gradients, rounding, lay=lay)
+        return Truth(op.signature.arguments, op._inline_call, values, self._gradients, rounding, lay=lay)
 
     def _wrong_elements(self, mine: list[Named]) -> str | None:
         """What is wrong with elements of a pointwise op, each compared within its own rounding error: relative to the
@@ -114,7 +114,7 @@ class Verifier:
 
 def is_random(workload: Workload) -> bool:
     """Whether the reference draws random numbers, so that results cannot be compared."""
-    arguments, reference = workload.op.signature.arguments, workload.op.inline_like_call
+    arguments, reference = workload.op.signature.arguments, workload.op._inline_call
     return draws_random_numbers(
         lambda: evaluate(arguments, reference, workload.values, gradients=False), workload.tensors
     )
@@ -128,7 +128,7 @@ def _far_off(workload: Workload, mine: list[Named], gradients: bool) -> str | No
     """What is wrong in comparison with the reference in float32 (float64 for float64), relative to its largest number:
     16 ULP are allowed; in half types 2 ULP and four times the reference's own error. At a discontinuity a number
     may also agree with the reference in float64."""
-    arguments, reference, values = workload.op.signature.arguments, workload.op.inline_like_call, workload.values
+    arguments, reference, values = workload.op.signature.arguments, workload.op._inline_call, workload.values
     half = workload.dtype in HALF_TYPES
     theirs = evaluate(arguments, reference, values, dtype=torch.float32 if half else None, gradients=gradients)
     rounded = evaluate(arguments, reference, values, gradients=gradients) if half else theirs

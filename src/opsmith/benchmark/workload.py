@@ -55,7 +55,7 @@ class Workload:
         """Whether a gradient flows through the reference, from a floating result to a floating input."""
         if not any(t.is_floating_point() for t in self.tensors) or not any(r.is_floating_point() for r in self.results):
             return False
-        signature, reference = self.op.signature, self.op.inline_like_call
+        signature, reference = self.op.signature, self.op._inline_call
         try:
             return bool(_Recorded(reference, on_meta(signature, self.values), signature).results())
         except Exception:  # the reference depends on values
@@ -68,7 +68,7 @@ class Workload:
     @cached_property
     def results(self) -> list[torch.Tensor]:
         """On meta: their shapes and dtypes."""
-        operator = self.op.default.differentiable
+        operator = self.op._families.default.differentiable
         try:
             returned = operator.fake(*on_meta(self.op.signature, self.values))
         except Exception:  # shapes that depend on values
@@ -112,9 +112,9 @@ class Workload:
         A backward reads the gradients of the results and the tensors that it saves, and writes the gradients of the
         inputs."""
         if direction == "forward" and self.op.cost is not None:
-            positional, keyword = self.op.default.forward.arranged(self.values)
+            positional, keyword = self.op.signature.arranged(self.values)
             return self.op.cost(*positional, **keyword)
-        if not self.op.default.forward.reference.keeps_layout:
+        if not self.op._families.default.forward.reference.keeps_layout:
             return None
         declared = self.cost("forward") if direction == "both" and self.op.cost is not None else None
         forward = declared.bytes if declared else self.input_bytes + self.result_bytes
@@ -125,7 +125,7 @@ class Workload:
     def _differentiated(self) -> list[torch.Tensor]:
         """The inputs whose gradients are computed; x + 2 has a passthrough gradient."""
         flat = self.op.signature.flatten(self.values)
-        places = self.op.default.differentiable.passthrough(self.device.type) or (None,) * len(flat)
+        places = self.op._families.default.differentiable.passthrough(self.device.type) or (None,) * len(flat)
         found = []
         for tensor, place in zip(flat, places, strict=True):
             if tensor is None or not tensor.is_floating_point():
@@ -137,7 +137,7 @@ class Workload:
 
     def _read_by_backward(self) -> int:
         """Bytes of the inputs and results that the op's backward saves."""
-        forward = self.op.default.differentiable
+        forward = self.op._families.default.differentiable
         names = forward.saved_names(self.device.type, dtype_class(self.tensors))
         if names is None:
             return self.input_bytes

@@ -17,9 +17,9 @@ def setup(op: Op | Adopted, in_child: bool = False) -> list[str]:
     """The lines that bind torch, opsmith, `op` and `reference`. `in_child`: for a child process of a check, which
     imports the op's module no further than the parent had when it started the check."""
     if isinstance(op, Op):
-        if op.module.startswith("opsmith.ops."):
+        if op.__module__.startswith("opsmith.ops."):
             return ["import torch, opsmith", f"op = opsmith.ops.{op.name.partition('::')[2]}", "reference = op.inline"]
-        first, *imports = _imported([_Module(op.module)])
+        first, *imports = _imported([_Module(op.__module__)])
         if in_child:
             indented = [f"    {line}" for line in (*imports, "pass")]
             imports = [
@@ -42,7 +42,7 @@ def setup(op: Op | Adopted, in_child: bool = False) -> list[str]:
 
 def not_importable(op: Op | Adopted) -> str:
     """Why no new process can import what declares an op; '' where one can."""
-    if isinstance(op, Op) and _Module(op.module).called == "__main__":
+    if isinstance(op, Op) and _Module(op.__module__).called == "__main__":
         return "it is declared in a notebook or an interactive session, which no other process can import"
     return ""
 

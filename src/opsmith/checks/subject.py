@@ -73,12 +73,12 @@ class Subject:
     @property
     def keeps_layout(self) -> bool:
         """Whether results are laid out after the inputs, as TensorIterator's are; else they are contiguous."""
-        return isinstance(self.op, Op) and self.op.default.forward.reference.keeps_layout
+        return isinstance(self.op, Op) and self.op._families.default.forward.reference.keeps_layout
 
     @property
     def overload(self) -> Any:
         """torch.ops.<namespace>.<name>.default."""
-        return self.op.default.forward.overload if isinstance(self.op, Op) else self.op.overload
+        return self.op._families.default.forward.overload if isinstance(self.op, Op) else self.op.overload
 
     @property
     def kernels(self) -> list[str]:
@@ -107,13 +107,11 @@ class Subject:
 
     def inline(self, values: Sequence[Any]) -> Any:
         """Plain PyTorch on these very tensors."""
-        return self.op.inline_like_call(values)
+        return self.op._inline_call(values)
 
     def arranged(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         """All arguments in schema order as (positional, keyword-only)."""
-        pairs = list(zip(self.arguments, values, strict=True))
-        positional = [value for argument, value in pairs if not argument.keyword_only]
-        return positional, {argument.name: value for argument, value in pairs if argument.keyword_only}
+        return self.signature.arranged(values)
 
     def copied(self, values: Sequence[Any]) -> list[Any]:
         """The values, with copies of those that the op changes in place."""

@@ -27,7 +27,7 @@ SHIPPED = "opsmith"  # the namespace of the shipped ops
 def selected(names: Sequence[str], sources: Sequence[str], verb: str) -> list[Op]:
     """The ops that the names mean, each once, in that order. Without names: the ops that the sources (modules and
     files) declare; without sources, the shipped ops. Raises RefusedError."""
-    from ..operator.op import registry
+    from ..operator.registry import registry
 
     before = set(registry)
     loaded = [load(source) for source in sources]
@@ -41,7 +41,7 @@ def selected(names: Sequence[str], sources: Sequence[str], verb: str) -> list[Op
 
 def _meant(name: str, verb: str) -> list[Op]:
     """The op of that name, or the ops that a file or module of that name declares."""
-    from ..operator.op import registry
+    from ..operator.registry import registry
 
     before = set(registry)
     if is_file(name):
@@ -76,7 +76,7 @@ def _declared() -> dict[str, Op]:
     """Every declared op by name: the shipped ones, and those of the sources that have been loaded."""
     for name in ops.__all__:
         getattr(ops, name)
-    from ..operator.op import registry
+    from ..operator.registry import registry
 
     # The template, which is there to be copied, is no shipped op.
     return {name: op for name, op in sorted(registry.items()) if not name.startswith(f"{SHIPPED}::_")}
@@ -104,10 +104,10 @@ def _is_module(name: str) -> bool:
 
 def _declared_by(module: ModuleType, before: set[str]) -> list[Op]:
     """The ops that a module, or a module of its package, declares; else those that its import declared elsewhere."""
-    from ..operator.op import registry
+    from ..operator.registry import registry
 
     name = module.__name__
-    own = [op for op in registry.values() if op.module == name or op.module.startswith(f"{name}.")]
+    own = [op for op in registry.values() if op.__module__ == name or op.__module__.startswith(f"{name}.")]
     new = [op for op in registry.values() if op.name not in before and not op.name.startswith(f"{SHIPPED}::")]
     if not (own or new):
         where = getattr(module, "__file__", None) or name

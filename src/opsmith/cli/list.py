@@ -43,8 +43,8 @@ def _facts(op: Op) -> dict[str, Any]:
         "name": op.name,
         "schema": op.schema,
         "written": [part.name for part in parts(op) if part.status == "written" and part.name != "reference"],
-        "generated": any(map(generated, op.default.forward.kernels.values())),
-        "tier": op.default.forward.attachment.tier,
+        "generated": any(map(generated, op._families.default.forward.kernels.values())),
+        "tier": op._families.default.forward.attachment.tier,
     }
 
 

@@ -105,7 +105,7 @@ def _print_parts(facts: dict[str, Any]) -> None:
 
 def python_calls(op: Op) -> list[str]:
     """The calls of the op that go through Python, and why; every other call stays in C++."""
-    default = op.default
+    default = op._families.default
     if default.forward.attachment.tier != "native":
         return ["every call (the C++ runtime does not serve this process)"]
     calls = _by_reason("forward", default.forward.kernels, "the reference")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..kernels import emulation
-from ..operator.op import detour_every_op, registry
+from ..operator.registry import detour_every_op, registry
 
 if TYPE_CHECKING:
     from ..kernels.cuda_source.launch import Launch
@@ -45,7 +45,7 @@ def emulate(checks: bool = True, seed: int | None = 0, timeout: float = 60.0) ->
     detour_every_op(1)
     try:
         for op in list(registry.values()):
-            op.make_emulated()
+            op._families.emulate()
         with emulation.entered(emulation.Settings(checks, seed, timeout)):
             yield
     finally:

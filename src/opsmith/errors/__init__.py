@@ -1,11 +1,11 @@
-"""Every error and warning a user of opsmith can meet: what happened, where, and the remedy.
+"""Every error and warning a user of opsmith can meet: what happened, where, and how to fix it.
 
 Each class names one mistake. Classes mix in TypeError, ValueError or RuntimeError where Python users would catch those.
 """
 
 from __future__ import annotations
 
-from .base import OpsmithError, OpsmithWarning, author_place, described, source_line
+from .base import OpsmithError, OpsmithWarning, SourceLine, definition, described, quoted
 from .building import (
     BuildSettingError,
     ExtensionArgumentError,
@@ -18,6 +18,7 @@ from .calling import (
     InPlaceGradientError,
     InvalidSampleError,
     KernelResultError,
+    OutArgumentError,
     OutGradientError,
     RedeclaredError,
     ReferenceRunsWarning,
@@ -37,16 +38,15 @@ from .declaring import (
     OutMismatchError,
     RandomReferenceError,
     ReferenceResultError,
-    RegistrationError,
     SignatureError,
     UndeclaredMutationError,
 )
 from .emulating import EmulationError, KernelFault, UnsupportedFeatureError
 from .launching import (
+    AmbiguousKernelError,
     ConstantError,
     CudaDriverError,
     KernelArgumentError,
-    KernelNameError,
     KernelNotFoundError,
     KernelValueError,
     LanguageMissingError,
@@ -56,6 +56,25 @@ from .launching import (
     NumbaLaunchError,
 )
 from .measuring import ResultsFileError, UnavailableError, WrongResultError
+from .registering import (
+    AutocastDtypeError,
+    AutocastPolicyError,
+    DispatcherError,
+    GradientTakenError,
+    InlineKernelError,
+    KernelNameError,
+    KernelSignatureError,
+    KernelTypeError,
+    KeywordOnlyTensorError,
+    LayoutError,
+    NumbaDeviceFunctionError,
+    NumbaKernelTypeError,
+    NumbaStreamError,
+    RegistrationError,
+    SavesMissingError,
+    UnknownDeviceError,
+    UnknownSaveError,
+)
 from .toolchain import (
     CacheError,
     CacheFallbackWarning,
@@ -85,85 +104,6 @@ from .toolchain import (
     UnsupportedArchError,
 )
 
-__all__ = [
-    "ArgumentError",
-    "BuildSettingError",
-    "CacheError",
-    "CacheFallbackWarning",
-    "CacheSecurityError",
-    "CacheWarning",
-    "CheckOptionError",
-    "CompileError",
-    "CompilerBrokenError",
-    "CompilerCrashedError",
-    "CompilerNoOutputError",
-    "CompilerNotExecutableError",
-    "CompilerNotFoundError",
-    "CompilerOutOfMemoryError",
-    "CompilerSilentError",
-    "CompilerTooOldError",
-    "ConstantError",
-    "CorruptCacheEntryWarning",
-    "CudaDriverError",
-    "CudaHeadersNotFoundError",
-    "CudaVersionMismatchError",
-    "DeviceMixError",
-    "EmulationError",
-    "ExtensionArgumentError",
-    "InPlaceGradientError",
-    "InvalidNameError",
-    "InvalidSampleError",
-    "KernelArgumentError",
-    "KernelFault",
-    "KernelNameError",
-    "KernelNotFoundError",
-    "KernelResultError",
-    "KernelValueError",
-    "LanguageMissingError",
-    "LaunchConfigurationError",
-    "LaunchError",
-    "LoadError",
-    "LoadingFailedError",
-    "NameTakenError",
-    "NoGpuError",
-    "NoSourceError",
-    "NotAnOpError",
-    "NotAnOperatorError",
-    "NotGeneratedError",
-    "NotPointwiseError",
-    "NumbaLaunchError",
-    "NvccNotFoundError",
-    "NvrtcNotFoundError",
-    "OperatorsRegisteredError",
-    "OpsmithError",
-    "OpsmithWarning",
-    "OutGradientError",
-    "OutMismatchError",
-    "PythonHeadersNotFoundError",
-    "RandomReferenceError",
-    "RedeclaredError",
-    "ReferenceResultError",
-    "ReferenceRunsWarning",
-    "RegistrationError",
-    "ResultsFileError",
-    "RuntimeTierError",
-    "SamplesMissingError",
-    "SeveralOverloadsError",
-    "SharedMemoryError",
-    "SignatureError",
-    "SourceNotFoundError",
-    "ToolMissingError",
-    "ToolchainError",
-    "UnavailableError",
-    "UndeclaredMutationError",
-    "UnknownFunctionError",
-    "UnknownKernelError",
-    "UnknownOpError",
-    "UnsavedInputError",
-    "UnsupportedArchError",
-    "UnsupportedFeatureError",
-    "WrongResultError",
-    "author_place",
-    "described",
-    "source_line",
-]
+__all__ = sorted(
+    name for name, value in vars().items() if isinstance(value, type) and issubclass(value, (Exception, Warning))
+)

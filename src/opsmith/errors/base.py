@@ -1,4 +1,4 @@
-"""The base of every error, and how messages show functions, lists and source lines."""
+"""What every error has: a common base, and the author's own source line."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import inspect
 import linecache
 import os
 import traceback
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from types import FrameType
+from typing import Any, NamedTuple
+
+_MOST_DECORATOR_LINES = 20
 
 
 class OpsmithError(Exception):
@@ -21,14 +24,67 @@ class OpsmithError(Exception):
 
 
 class OpsmithWarning(UserWarning):
-    """The base of every warning: something works, but slowly or in part, and the message says why."""
+    """The base of every warning opsmith gives: something works, but more slowly, and the message says why."""
+
+
+class SourceLine(NamedTuple):
+    """A line of the author's code."""
+
+    file: str
+    number: int
+    text: str
+
+    @classmethod
+    def at(cls, file: str, number: int) -> SourceLine:
+        return cls(file, number, linecache.getline(file, number).strip())
+
+    @classmethod
+    def of_call(cls) -> SourceLine | None:
+        """The author's innermost line that is running."""
+        return cls._innermost(traceback.walk_stack(None))
+
+    @classmethod
+    def of_error(cls, error: BaseException) -> SourceLine | None:
+        """The author's innermost line that raised an error."""
+        return cls._innermost(reversed(list(traceback.walk_tb(error.__traceback__))))
+
+    @classmethod
+    def _innermost(cls, frames: Iterable[tuple[FrameType, int]]) -> SourceLine | None:
+        for frame, line in frames:
+            if not _is_library(str(frame.f_globals.get("__name__"))):
+                return cls.at(frame.f_code.co_filename, line)
+        return None
+
+    @property
+    def place(self) -> str:
+        """'activations.py:12'."""
+        return f"{os.path.basename(self.file)}:{self.number}"
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.text}".removesuffix(": ")
+
+
+def definition(function: Callable[..., Any]) -> SourceLine | None:
+    """The line with the `def` of a function, below its decorators; None if it is not a Python function."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None:
+        return None
+    first = SourceLine.at(code.co_filename, code.co_firstlineno)
+    if not first.text.startswith("@"):
+        return first
+    below = (SourceLine.at(first.file, first.number + number) for number in range(1, _MOST_DECORATOR_LINES))
+    return next((line for line in below if line.text.startswith(("def ", "async def "))), first)
 
 
 def described(function: Callable[..., Any]) -> str:
-    """'mish (activations.py:12)': a function by its name and the author's own line."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    title = getattr(function, "__name__", repr(function))
-    return title if code is None else f"{title} ({os.path.basename(code.co_filename)}:{code.co_firstlineno})"
+    """'mish (activations.py:12)': a function by its name and the line that defines it."""
+    title, line = getattr(function, "__name__", repr(function)), definition(function)
+    return title if line is None else f"{title} ({line.place})"
+
+
+def quoted(line: SourceLine | None) -> str:
+    """A source line as the end of a message; nothing if its text is not known (exec, an interactive session)."""
+    return f"\n  {line}" if line is not None and line.text else ""
 
 
 def listed(items: Sequence[object]) -> str:
@@ -48,27 +104,15 @@ def tail(text: str, lines: int) -> str:
     return "\n".join(text.strip().splitlines()[-lines:])
 
 
-_LIBRARIES = {"opsmith", "torch", "triton", "numba", "numba_cuda", "contextlib", "functools", "threading", "concurrent"}
-
-
-def author_place(error: BaseException | None = None) -> tuple[str, int] | tuple[None, None]:
-    """(file, line) of the author's innermost line that is running, or that raised `error`. The kernels of opsmith.ops
-    count as an author's."""
-    frames = list(traceback.walk_stack(None) if error is None else traceback.walk_tb(error.__traceback__))
-    for frame, line in frames if error is None else reversed(frames):
-        module = str(frame.f_globals.get("__name__"))
-        if module.partition(".")[0] not in _LIBRARIES or module.startswith("opsmith.ops."):
-            return frame.f_code.co_filename, line
-    return None, None
-
-
-def source_line(file: str | None, line: int | None) -> str:
-    """'train.py:12: cu.scale[1, 256](x, y, n)'; '' without a file, and no text if the file cannot be read."""
-    if file is None or line is None:
-        return ""
-    return f"{os.path.basename(file)}:{line}: {linecache.getline(file, line).strip()}".removesuffix(": ")
-
-
-def with_lines(message: str, *lines: str) -> str:
+def with_lines(message: str, *lines: object) -> str:
     """A message, then the author's line that is running, then other source lines that it is about."""
-    return "\n".join([message, *(f"  {line}" for line in (source_line(*author_place()), *lines) if line)])
+    return "\n".join([message, *(f"  {line}" for line in (SourceLine.of_call(), *lines) if line)])
+
+
+_LIBRARIES = {"torch", "triton", "numba", "numba_cuda", "contextlib", "functools", "threading", "concurrent"}
+
+
+def _is_library(module: str) -> bool:
+    """Whether a module is opsmith's or runs the author's code. Shipped ops and modules count as an author's."""
+    package, _, rest = module.partition(".")
+    return package in _LIBRARIES or (package == "opsmith" and not rest.startswith(("ops.", "nn.")))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from .base import OpsmithError, OpsmithWarning
+from collections.abc import Callable
+from typing import Any
+
+from .base import OpsmithError, OpsmithWarning, definition, quoted
 
 
 class ReferenceRunsWarning(OpsmithWarning):
-    """A kernel could not be compiled for want of a tool, so the plain PyTorch reference runs in its place."""
+    """A kernel could not be compiled because a tool is missing, so the plain PyTorch reference runs instead."""
 
     def __init__(self, device: str, reason: str, kernel: str = "pointwise kernels") -> None:
         super().__init__(
-            f"opsmith cannot compile {kernel} for {device} here, so the plain PyTorch reference runs instead (right, "
-            f"but slower): {reason}"
+            f"opsmith cannot compile {kernel} for {device} here, so the plain PyTorch reference runs instead "
+            f"(correct, but slower): {reason}"
         )
 
 
@@ -27,8 +30,8 @@ class SharedMemoryError(OpsmithError, ValueError):
 
     def __init__(self, name: str, first: str, second: str) -> None:
         super().__init__(
-            f"{name}: {first} and {second} share memory, which the op changes: what it gives would depend on the order "
-            f"of its steps. Give it a copy: {second} = {second}.clone()."
+            f"{name}: {first} and {second} share memory, which the op changes: its result would depend on the order of "
+            f"its steps. Pass a copy: {second} = {second}.clone()."
         )
 
 
@@ -47,13 +50,21 @@ class DeviceMixError(OpsmithError, ValueError):
 
 
 class KernelResultError(OpsmithError, RuntimeError):
-    """A kernel returned something other than what the reference, or the op's register_fake, gives."""
+    """A kernel returned something other than what the reference, or the op's register_fake, returns."""
 
-    def __init__(self, name: str, kernel: str, what: str, promised: str = "the reference") -> None:
-        either = "" if promised == "the reference" else f" If that is right, fix {promised}."
+    def __init__(
+        self,
+        name: str,
+        kernel: str,
+        what: str,
+        expected: str = "the reference",
+        function: Callable[..., Any] | None = None,
+    ) -> None:
+        either = "" if expected == "the reference" else f" If the kernel is right, fix {expected}."
+        line = None if function is None else definition(function)
         super().__init__(
-            f"{name}: the kernel {kernel} does not return what {promised} does: {what}. A kernel returns fresh "
-            f"contiguous tensors of the reference's shapes, dtypes and device.{either}"
+            f"{name}: the kernel {kernel} does not return what {expected} does: {what}. A kernel returns fresh "
+            f"contiguous tensors of the reference's shapes, dtypes and device.{either}{quoted(line)}"
         )
 
 
@@ -95,19 +106,26 @@ class OutGradientError(OpsmithError, RuntimeError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"{name}: out= cannot be differentiated, and an argument requires a gradient. Leave out= away, or wrap the "
+            f"{name}: out= cannot be differentiated, and an argument requires a gradient. Leave out= out, or wrap the "
             "call in torch.no_grad()."
         )
 
 
+class OutArgumentError(OpsmithError, ValueError):
+    """out= was given to an op without an out= form, or with another number of tensors than the op returns."""
+
+    def __init__(self, name: str, what: str) -> None:
+        super().__init__(f"{name}: {what}.")
+
+
 class RedeclaredError(OpsmithError, RuntimeError):
-    """Something made before the op, or its backward kernel, was declared again was used: the old Op, its graph, a
-    compiled function."""
+    """The op, or its backward kernel, was declared again, and something older was used: the old Op, a graph recorded
+    with it, a compiled function."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"{name}, or its backward kernel, has been declared again since. Use the Op of the new declaration; a "
-            "graph recorded before needs its forward pass once more, and a function compiled before needs compiling."
+            f"{name}, or its backward kernel, has been declared again since. Use the Op of the new declaration; run "
+            "the forward pass again for a graph recorded before, and recompile a function compiled before."
         )
 
 
@@ -115,7 +133,7 @@ class RuntimeTierError(OpsmithError, ValueError):
     """OPSMITH_RUNTIME is set to something that is not a tier."""
 
     def __init__(self, variable: str, value: str) -> None:
-        super().__init__(f"{variable}={value!r} is not a runtime: set 'native' (C++), 'python', or nothing at all.")
+        super().__init__(f"{variable}={value!r} is not a runtime: set 'native' (C++), 'python', or leave it unset.")
 
 
 class SamplesMissingError(OpsmithError, LookupError):
@@ -131,10 +149,11 @@ class SamplesMissingError(OpsmithError, LookupError):
 
 
 class InvalidSampleError(OpsmithError, TypeError):
-    """A sample is no call of an op: its arguments are no tuple, or something else than a sample was yielded."""
+    """A sample is not a call of an op: its arguments are not a tuple, or something other than a sample was yielded."""
 
-    def __init__(self, said: str) -> None:
-        super().__init__(f"{said} An op's arguments are a tuple, also where there is one:  opsmith.Sample((x,))")
+    def __init__(self, what: str, function: Callable[..., Any] | None = None) -> None:
+        line = quoted(None if function is None else definition(function))
+        super().__init__(f"{what} The arguments are a tuple, even if there is only one:  opsmith.Sample((x,)){line}")
 
 
 class UnknownOpError(OpsmithError, LookupError):

@@ -1,11 +1,11 @@
-"""Declaring an op and giving it parts."""
+"""Declaring an op: its name, its reference, what the reference does."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from .base import OpsmithError, described
+from .base import OpsmithError, SourceLine, definition, described, quoted
 
 
 class InvalidNameError(OpsmithError, ValueError):
@@ -42,7 +42,8 @@ class SignatureError(OpsmithError, TypeError):
     """The reference's signature cannot become an operator schema."""
 
     def __init__(self, name: str, function: Callable[..., Any], what: str) -> None:
-        super().__init__(f"{name}: the reference {described(function)} cannot become an operator: {what}.")
+        line = quoted(definition(function))
+        super().__init__(f"{name}: the reference {described(function)} cannot become an operator: {what}.{line}")
 
 
 class ReferenceResultError(OpsmithError, TypeError):
@@ -51,6 +52,7 @@ class ReferenceResultError(OpsmithError, TypeError):
     def __init__(self, name: str, function: Callable[..., Any], expected: str, given: str) -> None:
         super().__init__(
             f"{name}: the reference {described(function)} is annotated to return {expected} but returned {given}."
+            f"{quoted(definition(function))}"
         )
 
 
@@ -78,27 +80,20 @@ class OutMismatchError(OpsmithError, ValueError):
 class UndeclaredMutationError(OpsmithError, RuntimeError):
     """The reference or a kernel changed an input that mutates_args does not name."""
 
-    def __init__(self, name: str, argument: str, culprit: str) -> None:
+    def __init__(self, name: str, argument: str, culprit: str, line: SourceLine | None = None) -> None:
         super().__init__(
             f"{name}: {culprit} changes its input {argument!r} in place, which the op does not declare: autograd and "
             f"torch.compile would give wrong results. Work on a copy ({argument} = {argument}.clone()), or declare "
-            f'mutates_args=("{argument}",) and return None.'
+            f'mutates_args=("{argument}",) and return None.{quoted(line)}'
         )
 
 
 class RandomReferenceError(OpsmithError, RuntimeError):
     """A gradient by recomputing the reference was asked for, but the reference draws random numbers."""
 
-    def __init__(self, name: str, where: str) -> None:
+    def __init__(self, name: str, function: str, line: SourceLine) -> None:
         super().__init__(
-            f"{name}: the reference draws random numbers ({where}), so its gradient cannot be derived by running it "
-            "again. Draw outside and pass the numbers in as a tensor, or write the gradient with register_autograd or "
-            "register_backward."
+            f"{name}: the reference draws random numbers ({function} at {line.place}), so its gradient cannot be "
+            "derived by running it again. Draw outside and pass the numbers in as a tensor, or write the gradient with "
+            f"register_autograd or register_backward.{quoted(line)}"
         )
-
-
-class RegistrationError(OpsmithError, ValueError):
-    """register_* was given something it does not take."""
-
-    def __init__(self, name: str, what: str) -> None:
-        super().__init__(f"{name}: {what}.")

@@ -43,7 +43,7 @@ class KernelFault(OpsmithError, RuntimeError):
 class EmulationError(OpsmithError, RuntimeError):
     """A kernel cannot be run on the CPU, or failed there."""
 
-    def __init__(self, kernel: str, what: str, line: str = "") -> None:
+    def __init__(self, kernel: str, what: str, line: object = "") -> None:
         super().__init__(with_lines(f"{kernel}, emulated on the CPU: {what}.", line))
 
 

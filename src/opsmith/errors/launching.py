@@ -81,7 +81,7 @@ class KernelNotFoundError(OpsmithError, AttributeError, KeyError):
         return str(self.args[0])
 
 
-class KernelNameError(OpsmithError, TypeError):
+class AmbiguousKernelError(OpsmithError, TypeError):
     """A kernel name that does not select one kernel: a template without arguments that fit, or an overloaded name."""
 
     def __init__(self, kernel: str, where: str, what: str, remedy: str, declared: str = "") -> None:

@@ -44,7 +44,7 @@ def pointwise(name: str, mutates_args: Sequence[str] = ()) -> Callable[[Callable
 
 
 class PointwiseGeneration:
-    """What is generated for one op (operator.generation.Generation)."""
+    """What is generated for one op (operator.family.Generation)."""
 
     def __init__(self, name: str, function: Callable[..., Any], signature: Signature) -> None:
         self.compiler = Compiler(name, function, signature)

@@ -25,7 +25,7 @@ def has_floats(signature: Signature) -> bool:
 
 
 class SymbolicForm:
-    """The second way to call a family (operator.generation.SymbolicCall)."""
+    """The second way to call a family (operator.family.SymbolicCall)."""
 
     def __init__(self, family: Family) -> None:
         self._signature = family.forward.signature

@@ -23,6 +23,7 @@ class Kernel:
     """What the three types have in common."""
 
     function: Callable[..., Any]
+    author: Any = None  # the function that the author wrote in Python
     passthrough: tuple[int | None, ...] | None = None
     """Of a backward kernel: for each tensor the result whose gradient is also that tensor's gradient, unchanged, where
     shape, dtype and device are the same; else None."""

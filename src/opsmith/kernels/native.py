@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from ..errors import OpsmithError, RegistrationError, UnknownFunctionError
+from ..errors import DispatcherError, KernelSignatureError, OpsmithError, UnknownFunctionError
 from ..toolchain import defined_symbols, load_library
 from ..toolchain.demangle import demangled, split_at_commas
 
@@ -98,7 +98,7 @@ class NativeOperator:
         address = function.address
         wrong = difference(function.signature, schema(base))
         if wrong is not None:
-            raise RegistrationError(str(function), f"its types are not the op's: {wrong}")
+            raise KernelSignatureError(str(function), what=f"its types are not the op's: {wrong}")
         self._definition = torch.library.Library(NAMESPACE, "FRAGMENT")
         self._definition.define(schema(base))
         self._implementation = _StableLibrary(NAMESPACE, "CompositeExplicitAutograd")
@@ -141,7 +141,7 @@ def _shim() -> ctypes.CDLL:
 
 def _check(code: int, what: str) -> None:
     if code != 0:
-        raise RegistrationError(what, "torch's C shim refused the registration (its message is on stderr)")
+        raise DispatcherError(what, what="torch's C shim refused the registration (its message is on stderr)")
 
 
 # --- whether a C++ function takes and returns what an operator's schema says: torch does not check that --------------

@@ -26,12 +26,13 @@ from ..errors import (
     KernelFault,
     KernelValueError,
     LaunchConfigurationError,
+    NumbaDeviceFunctionError,
+    NumbaKernelTypeError,
     NumbaLaunchError,
+    NumbaStreamError,
     OpsmithError,
-    RegistrationError,
-    author_place,
+    SourceLine,
     described,
-    source_line,
 )
 from . import emulation
 from .configuration import Extent, LaunchConfiguration, launch_configuration
@@ -68,14 +69,9 @@ class NumbaKernel:
     def __init__(self, kernel: Any) -> None:
         function = getattr(kernel, "py_func", None)
         if isinstance(kernel, NumbaKernel) or not callable(function) or not hasattr(kernel, "__getitem__"):
-            raise RegistrationError(
-                "numba_kernel", f"it takes what @numba.cuda.jit makes of a function, not {_named(kernel)}"
-            )
+            raise NumbaKernelTypeError("numba_kernel", given=_named(kernel))
         if getattr(kernel, "targetoptions", {}).get("device") or getattr(kernel, "_device", False):
-            raise RegistrationError(
-                "numba_kernel", f"{described(function)} is a device function (device=True): a kernel calls it, and it "
-                "cannot be launched"
-            )  # fmt: skip
+            raise NumbaDeviceFunctionError("numba_kernel", given=described(function), function=function)
         supply_row_stack()
         self.kernel = kernel
         self.label = f"the Numba kernel {described(function)}"
@@ -203,7 +199,7 @@ def _simulate(kernel: NumbaKernel, configuration: LaunchConfiguration, args: Seq
         except IndexError as error:
             raise _out_of_bounds(kernel, block, error) from error
         except Exception as error:
-            line = source_line(*author_place(error))
+            line = SourceLine.of_error(error)
             raise EmulationError(kernel.label, f"{type(error).__name__}: {error}", line) from error
 
 
@@ -226,9 +222,11 @@ def _out_of_bounds(kernel: NumbaKernel, block: Extent, error: IndexError) -> Ker
     found = _SIMULATED_THREAD.match(str(error))
     thread = (int(found[1]), int(found[2]), int(found[3])) if found else None
     what = _SIMULATED_THREAD.sub("", str(error)) or "an index is out of bounds"
-    file, line = author_place(error)
+    line = SourceLine.of_error(error)
     notes = ["A GPU would read or overwrite whatever is there. Guard the access: if i < x.size"]
-    return KernelFault(kernel.label, "out of bounds", what, file, line, block, thread, notes)
+    return KernelFault(
+        kernel.label, "out of bounds", what, line and line.file, line and line.number, block, thread, notes
+    )
 
 
 # --- for register_kernel ---------------------------------------------------------------------------------------------
@@ -245,12 +243,13 @@ def refuse_bare_launches(name: str, function: Any) -> None:
 
     for kernel in reached(function, lambda value: isinstance(value, CUDADispatcher)):
         if not kernel.targetoptions.get("device"):
-            called = kernel.py_func.__name__
-            raise RegistrationError(
-                name, f"{described(function)} launches the Numba kernel {described(kernel.py_func)} on Numba's own "
-                f"stream, where neither torch nor the kernel waits for the other. Launch it on torch's: {called} = "
-                f"opsmith.numba_kernel({called}), or write @opsmith.numba_kernel above its @numba.cuda.jit"
-            )  # fmt: skip
+            raise NumbaStreamError(
+                name,
+                launcher=described(function),
+                kernel=described(kernel.py_func),
+                called=kernel.py_func.__name__,
+                function=function,
+            )
 
 
 # --- NumPy 2.5 ------------------------------------------------------------------------------------------------------

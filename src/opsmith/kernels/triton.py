@@ -16,7 +16,7 @@ from typing import Any
 
 from torch._library import triton as torch_triton
 
-from ..errors import KernelValueError, RegistrationError, author_place, described, source_line
+from ..errors import InlineKernelError, KernelValueError, SourceLine, described
 from .languages import imported
 from .substitution import reached, substituted
 
@@ -103,7 +103,7 @@ def _not_on_gpu(function: Any, error: Exception) -> KernelValueError:
         f"The Triton kernel of {described(imported(function))}",
         f"it runs on a GPU, and Triton reports: {str(error).splitlines()[0].rstrip('.')}. Move the tensors to a GPU, "
         "x = x.cuda(), or run the op on the CPU inside `with opsmith.emulate():`",
-        source_line(*author_place(error)),
+        str(SourceLine.of_error(error) or ""),
     )
 
 
@@ -131,9 +131,11 @@ def _wrapped(kernel: Any) -> Any:
     while inner is not None and not isinstance(inner, Heuristics):
         inner = getattr(inner, "fn", None)
     if inner is not None:
-        raise RegistrationError(
-            f"the Triton kernel {described(_function(kernel))}", "torch traces no @triton.heuristics; compute those "
-            "values in the function that launches it, or remove inline=True"
+        function = _function(kernel)
+        raise InlineKernelError(
+            f"the Triton kernel {described(function)}", what="but torch traces no @triton.heuristics. Compute those "
+            "values in the function that launches it, or leave inline=True out",
+            function=function,
         )  # fmt: skip
     return torch_triton.wrap_triton(kernel)
 

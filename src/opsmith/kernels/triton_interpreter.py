@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from ..errors import EmulationError, KernelFault, OpsmithError, author_place, described, source_line
+from ..errors import EmulationError, KernelFault, OpsmithError, SourceLine, described
 from .emulation import Grid, Settings, state
 from .substitution import closure, substituted
 
@@ -95,7 +95,7 @@ def _interpret(kernel: Any, grid: Any, args: Sequence[Any], keywords: dict[str, 
                     cause = cause.__cause__
                 if isinstance(cause, OpsmithError):
                     raise cause from None
-                line = source_line(*author_place(cause))
+                line = SourceLine.of_error(cause)
                 raise EmulationError(_label(kernel.fn), f"{type(cause).__name__}: {cause}", line) from cause
 
 
@@ -347,8 +347,17 @@ class _Memory:
             what = f"it {does} {itemsize} bytes {self._place(int(used[~inside][0]))}"
             notes = ["A GPU would read or overwrite whatever is there. Guard the access: mask=offsets < size"]
             block = tuple(self._builder.grid_idx)
-            file, line = author_place()
-            raise KernelFault(_label(self._function), "out of bounds", what, file, line, block, None, notes)
+            line = SourceLine.of_call()
+            raise KernelFault(
+                _label(self._function),
+                "out of bounds",
+                what,
+                line and line.file,
+                line and line.number,
+                block,
+                None,
+                notes,
+            )
 
     def _place(self, address: int) -> str:
         def distance(tensor: tuple[str, int, int]) -> int:

@@ -9,18 +9,18 @@ from typing import Any
 import torch
 
 from ..errors import NotAnOperatorError, SeveralOverloadsError
-from ..reference.signature import Argument, Kind, Signature
+from ..reference.signature import KINDS, Argument, Kind, Signature
 from .samples import Cost, Sample, samples_of
 
-_KINDS = {kind.value: kind for kind in Kind if kind is not Kind.VALUE}
 SHAPES = ((7, 33), (5, 5), (4, 3, 8), (257,), (1,), ())
-"""What tensors are given where nobody says which the operator takes: all the same, and the reference decides."""
+"""Shapes to try if no samples are given: each for all tensors of a call."""
+_VALUES: dict[str, Any] = {"SymInt": 1, "int": 1, "float": 1.5, "Scalar": 1.5, "bool": True, "str": ""}
 
 
 def adopt(
     operator: Any, reference: Callable[..., Any], samples: Callable[..., Iterator[Sample]] | None = None
 ) -> Adopted:
-    """An operator that was registered elsewhere, with plain PyTorch that says what it computes.
+    """An operator that was registered elsewhere, with the plain PyTorch function that specifies it.
 
     >>> opsmith.check(opsmith.checks.adopt(torch.ops.mylib.mish, mish_reference))
 
@@ -43,7 +43,7 @@ class Adopted:
         self.reference_home = reference.__module__, reference.__qualname__
         self.samples_home = (samples.__module__, samples.__qualname__) if samples is not None else None
         self.libraries: list[str] = []
-        """Modules to import besides, since they register the operator."""
+        """More modules to import: they register the operator."""
         self.cost: Callable[..., Cost] | None = None
         self.kernels: dict[str, dict[str, Any]] = {}
         self._samples = samples
@@ -56,32 +56,23 @@ class Adopted:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         returned = self.overload(*args, **kwargs)
-        if not self.signature.mutated:
-            return returned
-        changed = tuple(v for a, v in zip(self.signature.arguments, args, strict=False) if a.mutated)
-        return changed[0] if len(changed) == 1 else changed
+        return self.signature.changed(self.signature.bind(args, kwargs)) if self.signature.mutated else returned
 
-    def inline_like_call(self, args: Sequence[Any]) -> Any:
+    def _inline_call(self, args: Sequence[Any]) -> Any:
         """The reference on all arguments in schema order; an in-place one returns what it changed."""
-        pairs = list(zip(self.signature.arguments, args, strict=True))
-        returned = self.reference(
-            *[value for argument, value in pairs if not argument.keyword_only],
-            **{argument.name: value for argument, value in pairs if argument.keyword_only},
-        )
-        if not self.signature.mutated:
-            return returned
-        changed = tuple(value for argument, value in pairs if argument.mutated)
-        return changed[0] if len(changed) == 1 else changed
+        positional, keyword = self.signature.arranged(args)
+        returned = self.reference(*positional, **keyword)
+        return self.signature.changed(args) if self.signature.mutated else returned
 
     def samples_for(self, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32) -> list[Sample]:
         if self._samples is not None:
-            return samples_of(self._samples(device, dtype), self.name)
-        made = [self._made(shape, device, dtype) for shape in SHAPES]
-        known = [sample for sample in made if self._is_taken(sample, self.inline_like_call)]
+            return samples_of(self._samples, self.name, device, dtype)
+        generated = [self._sample(shape, device, dtype) for shape in SHAPES]
+        accepted = [sample for sample in generated if self._accepts(self.reference, sample)]
         # The operator may accept less than its reference. If it accepts none of these, the check must report that.
-        return [sample for sample in known if self._is_taken(sample, self._called)] or known
+        return [sample for sample in accepted if self._accepts(self.overload, sample)] or accepted
 
-    def _made(self, shape: tuple[int, ...], device: str | torch.device, dtype: torch.dtype) -> Sample:
+    def _sample(self, shape: tuple[int, ...], device: str | torch.device, dtype: torch.dtype) -> Sample:
         values = [
             torch.randn(shape, device=device, dtype=dtype)
             if argument.kind in (Kind.TENSOR, Kind.OPTIONAL_TENSOR)
@@ -92,20 +83,15 @@ class Adopted:
             else _VALUES.get(argument.type)
             for argument in self.signature.arguments
         ]
-        positional = [v for a, v in zip(self.signature.arguments, values, strict=True) if not a.keyword_only]
-        keyword = {a.name: v for a, v in zip(self.signature.arguments, values, strict=True) if a.keyword_only}
+        positional, keyword = self.signature.arranged(values)
         return Sample(tuple(positional), keyword, f"shape {shape}")
 
-    def _called(self, args: Sequence[Any]) -> Any:
-        pairs = list(zip(self.signature.arguments, args, strict=True))
-        positional = [value for argument, value in pairs if not argument.keyword_only]
-        return self.overload(*positional, **{a.name: value for a, value in pairs if a.keyword_only})
-
-    def _is_taken(self, sample: Sample, function: Callable[[Sequence[Any]], Any]) -> bool:
+    def _accepts(self, function: Callable[..., Any], sample: Sample) -> bool:
         values = self.signature.bind(sample.args, dict(sample.kwargs))
         copies = [v.clone() if a.mutated else v for a, v in zip(self.signature.arguments, values, strict=True)]
+        positional, keyword = self.signature.arranged(copies)
         try:
-            function(copies)
+            function(*positional, **keyword)
         except Exception:
             return False
         return True
@@ -122,11 +108,8 @@ def _overload(operator: Any) -> torch._ops.OpOverload:
     raise SeveralOverloadsError(str(operator), names)
 
 
-_VALUES: dict[str, Any] = {"SymInt": 1, "int": 1, "float": 1.5, "Scalar": 1.5, "bool": True, "str": ""}
-
-
 def signature_of(schema: Any) -> Signature:
-    """Of a torch.FunctionSchema."""
+    """The signature of a torch.FunctionSchema."""
     arguments = []
     for each in schema.arguments:
         text = str(each.type).replace("Optional[", "").replace("List[", "")
@@ -135,7 +118,7 @@ def signature_of(schema: Any) -> Signature:
         text = text.replace("number", "Scalar") if text.startswith("number") else text
         default = each.default_value if each.has_default_value() else inspect.Parameter.empty
         mutated = each.alias_info is not None and each.alias_info.is_write
-        kind = _KINDS.get(text, Kind.VALUE)
+        kind = KINDS.get(text, Kind.VALUE)
         arguments.append(Argument(each.name, text, kind, default, each.kwarg_only, mutated))
     results = tuple(
         Kind.TENSOR_LIST if "List[" in str(each.type) else Kind.TENSOR

@@ -56,7 +56,7 @@ def _wrong_argument(
 
 def _device_mix(name: str, signature: Signature, args: Sequence[Any], kwargs: dict[str, Any]) -> OpsmithError | None:
     try:
-        execution.check_one_device(name, signature.arguments, signature.bind_call(args, kwargs))
+        execution.check_one_device(name, signature, signature.bind_call(args, kwargs))
     except OpsmithError as mixed:
         return mixed
     except (TypeError, AttributeError):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import described
 from ..kernels import GeneratedKernel, Kernel, PythonKernel
@@ -22,7 +23,7 @@ class Part:
 
 
 def parts(op: Op) -> list[Part]:
-    default, gradient = op.default, op.default.differentiable
+    default, gradient = op._families.default, op._families.default.differentiable
     found = [Part("reference", "written", described(op.reference))]
     found += [_execution(op, device) for device in ("cpu", "cuda")]
     if gradient.written_gradient is not None:
@@ -31,23 +32,24 @@ def parts(op: Op) -> list[Part]:
         found += [_backward(op, device) for device in ("cpu", "cuda")]
     found.append(_second_gradient(op))
     found.append(Part("forward-mode", "derived", "the reference at the level of the tangent"))
-    found.append(_either("fake", default.forward.written_fake, "the reference on fake tensors"))
+    found.append(_part("fake", default.forward.written_fake, "derived", "the reference on fake tensors"))
     batched = "by broadcasting" if default.forward.derived_vmap is not None else "the reference, batched by torch"
-    found.append(_either("vmap", default.forward.written_vmap, batched))
+    found.append(_part("vmap", default.forward.written_vmap, "derived", batched))
     found.append(_autocast(op))
     if default.inplace:
         changed = ", ".join(argument.name for argument in op.signature.mutated)
         found.append(Part("in place", "written", f"changes {changed}; differentiates through {gradient.name}"))
     elif default.out is not None:
         found.append(Part("out=", "derived", default.out.name))
-    found.append(_author("samples", op.samples, "check and bench have nothing to run on: register_samples"))
-    found.append(_author("cost", op.cost, "bench cannot show the share of peak bandwidth: register_cost"))
+    nothing = "check and bench have nothing to run on: register_samples"
+    found.append(_part("samples", op.samples, "absent", nothing))
+    found.append(_part("cost", op.cost, "absent", "bench cannot show the share of peak bandwidth: register_cost"))
     return found
 
 
 def runtime(op: Op) -> str:
-    """Which tier serves the op's calls."""
-    if op.default.forward.attachment.tier == "native":
+    """The tier of the op's calls."""
+    if op._families.default.forward.attachment.tier == "native":
         return "C++ (calls and gradient recording without Python)"
     return "Python (gradient recording by torch.autograd.Function)"
 
@@ -64,7 +66,7 @@ def _execution(op: Op, device: str) -> Part:
     kernels = op.kernels.get(device)
     if not kernels:
         return Part(f"{device} forward", "derived", "the reference")
-    first = op.default.forward.kernels.get(device)
+    first = op._families.default.forward.kernels.get(device)
     listed = [_kernel(kernel.name, kernel, default=kernel is first) for kernel in kernels.values()]
     return Part(f"{device} forward", _status(first), "; ".join(listed))
 
@@ -89,15 +91,15 @@ def _kernel(name: str, kernel: Kernel, default: bool) -> str:
 
 
 def _backward(op: Op, device: str) -> Part:
-    first = op.default.backward.kernels.get(device)
+    first = op._families.default.backward.kernels.get(device)
     kernels = {first.name: first} if first is not None else {}
-    for variant in op.variants.values():
-        if kernel := variant.backward.kernels.get(device):
+    for family in op._families.named.values():
+        if kernel := family.backward.kernels.get(device):
             kernels.setdefault(kernel.name, kernel)
     listed = [] if first is not None else ["recomputes the reference and its vjp; saves the inputs"]
     for name, kernel in kernels.items():
         shown = _kernel(name, kernel, default=kernel is first)
-        listed.append(f"{shown}; saves {_saved(op.default.backward, kernel)}")
+        listed.append(f"{shown}; saves {_saved(op._families.default.backward, kernel)}")
     return Part(f"{device} backward", _status(first), "; ".join(listed))
 
 
@@ -115,34 +117,32 @@ def _saved(backward: Operator, kernel: Kernel) -> str:
 
 
 def _second_gradient(op: Op) -> Part:
-    if op.default.differentiable.written_gradient is not None:
+    if op._families.default.differentiable.written_gradient is not None:
         return Part("second gradient", "derived", "torch's operators in the written gradient")
-    second = op.default.backward.backward
+    second = op._families.default.backward.backward
     if second is not None and second.kernels:
         return Part("second gradient", "generated", "kernels from the reference, and torch's operators above them")
-    tensors = {argument.name for argument in op.default.differentiable.signature.tensors}
+    tensors = {argument.name for argument in op._families.default.differentiable.signature.tensors}
     unsaved = sorted(
-        {name for k in op.default.backward.kernels.values() for name in tensors - set(k.saves_for(FULL) or tensors)}
+        {
+            name
+            for k in op._families.default.backward.kernels.values()
+            for name in tensors - set(k.saves_for(FULL) or tensors)
+        }
     )
     needs = f"; outside torch.func only if the backward also names {', '.join(unsaved)}" if unsaved else ""
     return Part("second gradient", "derived", f"the vjp of the reference's vjp{needs}")
 
 
-def _either(name: str, written: object, derived: str) -> Part:
-    if written is None:
-        return Part(name, "derived", derived)
-    return Part(name, "written", described(written) if callable(written) else str(written))
-
-
-def _author(name: str, written: object, absent: str) -> Part:
-    if written is None:
-        return Part(name, "absent", absent)
-    return Part(name, "written", described(written) if callable(written) else str(written))
+def _part(name: str, written: Callable[..., Any] | None, status: str, detail: str) -> Part:
+    """A part that the author may write; else it has this status."""
+    return Part(name, status, detail) if written is None else Part(name, "written", described(written))
 
 
 def _autocast(op: Op) -> Part:
-    policies = {device: policy for device, policy in op.default.forward.autocast.items() if policy != op.autocast}
+    general, autocast = op._families.autocast, op._families.default.forward.autocast
+    policies = {device: policy for device, policy in autocast.items() if policy != general}
     if policies:
         return Part("autocast", "written", ", ".join(f"{device}: {policy}" for device, policy in policies.items()))
     meaning = {"keep": "inputs keep their dtype", "lower": "the region's dtype", "float32": "inputs in float32"}
-    return Part("autocast", "derived", f"{op.autocast}: {meaning[op.autocast]}")
+    return Part("autocast", "derived", f"{general}: {meaning[general]}")

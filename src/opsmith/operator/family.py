@@ -9,21 +9,56 @@ or exported graph, and applies to its backward too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch.compiler import is_compiling
 
-from ..errors import InPlaceGradientError, OutGradientError, RegistrationError, SharedMemoryError
+from ..errors import GradientTakenError, InPlaceGradientError, OutArgumentError, OutGradientError, SharedMemoryError
 from ..kernels import Kernel, PythonKernel
 from ..reference.forms import Functional, Out, Plain, Reference
-from ..reference.signature import Signature, flatten
+from ..reference.signature import Signature
 from ..reference.tensors import overlap
 from ..reference.vjp import Vjp
+from ..runtime.execution import as_list
 from ..runtime.operator import Operator
-from .generation import Generation, SymbolicCall
 from .written import Registration, backward_kernel, forward_kernel, functional_kernel
+
+
+class Generation(Protocol):
+    """What is generated from one op's reference. An op has one, or none; everything else about the op is the same."""
+
+    @property
+    def plain(self) -> Plain:
+        """The reference, with the layout rule that generated kernels follow."""
+
+    def functional(self, name: str) -> Plain:
+        """The reference of an in-place op as a function that returns new tensors."""
+
+    def backwards(self, source: Plain, name: str) -> tuple[Reference, Reference]:
+        """The references of the first and the second backward operator."""
+
+    def complete(self, family: Family, kernels: bool) -> None:
+        """Adds to a family whose operators exist what only a generator can derive, and generated kernels if wanted."""
+
+    def emulate(self, family: Family) -> None:
+        """Gives the family's CPU operators the generated CUDA kernels, run by the emulator."""
+
+    def source(self, device: str, values: Sequence[Any] | None, backward: bool, dtype: torch.dtype) -> str:
+        """The generated source for a call with these arguments; None for contiguous tensors of one shape."""
+
+
+Generator = Callable[[str, Callable[..., Any], Signature], Generation]
+"""(op name, reference, signature) -> Generation."""
+
+
+class SymbolicCall(Protocol):
+    """A second way to call a family while torch.compile traces it with floats that are symbols."""
+
+    def takes(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bool: ...
+
+    def __call__(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any: ...
 
 
 class Family:
@@ -106,8 +141,8 @@ class Family:
     def _call_inplace(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         signature = self.forward.signature
         values = signature.bind_call(args, kwargs)
-        mutated = [value for argument, value in zip(signature.arguments, values, strict=True) if argument.mutated]
-        tensors = flatten(signature.arguments, values)
+        changed = signature.changed(values)
+        tensors = signature.flatten(values)
         if len(tensors) > 1 and not is_compiling():
             _refuse_overlap(self.name, signature, values)
         if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
@@ -116,12 +151,12 @@ class Family:
                 value.clone() if argument.mutated else value
                 for argument, value in zip(signature.arguments, values, strict=True)
             ]
-            changed = self.functional.call_arranged(copies)
-            for tensor, new in zip(mutated, [changed] if len(mutated) == 1 else changed, strict=True):
+            results = self.functional.call_arranged(copies)
+            for tensor, new in zip(as_list(changed), as_list(results), strict=True):
                 tensor.copy_(new)
         else:
             self.forward.overload(*args, **kwargs)
-        return mutated[0] if len(mutated) == 1 else tuple(mutated)
+        return changed
 
     def _call_out(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         out = kwargs["out"]
@@ -129,11 +164,13 @@ class Family:
         if out is None:
             return self.forward.overload(*args, **rest)
         if self.out is None:
-            raise RegistrationError(self.name, "it returns a list of tensors, for which there is no out= form")
+            raise OutArgumentError(
+                self.name, "it returns a list of tensors, for which there is no out= form. Leave it out"
+            )
         outs = out if isinstance(out, (tuple, list)) else (out,)
         names = [argument.name for argument in self.out.signature.mutated]
         if len(outs) != len(names):
-            raise RegistrationError(self.name, f"out= takes {len(names)} tensors, not {len(outs)}")
+            raise OutArgumentError(self.name, f"out= takes {len(names)} tensors, one for each result, not {len(outs)}")
         self.out.overload(*args, **rest, **dict(zip(names, outs, strict=True)))
         return out
 
@@ -157,9 +194,7 @@ class Family:
 
     def _set_backward(self, given: Registration) -> None:
         if self.differentiable.written_gradient is not None:
-            raise RegistrationError(
-                self.name, "its gradient is written by register_autograd already; use one of the two"
-            )
+            raise GradientTakenError(self.name, method="register_autograd")
         kernel = backward_kernel(given, self.name, self.differentiable.signature, self.backward)
         if self.backward.backward is None:
             second = f"{self.name}_backward_backward"
@@ -177,9 +212,9 @@ def _set(operator: Operator, kernel: Kernel) -> None:
 
 
 def _refuse_overlap(name: str, signature: Signature, values: Sequence[Any]) -> None:
-    """An op that changes a tensor must not get the same memory in another argument: what that argument holds would
-    depend on how far the op has come, and on whether a gradient is recorded."""
-    tensors = [(a, t) for a, v in zip(signature.arguments, values, strict=True) for t in flatten([a], [v])]
+    """An op that changes a tensor must not get the same memory in another argument: the content of that argument would
+    depend on how far the op has progressed, and on whether a gradient is recorded."""
+    tensors = signature.named_tensors(values)
     for index, (argument, tensor) in enumerate(tensors):
         for other, second in tensors[:index]:
             if (argument.mutated or other.mutated) and tensor is not None and second is not None:

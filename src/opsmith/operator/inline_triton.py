@@ -29,8 +29,8 @@ _shown: weakref.WeakSet[Operator] = weakref.WeakSet()
 def show_to_compile(operator: Operator) -> None:
     """Lets torch.compile see the kernels of an operator whose "cuda" kernel is `inline`.
 
-    The rule stands where torch makes an operator functional, as it does for those of torch.library.triton_op. Gradients
-    are recorded above it, and the backward operator has a rule of its own."""
+    The rule applies where torch makes an operator functional, as for those of torch.library.triton_op. Gradients are
+    recorded above it, and the backward operator has its own rule."""
     if operator in _shown:
         return
     _shown.add(operator)
@@ -47,13 +47,13 @@ def show_to_compile(operator: Operator) -> None:
         return mode.__torch_dispatch__(op, types, args, kwargs) if returned is NotImplemented else returned
 
     torch.library.register_torch_dispatch(operator.name, FunctionalTensorMode, rule, lib=operator.library)
-    # By these torch's cache of compiled graphs knows that a kernel has changed: the graph itself names the operator.
+    # From these torch's cache of compiled graphs knows that a kernel has changed: the graph only names the operator.
     torch_triton.triton_ops_to_kernels[operator.name] = _Sources(operator)  # type: ignore[assignment]
 
 
 def _traceable_function(operator: Operator, values: Any) -> Callable[..., Any] | None:
     kernel = operator.kernels.get("cuda")
-    device = execution.check_one_device(operator.name, operator.signature.arguments, values)
+    device = execution.check_one_device(operator.name, operator.signature, values)
     if kernel is None or device is None or device.type != "cuda":
         return None
     return kernel.traced if isinstance(kernel, PythonKernel) else None
@@ -68,23 +68,24 @@ def _exporting() -> bool:
 
 def _run_traced(operator: Operator, function: Callable[..., Any], values: Any) -> Any:
     signature = operator.signature
-    taken = values
+    passed = values
     if operator.kernels["cuda"].layout == "contiguous":
         tensors = signature.flatten(values)
-        taken = signature.unflatten(
+        passed = signature.unflatten(
             values, [t if t is None or t.is_contiguous() else contiguous_clone(t) for t in tensors]
         )
     with torch._C._DisableAutocast():
-        returned = function(*taken)
+        returned = function(*passed)
     if returned is NotImplemented:
         return returned
-    execution.write_back(signature.arguments, values, taken)
+    execution.write_back(signature.arguments, values, passed)
     return operator.reference.laid_out(returned, values)
 
 
 class _Sources:
-    """Everything whose text decides what an operator's traced kernels do, its gradient's too; found when it is asked
-    for, since a kernel may not be imported yet. Each entry is as torch wants a kernel: with `src`, `fn`, `__name__`."""
+    """All functions and kernels whose source decides what an operator's traced kernels do, those of its gradient
+    included. They are found on iteration, since a kernel may not be imported yet. Each entry has what torch reads from
+    a kernel: `src`, `fn`, `__name__`."""
 
     def __init__(self, operator: Operator) -> None:
         self._operator = operator
@@ -107,7 +108,7 @@ class _Source:
         self.__name__ = function.__name__
         try:
             self.src = inspect.getsource(function)
-        except (OSError, TypeError):  # typed in: the code itself
+        except (OSError, TypeError):  # no source file: use the bytecode
             self.src = function.__code__.co_code.hex()
 
 

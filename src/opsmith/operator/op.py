@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -11,26 +10,28 @@ import torch
 from torch.compiler import is_compiling, is_dynamo_compiling
 
 from ..errors import (
-    NameTakenError,
+    AutocastDtypeError,
+    AutocastPolicyError,
+    InlineKernelError,
+    KernelNameError,
+    KernelTypeError,
+    KeywordOnlyTensorError,
+    LayoutError,
     NotGeneratedError,
-    RegistrationError,
     SamplesMissingError,
-    UnknownKernelError,
-    UnknownOpError,
+    UnknownDeviceError,
 )
-from ..kernels import Deferred, Kernel, NativeFunction, emulation, languages
+from ..kernels import Kernel, NativeFunction, languages
 from ..kernels.kernel import DEFAULT
 from ..reference.forms import Plain
 from ..reference.modes import called_by_dynamo, called_while_traced, no_modes
 from ..reference.signature import Signature, infer, split_name
 from ..reference.tensors import copied_as_laid_out
 from ..runtime import autocast, execution
-from ..runtime.operator import exists
-from . import call_errors, child_process, describe
+from . import call_errors, describe, registry
 from .call_errors import given_as
-from .family import Family
-from .generation import Generator
-from .kernel_table import DEVICES, REFERENCE, TAKEN, KernelTable
+from .families import DEVICES, RESERVED, Families
+from .family import Generator
 from .samples import Cost, Sample, samples_of
 from .written import Registration
 
@@ -38,10 +39,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 LAYOUTS = ("contiguous", "strided")
 AUTOCAST_POLICIES = ("keep", "lower", "float32")
-
-registry: dict[str, Op] = {}
-_registry_lock = threading.RLock()
-_everywhere = 0  # detours of every op, including those declared later
 
 
 def op(name: str, mutates_args: Sequence[str] = (), autocast: str = "keep") -> Callable[[Callable[..., Any]], Op]:
@@ -74,7 +71,7 @@ def declare(
     """A new Op, declared under no mode of torch, wherever this is called from."""
     if is_dynamo_compiling():  # dynamo cannot trace a declaration
         _declare_while_traced(name, function, mutates_args, autocast, generator)
-        return registry[name]
+        return registry.get(name)
     with no_modes():
         return Op(name, function, mutates_args, autocast, generator)
 
@@ -83,31 +80,6 @@ def declare(
 def _declare_while_traced(*arguments: Any) -> None:
     with no_modes():
         Op(*arguments)
-
-
-def get(name: str) -> Op:
-    """The declared op of that name."""
-    try:
-        return registry[name]
-    except KeyError:
-        raise UnknownOpError(name, sorted(registry)) from None
-
-
-def detour_every_op(change: int) -> None:
-    """1: every op's call goes through `variant_in_use` from now on; -1: undo that."""
-    global _everywhere
-    with _registry_lock:
-        _everywhere += change
-        for each in registry.values():
-            each._detour(change)
-
-
-class _Chosen(threading.local):
-    """The kernel that `using` has chosen on this thread. Not a ContextVar, which dynamo cannot trace. Set on the
-    instance, since dynamo guards on instance attributes and not on class attributes."""
-
-    def __init__(self) -> None:
-        self.kernel: str | None = None
 
 
 class Op:
@@ -124,61 +96,45 @@ class Op:
     ) -> None:
         split_name(name)
         if autocast_policy not in AUTOCAST_POLICIES:
-            raise RegistrationError(name, f"autocast={autocast_policy!r} is not one of {', '.join(AUTOCAST_POLICIES)}")
+            raise AutocastPolicyError(name, given=autocast_policy, accepted=AUTOCAST_POLICIES)
         self.name = name
         self.reference = function
         self.signature: Signature = infer(function, name, mutates_args)
-        self.module = function.__module__ or "__main__"  # None: code run by exec
-        self.__name__ = function.__name__
-        self.__qualname__ = function.__qualname__
-        self.__module__ = self.module
-        self.__doc__ = function.__doc__
-        self.__wrapped__ = function
-        self.autocast = autocast_policy
-        self.variants: dict[str, Family] = {}
-        self.emulated: dict[str, Family] = {}
         self.samples: Callable[..., Iterator[Sample]] | None = None
         self.cost: Callable[..., Cost] | None = None
-        self._chosen = _Chosen()
-        self._lock = threading.RLock()
-        self._generation = generator(name, function, self.signature) if generator is not None else None
-        self._kernels = KernelTable(first_is_default=generator is None)
-        self._written: list[Callable[[Family], None]] = []
-        self._replace_former()
-        self._plain = Plain(function, self.signature, name) if self._generation is None else self._generation.plain
-        self.default = self._make_family(name, DEFAULT)
+        self.__module__ = function.__module__ or "__main__"  # None: code run by exec
+        self.__name__ = function.__name__
+        self.__qualname__ = function.__qualname__
+        self.__doc__ = function.__doc__
+        self.__wrapped__ = function
+        former = registry.replaced(name, self.__module__)
+        generation = generator(name, function, self.signature) if generator is not None else None
+        if former is not None:
+            former._close()
+        plain = Plain(function, self.signature, name) if generation is None else generation.plain
+        # What other parts of opsmith reach: the op's operators, by choice of kernels.
+        self._families = Families(name, plain, autocast_policy, generation)
         # A call with only positional arguments goes straight to torch, without a detour through the family. In-place
-        # ops always take the detour, and so does every op while some thread is inside `using`.
-        self._fast = self.default.forward.attachment.call
-        with _registry_lock:
-            self._detours = int(self.default.inplace) + _everywhere
-            registry[name] = self
-        if _everywhere:  # declared inside `emulate`, e.g. by a module imported there
-            self.make_emulated()
-
-    def _replace_former(self) -> None:
-        former = registry.get(self.name)
-        if former is None:
-            if exists(self.name):
-                raise NameTakenError(self.name, "a library outside opsmith")
-            return
-        if former.module != self.module:
-            raise NameTakenError(self.name, f"module {former.module}")
-        former._close()
+        # ops always take the detour, and so does every op while some thread is inside `using` or `emulate`.
+        default = self._families.default
+        self._fast = default.forward.attachment.call
+        self._detours = int(default.inplace)
+        registry.add(self)
+        if registry.every_op_detours():  # declared inside `emulate`, e.g. by a module imported there
+            self._families.emulate()
 
     def _close(self) -> None:
-        for family in self._every_family():
-            family.close()
-        with _registry_lock:
-            self._detours, self._fast = self._detours + 1, self.default.forward.call  # which raises now
-            registry.pop(self.name, None)
+        self._families.close()
+        self._fast = self._families.default.forward.call  # which raises now
+        self._detour(1)
+        registry.remove(self.name)
 
     # --- calling ----------------------------------------------------------------------------------------------
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         try:
             if kwargs or self._detours or is_compiling():
-                return self.variant_in_use()(args, kwargs)
+                return self._families.in_use()(args, kwargs)
             return self._fast(*args)
         except (RuntimeError, TypeError, AttributeError) as error:
             explained = call_errors.explain(self.name, self.signature, error, args, kwargs)
@@ -193,57 +149,44 @@ class Op:
         except TypeError as error:
             raise call_errors.explain(self.name, self.signature, error, args, kwargs) or error from None
 
+    def _detour(self, change: int) -> None:
+        with registry.lock:
+            self._detours += change
+
     @property
     def schema(self) -> str:
+        """The operator's schema, as torch prints it."""
         return self.signature.schema(self.name)
 
     @property
     def kernels(self) -> dict[str, dict[str, Kernel]]:
         """{device: {name: kernel}}."""
         found: dict[str, dict[str, Kernel]] = {}
-        for family in (self.default, *self.variants.values()):
+        for family in (self._families.default, *self._families.named.values()):
             for device, kernel in family.forward.kernels.items():
                 found.setdefault(device, {}).setdefault(kernel.name, kernel)
         return found
 
-    @property
-    def inline(self) -> Callable[..., Any]:
+    def inline(self, *args: Any, **kwargs: Any) -> Any:
         """The op as plain PyTorch, which torch.compile can fuse with what surrounds it."""
-        return self._inline
-
-    def _inline(self, *args: Any, **kwargs: Any) -> Any:
         values = self._bound(args, kwargs)
-        return self.inline_like_call(autocast.cast_where_enabled(self.default.forward, values))
+        return self._inline_call(autocast.cast_where_enabled(self._families.default.forward, values))
 
-    def inline_like_call(self, args: Sequence[Any]) -> Any:
+    def _inline_call(self, args: Sequence[Any]) -> Any:
         """`inline` on all arguments in schema order; for an in-place op it returns what it changed, as a call does."""
-        returned = self._plain.composite(*args)
-        if not self.default.inplace:
-            return returned
-        changed = tuple(v for a, v in zip(self.signature.arguments, args, strict=True) if a.mutated)
-        return changed[0] if len(changed) == 1 else changed
+        returned = self._families.plain.composite(*args)
+        return self.signature.changed(args) if self.signature.mutated else returned
 
     @contextmanager
     def using(self, kernel: str) -> Iterator[Op]:
         """Context manager: this thread's calls run the kernel of that name, backward included; 'reference' runs
         none."""
-        if kernel not in self.variants and kernel != DEFAULT:
-            self._named_family(kernel)
-        for given in self._kernels:
-            if given.name == kernel and isinstance(given.function, Deferred):
-                given.function.require()
-        before = self._chosen.kernel
-        self._chosen.kernel = None if kernel == DEFAULT else kernel
-        self._detour(1)
-        try:
-            yield self
-        finally:
-            self._detour(-1)
-            self._chosen.kernel = before
-
-    def _detour(self, change: int) -> None:
-        with self._lock:
-            self._detours += change
+        with self._families.using(kernel):
+            self._detour(1)
+            try:
+                yield self
+            finally:
+                self._detour(-1)
 
     def prepare(self, *args: Any, **kwargs: Any) -> Op:
         """Compiles and checks everything that a call with these arguments needs, gradient included, by running it once
@@ -251,7 +194,7 @@ class Op:
         values = self._bound(args, kwargs)
         tensors = self.signature.flatten(values)
         copies = [None if t is None else copied_as_laid_out(t).requires_grad_(t.requires_grad) for t in tensors]
-        family = self.variant_in_use()
+        family = self._families.in_use()
         if family.inplace:
             with torch.no_grad():
                 scratch = [None if t is None else copied_as_laid_out(t) for t in tensors]
@@ -263,34 +206,6 @@ class Op:
             if targets and leaves:
                 torch.autograd.grad(targets, leaves, [torch.ones_like(r) for r in targets], allow_unused=True)
         return self
-
-    def variant_in_use(self) -> Family:
-        name = self._chosen.kernel
-        if emulation.state.active and (name or DEFAULT) in self.emulated:
-            return self.emulated[name or DEFAULT]
-        return self.default if name is None else self.variants[name]
-
-    def make_emulated(self) -> None:
-        """Makes a family for each choice of kernels whose "cuda" kernels can be emulated: there they are the "cpu"
-        kernels. So a choice made inside `emulate` is part of the recorded or compiled graph, like one by `using`."""
-        with self._lock:
-            for name in (DEFAULT, *self.variants):
-                chosen = self._kernels.chosen(name)
-                emulated = [each for given in chosen if (each := given.emulated)]
-                kernels = {(each.direction, each.device): each for each in (*chosen, *emulated)}
-                former = self.emulated.get(name)
-                wanted = bool(emulated) or self._generates(name)
-                if former is not None and not (wanted and kernels.keys() >= former.given.keys()):
-                    self.emulated.pop(name).close()  # a kernel that cannot be emulated has replaced one that could
-                if not wanted:
-                    continue
-                if name not in self.emulated:
-                    self.emulated[name] = self._make_family(f"{self.name}__{name}__emulated", name)
-                    if self._generation is not None and self._generates(name):
-                        self._generation.emulate(self.emulated[name])
-                for place, given in kernels.items():
-                    if self.emulated[name].given.get(place) is not given:
-                        self.emulated[name].set(given)
 
     # --- parts written by the author --------------------------------------------------------------------------
 
@@ -310,17 +225,7 @@ class Op:
         it does not support; then the reference runs. Several kernels for one device have names, and `using` picks one;
         the default is the unnamed kernel, else the first. With inline=True torch.compile sees the Triton kernels that
         the function launches instead of one opaque op. Without fn, a decorator."""
-        self._check_device(device)
-        if layout not in LAYOUTS:
-            raise RegistrationError(self.name, f"layout={layout!r} is not one of {', '.join(LAYOUTS)}")
-        self._check_kernel_name(name)
-        if fn is None:
-            return self._decorator(lambda f: self.register_kernel(device, f, layout=layout, name=name, inline=inline))
-        if not callable(fn) and not isinstance(fn, NativeFunction):
-            raise RegistrationError(self.name, f"a kernel is a function of the op's arguments, not {given_as(fn)}")
-        self._check_function(device, fn, inline)
-        self._register(Registration("forward", device, fn, layout, name or DEFAULT, inline=inline))
-        return fn
+        return self._register("forward", device, fn, layout, name, None, inline)
 
     @called_while_traced
     def register_backward(
@@ -339,52 +244,38 @@ class Op:
         gradient (needs.x). It returns one gradient per tensor argument, None where none is needed. A C++ function
         takes the gradients, then what `saves` names, then needs as bool[], and returns the needed gradients as a list.
         `inline` is as in register_kernel."""
-        self._check_device(device)
-        self._check_kernel_name(name)
-        if fn is None:
-            return self._decorator(
-                lambda f: self.register_backward(device, f, layout=layout, name=name, saves=saves, inline=inline)
-            )
-        self._check_function(device, fn, inline)
-        self._register(Registration("backward", device, fn, layout, name or DEFAULT, saves, inline))
-        return fn
+        return self._register("backward", device, fn, layout, name, saves, inline)
 
     @called_while_traced
     def register_autograd(
         self, backward: Callable[..., Any], /, *, setup_context: Callable[..., Any] | None = None
     ) -> None:
         """Registers a gradient written with torch operators; same arguments as torch.library.register_autograd."""
-        if any(argument.is_tensor and argument.keyword_only for argument in self.signature.arguments):
-            raise RegistrationError(
-                self.name, "register_autograd knows no gradient for a keyword-only tensor; make it positional, or "
-                "write the gradient with register_backward"
-            )  # fmt: skip
-        if any(given.direction == "backward" for given in self._kernels):
-            raise RegistrationError(
-                self.name, "its gradient is written by register_backward already; use one of the two"
-            )
-        self._write(lambda family: family.differentiable.set_gradient(backward, setup_context))
+        for argument in self.signature.tensors:
+            if argument.keyword_only:
+                raise KeywordOnlyTensorError(self.name, argument=argument.name, function=self.reference)
+        self._families.write_gradient(backward, setup_context)
 
     @called_while_traced
     def register_fake(self, fn: Function) -> Function:
         """Registers the shape rule: a function of fake tensors that returns empty tensors like the op's results."""
-        self._write(lambda family: setattr(family.forward, "written_fake", fn))
+        self._families.write(lambda family: setattr(family.forward, "written_fake", fn))
         return fn
 
     @called_while_traced
     def register_vmap(self, fn: Function) -> Function:
         """Registers the batching rule, as in torch.library.register_vmap: fn(info, in_dims, *args) -> results,
         out_dims."""
-        self._write(lambda family: setattr(family.forward, "written_vmap", fn))
+        self._families.write(lambda family: setattr(family.forward, "written_vmap", fn))
         return fn
 
-    def register_autocast(self, device_type: str, cast_inputs: torch.dtype) -> None:
-        """In an autocast region of that device, floating inputs are cast to a dtype, as in
+    def register_autocast(self, device: str, cast_inputs: torch.dtype) -> None:
+        """Registers the dtype that floating-point inputs are cast to in an autocast region of 'cpu' or 'cuda', as in
         torch.library.register_autocast."""
-        self._check_device(device_type)
+        self._check_device(device)
         if not isinstance(cast_inputs, torch.dtype):
-            raise RegistrationError(self.name, f"register_autocast takes a torch.dtype, not {given_as(cast_inputs)}")
-        self._write(lambda family: family.set_autocast(device_type, cast_inputs))
+            raise AutocastDtypeError(self.name, given=given_as(cast_inputs))
+        self._families.write(lambda family: family.set_autocast(device, cast_inputs))
 
     @called_while_traced
     def register_samples(self, fn: Callable[..., Iterator[Sample]]) -> Callable[..., Iterator[Sample]]:
@@ -404,7 +295,7 @@ class Op:
         """The generated source for 'cuda' or 'cpu'. It depends on dtypes and layouts: those of the given arguments,
         else of the op's first sample, else of contiguous tensors of one shape."""
         self._check_device(device)
-        if self._generation is None:
+        if self._families.generation is None:
             raise NotGeneratedError(self.name)
         values: Sequence[Any] | None = None
         if args or kwargs:
@@ -412,102 +303,56 @@ class Op:
         elif self.samples is not None:
             sample = self.samples_for("cpu", dtype)[0]
             values = self._bound(sample.args, dict(sample.kwargs))
-        return self._generation.source(device, values, backward, dtype)
+        return self._families.generation.source(device, values, backward, dtype)
 
     @property
     def is_generated(self) -> bool:
         """Whether opsmith generates the op's kernels from its reference."""
-        return self._generation is not None
+        return self._families.generation is not None
 
     def samples_for(self, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32) -> list[Sample]:
+        """The op's samples for a device and a dtype."""
         if self.samples is None:
             raise SamplesMissingError(self.name)
-        return samples_of(self.samples(device, dtype), self.name)
+        return samples_of(self.samples, self.name, device, dtype)
+
+    def _register(
+        self,
+        direction: str,
+        device: str,
+        fn: Callable[..., Any] | NativeFunction | None,
+        layout: str,
+        name: str | None,
+        saves: Sequence[str] | None,
+        inline: bool,
+    ) -> Any:
+        """Registers a kernel; without a function, a decorator."""
+        self._check_device(device)
+        if layout not in LAYOUTS:
+            raise LayoutError(self.name, given=layout, accepted=LAYOUTS)
+        if name is not None and (not name.isidentifier() or name in RESERVED):
+            raise KernelNameError(self.name, given=name, reserved=RESERVED)
+        if fn is None:
+            return lambda function: self._register(direction, device, function, layout, name, saves, inline)
+        self._check_function(device, fn, inline)
+        self._families.register(Registration(direction, device, fn, layout, name or DEFAULT, saves, inline))
+        return fn
 
     def _check_device(self, device: str) -> None:
-        self.default.forward.check_open()
+        self._families.default.forward.check_open()
         if device not in DEVICES:
-            raise RegistrationError(self.name, f"device={device!r} is not one of {', '.join(DEVICES)}")
-
-    def _check_kernel_name(self, name: str | None) -> None:
-        if name is not None and (not name.isidentifier() or name in TAKEN):
-            raise RegistrationError(
-                self.name, f"name={name!r} is not a name for a kernel: letters, digits and underscores, and none of "
-                f"{', '.join(TAKEN)}"
-            )  # fmt: skip
+            raise UnknownDeviceError(self.name, given=device, accepted=DEVICES)
 
     def _check_function(self, device: str, fn: Callable[..., Any] | NativeFunction, inline: bool) -> None:
         if isinstance(fn, NativeFunction):
             if inline:
-                raise RegistrationError(
-                    self.name, f"inline=True lets torch.compile see Triton kernels, and {fn} is C++: leave it away"
-                )
+                raise InlineKernelError(self.name, what=f"and {fn} is C++: leave it out")
             return
+        if not callable(fn):
+            raise KernelTypeError(self.name, given=given_as(fn))
         if inline and device != "cuda":
-            raise RegistrationError(
-                self.name, f"inline=True lets torch.compile see Triton kernels, which run on 'cuda', not on {device!r}"
-            )
+            raise InlineKernelError(self.name, what=f"which run on 'cuda', not on {device!r}", function=fn)
         languages.check(self.name, fn)
-
-    def _decorator(self, register: Callable[[Any], Any]) -> Callable[[Function], Function]:
-        def decorate(function: Function) -> Function:
-            register(function)
-            return function
-
-        return decorate
-
-    def _write(self, part: Callable[[Family], None]) -> None:
-        """Applies a part to every family, including those that are made later for named kernels."""
-        self.default.forward.check_open()
-        with self._lock:
-            for family in self._every_family():
-                part(family)
-            self._written.append(part)
-
-    def _every_family(self) -> list[Family]:
-        return [self.default, *self.variants.values(), *self.emulated.values()]
-
-    def _register(self, given: Registration) -> None:
-        """Adds a kernel to the family of its name, to the default family if it is the default, and to other families
-        that have no kernel of their own for that device."""
-        with self._lock:
-            if given.name != DEFAULT:
-                self._named_family(given.name, create=True)
-            default_before = self._kernels.default_for(given.direction, given.device)
-            self._kernels.put(given)
-            try:
-                if self._kernels.default_for(given.direction, given.device) is given:
-                    self.default.set(given)
-                for name, family in self.variants.items():
-                    if self._kernels.used_by(name, given.direction, given.device) is given:
-                        family.set(given)
-                if self.emulated or _everywhere:
-                    self.make_emulated()
-            except Exception:
-                if default_before is not given:
-                    self._kernels.remove(given)
-                raise
-
-    def _named_family(self, name: str, create: bool = False) -> Family:
-        with self._lock:
-            if name not in self.variants:
-                if not create and name != REFERENCE:
-                    raise UnknownKernelError(self.name, name, [DEFAULT, REFERENCE, *self.variants])
-                self.variants[name] = self._make_family(f"{self.name}__{name}", name)
-                for given in self._kernels.chosen(name):
-                    self.variants[name].set(given)
-            return self.variants[name]
-
-    def _generates(self, choice: str) -> bool:
-        """Whether a choice of kernels includes generated ones."""
-        return self._generation is not None and choice != REFERENCE
-
-    def _make_family(self, operator_name: str, choice: str) -> Family:
-        """A family with every part that the author wrote, except the kernels of its choice."""
-        family = Family(operator_name, self._plain, self.autocast, self._generation, self._generates(choice))
-        for part in self._written:
-            part(family)
-        return family
 
     # --- identity ---------------------------------------------------------------------------------------------
 
@@ -515,17 +360,10 @@ class Op:
         return describe.text(self)
 
     def __reduce__(self) -> tuple[Callable[..., Op], tuple[str, str]]:
-        return _find, (self.name, self.module)
+        return registry.find, (self.name, self.__module__)
 
     def __copy__(self) -> Op:
         return self
 
     def __deepcopy__(self, memo: Any) -> Op:
         return self
-
-
-def _find(name: str, module: str) -> Op:
-    """How an Op is unpickled: the op of that name, importing the module that declares it if needed."""
-    if name not in registry:
-        child_process.import_module(module)
-    return get(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,16 +48,17 @@ class Cost:
             object.__setattr__(self, field_, whole)
 
 
-def samples_of(made: Any, op: str) -> list[Sample]:
-    """The samples that an op's author yields, checked."""
-    if not isinstance(made, Iterable):
-        raise InvalidSampleError(
-            f"The function that makes the samples of {op} must yield them, but it returned {_type(made)}."
-        )
-    samples = list(made)
+def samples_of(function: Callable[..., Any], op: str, *device_and_dtype: Any) -> list[Sample]:
+    """The samples that the author's function yields, checked."""
+    returned = function(*device_and_dtype)
+    if not isinstance(returned, Iterable):
+        what = f"The function that makes the samples of {op} must yield them, but it returned {_type(returned)}."
+        raise InvalidSampleError(what, function)
+    samples = list(returned)
     for sample in samples:
         if not isinstance(sample, Sample):
-            raise InvalidSampleError(f"The samples of {op} must be opsmith.Sample, but one is {_type(sample)}.")
+            what = f"The samples of {op} must be opsmith.Sample, but one is {_type(sample)}."
+            raise InvalidSampleError(what, function)
     return samples
 
 

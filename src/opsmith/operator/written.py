@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from ..errors import KernelResultError, RegistrationError, described
+from ..errors import KernelResultError, KernelSignatureError, SavesMissingError, UnknownSaveError, described
 from ..kernels import Kernel, NativeFunction, NativeKernel, PythonKernel, languages
+from ..reference.forms import on_copies
 from ..reference.signature import Argument, Kind, Signature
-from ..reference.tensors import contiguous_clone
 from ..reference.vjp import Vjp
 from ..runtime.operator import Operator
 
@@ -48,10 +48,9 @@ def forward_kernel(given: Registration, signature: Signature) -> PythonKernel | 
 
 def functional_kernel(kernel: PythonKernel | NativeKernel, signature: Signature) -> PythonKernel:
     """An in-place kernel, on copies of the tensors it changes; it returns the copies."""
-    mutated = [index for index, argument in enumerate(signature.arguments) if argument.mutated]
     author = kernel.author if isinstance(kernel, PythonKernel) else kernel.native
     traced = kernel.traced if isinstance(kernel, PythonKernel) else None
-    function = _on_copies(lambda *args: kernel.function(*args), mutated)
+    function = on_copies(lambda *args: kernel.function(*args), signature)
     function.__name__ = getattr(author, "__name__", str(author))
     return PythonKernel(
         kernel.name,
@@ -59,7 +58,7 @@ def functional_kernel(kernel: PythonKernel | NativeKernel, signature: Signature)
         kernel.layout,
         function,
         author if callable(author) else function,
-        traced=None if traced is None else _on_copies(traced, mutated),
+        traced=None if traced is None else on_copies(traced, signature),
     )
 
 
@@ -108,27 +107,20 @@ class Needs:
 
 def _positional(fn: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
     """An author's function, called with every argument in schema order."""
-    positional = sum(not argument.keyword_only for argument in signature.arguments)
-    if positional == len(signature.arguments):
+    if not any(argument.keyword_only for argument in signature.arguments):
         return fn
-    keywords = [argument.name for argument in signature.arguments[positional:]]
 
     def function(*args: Any) -> Any:
-        return fn(*args[:positional], **dict(zip(keywords, args[positional:], strict=True)))
+        positional, keyword = signature.arranged(args)
+        return fn(*positional, **keyword)
 
+    return _named_after(fn, function)
+
+
+def _named_after(fn: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, which messages show as the author's."""
     function.__wrapped__ = fn  # type: ignore[attr-defined]
     function.__name__ = getattr(fn, "__name__", repr(fn))
-    return function
-
-
-def _on_copies(changing: Callable[..., Any], mutated: Sequence[int]) -> Callable[..., Any]:
-    def function(*args: Any) -> Any:
-        copied = [contiguous_clone(v) if index in mutated else v for index, v in enumerate(args)]
-        if changing(*copied) is NotImplemented:
-            return NotImplemented
-        changed = tuple(copied[index] for index in mutated)
-        return changed[0] if len(changed) == 1 else changed
-
     return function
 
 
@@ -142,21 +134,17 @@ def _saved_names(
     op_name: str, fn: Callable[..., Any] | NativeFunction, forward: Signature, saves: Sequence[str] | None
 ) -> tuple[str, ...]:
     """The arguments and results a backward kernel takes, from its parameters or, for C++, from `saves`."""
-    known = [argument.name for argument in forward.arguments]
-    results = ["outputs"] if forward.returns_list else list(forward.result_names)
-    known += [name for name in results if name not in known]
+    known = dict.fromkeys([*(argument.name for argument in forward.arguments), *forward.result_names])
     if saves is None:
         if isinstance(fn, NativeFunction):
-            raise RegistrationError(
-                op_name,
-                'a C++ backward kernel needs saves=("x", ...), names of arguments and results',
-            )
+            raise SavesMissingError(op_name, accepted=list(known))
         parameters = list(inspect.signature(fn).parameters.values())
         keyword = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
         if not parameters or parameters[0].name != "grads" or keyword != ["needs"]:
-            raise RegistrationError(
-                op_name, f"a backward kernel is `def _(grads, ..., *, needs)`, but {described(fn)} is "
-                f"`def {getattr(fn, '__name__', fn)}{inspect.signature(fn)}`"
+            raise KernelSignatureError(
+                op_name, what=f"a backward kernel is `def _(grads, ..., *, needs)`, but {described(fn)} is "
+                f"`def {getattr(fn, '__name__', fn)}{inspect.signature(fn)}`",
+                function=fn,
             )  # fmt: skip
         saves = [p.name for p in parameters[1:] if p.kind is not p.KEYWORD_ONLY]
     elif not isinstance(fn, NativeFunction):
@@ -164,16 +152,15 @@ def _saved_names(
             inspect.signature(fn).bind((), *saves, needs=None)
         except TypeError as error:
             call = f"({', '.join(['grads', *saves])}, needs=needs)"
-            raise RegistrationError(
-                op_name, f"a backward kernel with saves={tuple(saves)} is called with {call}, and {described(fn)} is "
-                f"`def {getattr(fn, '__name__', fn)}{inspect.signature(fn)}`: {error}"
+            raise KernelSignatureError(
+                op_name, what=f"a backward kernel with saves={tuple(saves)} is called with {call}, and {described(fn)} "
+                f"is `def {getattr(fn, '__name__', fn)}{inspect.signature(fn)}`: {error}",
+                function=fn,
             ) from error  # fmt: skip
+    author = None if isinstance(fn, NativeFunction) else fn
     for name in saves:
         if name not in known:
-            raise RegistrationError(
-                op_name, f"the backward kernel asks for {name!r}, which is neither an argument nor a result; there are "
-                f"{', '.join(known)}"
-            )  # fmt: skip
+            raise UnknownSaveError(op_name, given=name, accepted=list(known), function=author)
     return tuple(saves)
 
 
@@ -197,20 +184,18 @@ def _python_backward(
         if len(entries) != len(tensors):
             raise KernelResultError(
                 f"{op_name}_backward", described(fn), f"it returned {len(entries)} gradients for {len(tensors)} tensor "
-                f"arguments ({', '.join(argument.name for argument in tensors)})"
+                f"arguments ({', '.join(argument.name for argument in tensors)})", function=fn,
             )  # fmt: skip
         values = [v for a, v in zip(forward.arguments, inputs, strict=True) if a.is_tensor]
         return _needed(tensors, values, grouped, entries)
 
-    function.__wrapped__ = fn  # type: ignore[attr-defined]
-    function.__name__ = getattr(fn, "__name__", repr(fn))
-    return function
+    return _named_after(fn, function)
 
 
 def _native_backward(
     given: Registration, fn: NativeFunction, backward: Signature, forward: Signature, names: tuple[str, ...]
 ) -> NativeKernel:
-    grads = 1 if forward.returns_list else len(forward.results)
+    grads = len(forward.results)
     positions = [*range(grads), *_positions(forward, names), len(backward.arguments) - 1]
     first_result = grads + len(forward.arguments)
     arguments = [backward.arguments[position] for position in positions]
@@ -229,12 +214,8 @@ def _saved_result(argument: Argument) -> Argument:
 
 def _positions(forward: Signature, names: Sequence[str]) -> list[int]:
     """Where the backward operator's arguments hold what a backward kernel names."""
-    grads = 1 if forward.returns_list else len(forward.results)
-    arguments = [argument.name for argument in forward.arguments]
-    results = ["outputs"] if forward.returns_list else list(forward.result_names)
-    return [
-        grads + (arguments.index(name) if name in arguments else len(arguments) + results.index(name)) for name in names
-    ]
+    places = [*(argument.name for argument in forward.arguments), *forward.result_names]
+    return [len(forward.results) + places.index(name) for name in names]
 
 
 def _grouped(forward: Signature, inputs: Sequence[Any], flags: Sequence[bool]) -> list[Any]:

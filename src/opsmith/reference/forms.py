@@ -1,9 +1,8 @@
 """A plain PyTorch function as an operator's specification: its results and its shape rule.
 
-A reference runs in three positions. `run` is a kernel: below autograd, on plain tensors, its results settled
-(contiguous, aliasing nothing). `composite` replaces the operator on the Autograd key: torch's own operators are
-recorded there, at the current level of any transform. `transformed` is called like a
-user's function, inside a torch.func transform.
+A reference runs in three ways. `run` is a kernel: below autograd, on plain tensors, its results settled (contiguous,
+aliasing nothing). `composite` replaces the operator on the Autograd key: torch's own operators are recorded there, at
+the current level of any transform. `transformed` is called like a user's function, inside a torch.func transform.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from typing import Any
 import torch
 from torch.compiler import is_compiling
 
-from ..errors import OutMismatchError, ReferenceResultError, UndeclaredMutationError, described
+from ..errors import OutMismatchError, ReferenceResultError, UndeclaredMutationError, definition, described
 from .purity import Audit, RandomState
-from .signature import Argument, Kind, Signature, flatten, unflatten
+from .signature import Kind, Signature
 from .tensors import contiguous_clone, described_value, on_meta, settle, version_of
 
 SMALL = 1 << 20  # bytes of inputs: below this, running the reference cannot run out of memory
@@ -59,22 +58,18 @@ class Plain(Reference):
         self.signature = signature
         self.name = name
         self.audit: Audit | None = None
-        self._positional = sum(not argument.keyword_only for argument in signature.arguments)
-        self._keywords = [argument.name for argument in signature.arguments[self._positional :]]
 
     def __call__(self, *args: Any) -> Any:
         """The author's function on all arguments in schema order, outside any autocast region."""
         if is_compiling():  # dynamo traces torch.autocast, but not the guard that does the same at a tenth of the cost
             with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
-                return self._arranged(args)
+                return self._call(args)
         with torch._C._DisableAutocast():
-            return self._arranged(args)
+            return self._call(args)
 
-    def _arranged(self, args: Sequence[Any]) -> Any:
-        if not self._keywords:
-            return self.function(*args)
-        positional, keyword = args[: self._positional], args[self._positional :]
-        return self.function(*positional, **dict(zip(self._keywords, keyword, strict=True)))
+    def _call(self, args: Sequence[Any]) -> Any:
+        positional, keyword = self.signature.arranged(args)
+        return self.function(*positional, **keyword)
 
     def composite(self, *args: Any) -> Any:
         results = self.results(self(*args))
@@ -82,7 +77,7 @@ class Plain(Reference):
             return None
         if is_compiling():  # A tracer does not see aliases; an extra copy is fused away.
             return self._packed([result.clone(memory_format=torch.contiguous_format) for result in results])
-        inputs = [tensor for tensor in flatten(self.signature.arguments, args) if tensor is not None]
+        inputs = [tensor for tensor in self.signature.flatten(args) if tensor is not None]
         settled: list[torch.Tensor] = []
         for result in results:
             result = result.contiguous()
@@ -102,7 +97,8 @@ class Plain(Reference):
             returned = self(*args)
         for (argument, tensor), version in zip(inputs, versions, strict=True):
             if version_of(tensor) != version:
-                raise UndeclaredMutationError(self.name, argument, f"the reference {described(self.function)}")
+                culprit = f"the reference {described(self.function)}"
+                raise UndeclaredMutationError(self.name, argument, culprit, definition(self.function))
         results = self.results(returned)
         if results is None:
             return None
@@ -117,13 +113,14 @@ class Plain(Reference):
     def expected(self, *args: Any) -> Any:
         # Some of torch's shape rules are in Python, and the first use of one imports dynamo, which takes over a second.
         # So run the reference itself, unless it might not fit into memory.
-        tensors = [tensor for tensor in flatten(self.signature.arguments, args) if tensor is not None]
+        tensors = [tensor for tensor in self.signature.flatten(args) if tensor is not None]
         small = sum(tensor.nbytes for tensor in tensors) <= SMALL
         if small or tensors[0].is_cuda:
             state = RandomState(tensors)
-            copies = [tensor.clone() if argument.mutated else tensor for argument, tensor in self._named(args)]
+            named = self.signature.named_tensors(args)
+            copies = [tensor.clone() if argument.mutated else tensor for argument, tensor in named]
             try:
-                return self.run(*unflatten(self.signature.arguments, args, copies))
+                return self.run(*self.signature.unflatten(args, copies))
             except torch.OutOfMemoryError:
                 torch.cuda.empty_cache()
             finally:
@@ -132,11 +129,6 @@ class Plain(Reference):
             return self.fake(*on_meta(self.signature, args))
         except Exception:  # The reference looks at values, which meta tensors do not have.
             return self.run(*args)
-
-    def _named(self, args: Sequence[Any]) -> list[tuple[Argument, Any]]:
-        """Each flattened tensor with its argument."""
-        pairs = zip(self.signature.arguments, args, strict=True)
-        return [(argument, tensor) for argument, value in pairs for tensor in flatten([argument], [value])]
 
     def results(self, returned: Any) -> list[torch.Tensor] | None:
         """What the function returned as a list, checked against its annotation; None for an in-place op."""
@@ -169,24 +161,32 @@ class Plain(Reference):
 
     def _frozen_inputs(self, args: Sequence[Any]) -> list[tuple[str, torch.Tensor]]:
         """The tensors that the function must not change, each with its argument's name."""
-        return [(a.name, tensor) for a, tensor in self._named(args) if tensor is not None and not a.mutated]
+        named = self.signature.named_tensors(args)
+        return [(argument.name, t) for argument, t in named if t is not None and not argument.mutated]
 
 
 class Functional(Plain):
     """An in-place reference as a function: it changes copies and returns them."""
 
     def __init__(self, inplace: Plain, name: str) -> None:
-        mutated = [index for index, argument in enumerate(inplace.signature.arguments) if argument.mutated]
-
-        def function(*args: Any) -> Any:
-            copied = [contiguous_clone(value) if index in mutated else value for index, value in enumerate(args)]
-            inplace(*copied)
-            changed = tuple(copied[index] for index in mutated)
-            return changed[0] if len(changed) == 1 else changed
-
+        function = on_copies(inplace, inplace.signature)
         function.__name__ = inplace.function.__name__
         super().__init__(function, inplace.signature.functional(), name)
-        self._positional, self._keywords = len(inplace.signature.arguments), []
+
+    def _call(self, args: Sequence[Any]) -> Any:
+        return self.function(*args)
+
+
+def on_copies(changing: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
+    """An in-place function that takes all arguments by position, on copies of the tensors it changes, which it then
+    returns."""
+
+    def function(*args: Any) -> Any:
+        pairs = zip(signature.arguments, args, strict=True)
+        copied = [contiguous_clone(value) if argument.mutated else value for argument, value in pairs]
+        return NotImplemented if changing(*copied) is NotImplemented else signature.changed(copied)
+
+    return function
 
 
 class Out(Plain):
@@ -205,4 +205,6 @@ class Out(Plain):
 
         function.__name__ = of.function.__name__
         super().__init__(function, of.signature.out_variant(), name)
-        self._positional, self._keywords = len(self.signature.arguments), []
+
+    def _call(self, args: Sequence[Any]) -> Any:
+        return self.function(*args)

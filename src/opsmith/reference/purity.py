@@ -6,12 +6,13 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..errors import UndeclaredMutationError, described
+from ..errors import SourceLine, UndeclaredMutationError, definition
 from .tensors import storage_of
 
 
@@ -25,29 +26,30 @@ class Audit(TorchDispatchMode):
 
     def __init__(self, name: str, function: Callable[..., Any], inputs: list[tuple[str, torch.Tensor]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.random: str | None = None
+        self.random: tuple[str, SourceLine] | None = None
         self._name = name
         self._function = function
         self._owners = {storage_of(tensor): argument for argument, tensor in inputs}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.random is None and _draws(func, args, kwargs or {}):
-            self.random = f"{func._schema.name} at {self._line()}"
+            self.random = func._schema.name, self._line()
         for argument, value in zip(func._schema.arguments, args, strict=False):
             if argument.is_write and isinstance(value, torch.Tensor) and storage_of(value) in self._owners:
-                culprit = f"the reference {self._function.__name__} ({self._line()}, {func._schema.name})"
-                raise UndeclaredMutationError(self._name, self._owners[storage_of(value)], culprit)
+                line = self._line()
+                culprit = f"the reference {self._function.__name__} ({line.place}, {func._schema.name})"
+                raise UndeclaredMutationError(self._name, self._owners[storage_of(value)], culprit, line)
         return func(*args, **(kwargs or {}))
 
-    def _line(self) -> str:
-        """The innermost line of the author's file on the stack."""
-        code = getattr(self._function, "__code__", None)
-        frame = sys._getframe(1)
-        while code is not None and frame.f_back is not None and frame.f_code.co_filename != code.co_filename:
+    def _line(self) -> SourceLine:
+        """The innermost line of the author's file on the stack, else the one that defines the function."""
+        defined = definition(self._function)
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and defined is not None and frame.f_code.co_filename != defined.file:
             frame = frame.f_back
-        if code is None or frame.f_code.co_filename != code.co_filename:
-            return described(self._function)
-        return f"{os.path.basename(code.co_filename)}:{frame.f_lineno}"
+        if frame is None or defined is None:
+            return defined or SourceLine(self._function.__name__, 0, "")
+        return SourceLine.at(defined.file, frame.f_lineno)
 
 
 def _draws(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

@@ -1,5 +1,4 @@
-"""The signature of an operator: from a reference's annotations to a dispatcher schema, and how calls are bound to
-it."""
+"""The signature of an operator: from a reference's annotations to a schema, and how calls are bound to it."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ class Kind(enum.Enum):
     VALUE = "value"
 
 
-_KINDS = {kind.value: kind for kind in Kind if kind is not Kind.VALUE}
+KINDS = {kind.value: kind for kind in Kind if kind is not Kind.VALUE}
 
 # Integers are SymInt, so that torch.compile keeps a dynamic size symbolic on its way into the op.
 _SCALARS: dict[Any, str] = {
@@ -42,7 +41,7 @@ _SCALARS: dict[Any, str] = {
     torch.types.Number: "Scalar",
 }
 _IN_LISTS = (torch.Tensor, int, float, bool, str)
-TAKEN = "Tensor, int, float, bool, str, torch.dtype, torch.device, each also Optional; list[...] of the first five"
+ACCEPTED = "Tensor, int, float, bool, str, torch.dtype, torch.device, each also Optional; list[...] of the first five"
 
 
 @dataclass(frozen=True)
@@ -82,18 +81,22 @@ class Signature:
     tensor_positions: tuple[int, ...] | None = field(init=False, compare=False)
     returns_list: bool = field(init=False, compare=False)
     mutated: tuple[Argument, ...] = field(init=False, compare=False)
+    tensors: tuple[Argument, ...] = field(init=False, compare=False)
+    _positional: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Asked on every call of the Python tier, so worked out once. The positions are None where a list makes them
+        # Read on every call of the Python tier, so computed once. The positions are None where a list makes them
         # depend on the call.
         lists = any(argument.kind in (Kind.TENSOR_LIST, Kind.OPTIONAL_TENSOR_LIST) for argument in self.arguments)
         positions = tuple(index for index, argument in enumerate(self.arguments) if argument.is_tensor)
         object.__setattr__(self, "tensor_positions", None if lists else positions)
         object.__setattr__(self, "returns_list", self.results == (Kind.TENSOR_LIST,))
         object.__setattr__(self, "mutated", tuple(argument for argument in self.arguments if argument.mutated))
+        object.__setattr__(self, "tensors", tuple(argument for argument in self.arguments if argument.is_tensor))
+        object.__setattr__(self, "_positional", sum(not argument.keyword_only for argument in self.arguments))
 
     def flatten(self, values: Sequence[Any]) -> list[Any]:
-        """The tensors among `values` (see the function of that name), with a fast path."""
+        """The tensors among `values` (see the function `flatten`), with a fast path."""
         positions = self.tensor_positions
         if positions is None:
             return flatten(self.arguments, values)
@@ -117,6 +120,25 @@ class Signature:
             return (None,) * len(values)
         return [None if position in positions else value for position, value in enumerate(values)]
 
+    def named_tensors(self, values: Sequence[Any]) -> list[tuple[Argument, Any]]:
+        """Each flattened tensor with its argument."""
+        if self.tensor_positions is not None:
+            return [(self.arguments[position], values[position]) for position in self.tensor_positions]
+        pairs = zip(self.arguments, values, strict=True)
+        return [(argument, tensor) for argument, value in pairs for tensor in flatten([argument], [value])]
+
+    def arranged(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """All arguments in schema order as (positional, keyword-only)."""
+        if self._positional == len(self.arguments):
+            return list(values), {}
+        keywords = (argument.name for argument in self.arguments[self._positional :])
+        return list(values[: self._positional]), dict(zip(keywords, values[self._positional :], strict=True))
+
+    def changed(self, values: Sequence[Any]) -> Any:
+        """What calling an in-place op returns: the tensor that it changes, or a tuple of them."""
+        changed = tuple(v for argument, v in zip(self.arguments, values, strict=True) if argument.mutated)
+        return changed[0] if len(changed) == 1 else changed
+
     def schema(self, operator_name: str) -> str:
         parts: list[str] = []
         for argument in self.arguments:
@@ -128,12 +150,10 @@ class Signature:
         return f"{operator_name}({', '.join(parts)}) -> {returned}"
 
     @property
-    def tensors(self) -> tuple[Argument, ...]:
-        return tuple(argument for argument in self.arguments if argument.is_tensor)
-
-    @property
     def result_names(self) -> tuple[str, ...]:
         """The names by which a backward kernel refers to the forward's results."""
+        if self.returns_list:
+            return ("outputs",)
         count = len(self.results)
         return ("output",) if count == 1 else tuple(f"output_{index}" for index in range(count))
 
@@ -141,18 +161,15 @@ class Signature:
         """Every argument in order, with the defaults the dispatcher left out filled in."""
         if len(args) == len(self.arguments):
             return tuple(args)
-        filled = list(args)
-        for argument in self.arguments[len(args) :]:
-            filled.append(kwargs.get(argument.name, argument.default))
-        return tuple(filled)
+        rest = self.arguments[len(args) :]
+        return (*args, *[kwargs.get(argument.name, argument.default) for argument in rest])
 
     def bind_call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """The same for a call that did not come through the dispatcher. Raises TypeError if it does not fit."""
         names = [argument.name for argument in self.arguments]
-        positional = sum(not argument.keyword_only for argument in self.arguments)
         unknown, twice = set(kwargs) - set(names), set(kwargs) & set(names[: len(args)])
         missing = [a.name for a in self.arguments[len(args) :] if a.name not in kwargs and not a.has_default]
-        if len(args) > positional or unknown or twice or missing:
+        if len(args) > self._positional or unknown or twice or missing:
             raise TypeError("the arguments do not fit the signature")
         return self.bind(args, kwargs)
 
@@ -174,17 +191,13 @@ class Signature:
         """The signature of the op's backward: gradients of the results, all arguments, the results that a kernel may
         need, and a flag for each tensor (each element of a list) whose gradient is requested. It returns the requested
         gradients and nothing else, so no transform ever meets an undefined tensor."""
-        if self.returns_list:
-            grads = [Argument("grads", "Tensor?[]", Kind.OPTIONAL_TENSOR_LIST)]
-            results = [Argument("outputs", "Tensor?[]", Kind.OPTIONAL_TENSOR_LIST)]
-        else:
-            grads = [Argument(f"grad_{name}", "Tensor?", Kind.OPTIONAL_TENSOR) for name in self.result_names]
-            results = [Argument(name, "Tensor?", Kind.OPTIONAL_TENSOR) for name in self.result_names]
         taken = {argument.name for argument in self.arguments}
-        fresh = [replace(extra, name=_unused(extra.name, taken)) for extra in (*grads, *results)]
-        inputs = self.positional().arguments
+        kind = Kind.OPTIONAL_TENSOR_LIST if self.returns_list else Kind.OPTIONAL_TENSOR
+        grad_names = ["grads"] if self.returns_list else [f"grad_{name}" for name in self.result_names]
+        grads = [Argument(_unused(name, taken), kind.value, kind) for name in grad_names]
+        results = [Argument(_unused(name, taken), kind.value, kind) for name in self.result_names]
         needs = Argument(_unused("needs", taken), "bool[]", Kind.VALUE)
-        return Signature((*fresh[: len(grads)], *inputs, *fresh[len(grads) :], needs), (Kind.TENSOR_LIST,))
+        return Signature((*grads, *self.positional().arguments, *results, needs), (Kind.TENSOR_LIST,))
 
 
 def flatten(arguments: Iterable[Argument], values: Iterable[Any]) -> list[torch.Tensor | None]:
@@ -256,9 +269,10 @@ def infer(function: Callable[..., Any], name: str, mutates_args: Sequence[str] =
     if isinstance(mutates_args, str):
         raise SignatureError(name, function, f'mutates_args takes names in a tuple: mutates_args=("{mutates_args}",)')
 
-    arguments: list[Argument] = []
-    for parameter in inspect.signature(function).parameters.values():
-        arguments.append(_argument(name, function, parameter, hints, parameter.name in mutates_args))
+    arguments = [
+        _argument(name, function, parameter, hints, parameter.name in mutates_args)
+        for parameter in inspect.signature(function).parameters.values()
+    ]
     for unknown in sorted(set(mutates_args) - {argument.name for argument in arguments}):
         raise SignatureError(name, function, f"mutates_args names {unknown!r}, which is not one of its parameters")
     if any(argument.name == "out" for argument in arguments):
@@ -291,7 +305,7 @@ def _argument(
     name: str, function: Callable[..., Any], parameter: inspect.Parameter, hints: dict[str, Any], mutated: bool
 ) -> Argument:
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-        raise SignatureError(name, function, f"*{parameter.name} is not taken: name every parameter")
+        raise SignatureError(name, function, f"*{parameter.name} is not accepted: name every parameter")
     if parameter.name not in hints:
         raise SignatureError(
             name, function, f"parameter {parameter.name!r} has no annotation: write `{parameter.name}: torch.Tensor`"
@@ -299,7 +313,9 @@ def _argument(
     text = _type_text(hints[parameter.name])
     if text is None:
         shown = _shown(hints[parameter.name])
-        raise SignatureError(name, function, f"parameter {parameter.name!r} is annotated {shown}; taken are {TAKEN}")
+        raise SignatureError(
+            name, function, f"parameter {parameter.name!r} is annotated {shown}; accepted are {ACCEPTED}"
+        )
     if mutated and text != "Tensor":
         raise SignatureError(name, function, f"mutates_args names {parameter.name!r}, which is {text}, not a Tensor")
     default = parameter.default
@@ -311,7 +327,7 @@ def _argument(
                 name, function, f"the default {parameter.name}={default!r} cannot be written in a schema; use None and "
                 "set the value inside"
             ) from None  # fmt: skip
-    kind = _KINDS.get(text, Kind.VALUE)
+    kind = KINDS.get(text, Kind.VALUE)
     return Argument(parameter.name, text, kind, default, parameter.kind is parameter.KEYWORD_ONLY, mutated)
 
 

@@ -13,7 +13,6 @@ from torch.autograd.graph import _engine_run_backward
 from ..errors import RandomReferenceError, UnsavedInputError
 from .forms import Plain, Reference
 from .purity import Audit, RandomState
-from .signature import flatten, unflatten
 from .tensors import is_placeholder, settle
 
 _AUTOGRAD_KEYS = (
@@ -34,7 +33,7 @@ class Vjp(Reference):
         self.of = of
         self.name = name
         self.signature = of.signature.backward()
-        self._grads = 1 if of.signature.returns_list else len(of.signature.results)
+        self._grads = len(of.signature.results)
         self._inputs = slice(self._grads, self._grads + len(of.signature.arguments))
 
     def split(self, args: Sequence[Any]) -> tuple[list[torch.Tensor | None], Sequence[Any], list[bool]]:
@@ -58,7 +57,7 @@ class Vjp(Reference):
 
     def fake(self, *args: Any) -> Any:
         _, inputs, needs = self.split(args)
-        tensors = flatten(self.of.signature.arguments, inputs)
+        tensors = self.of.signature.flatten(inputs)
         return [
             torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
             for tensor, needed in zip(tensors, needs, strict=True)
@@ -68,14 +67,13 @@ class Vjp(Reference):
     def _pullback(
         self, grads: list[torch.Tensor | None], inputs: Sequence[Any], needs: list[bool], differentiable: bool
     ) -> list[torch.Tensor]:
-        arguments = self.of.signature.arguments
         tensors = self._available(inputs)
         leaves = [
             None if tensor is None else _leaf(tensor, needed, differentiable)
             for tensor, needed in zip(tensors, needs, strict=True)
         ]
         wanted = [leaf for leaf, needed in zip(leaves, needs, strict=True) if needed and leaf is not None]
-        results = self._forward(unflatten(arguments, inputs, leaves), self.of.composite)
+        results = self._forward(self.of.signature.unflatten(inputs, leaves), self.of.composite)
         pairs = [(r, g) for r, g in zip(results, grads, strict=True) if g is not None and r.requires_grad]
         if not pairs or not wanted:
             return [torch.zeros_like(leaf, memory_format=torch.contiguous_format) for leaf in wanted]
@@ -98,7 +96,6 @@ class Vjp(Reference):
         self, grads: list[torch.Tensor | None], inputs: Sequence[Any], needs: list[bool]
     ) -> list[torch.Tensor]:
         """The same inside a transform: torch.func.vjp opens its own level, which composes with the others."""
-        arguments = self.of.signature.arguments
         tensors = self._available(inputs)
         chosen = [index for index, needed in enumerate(needs) if needed and tensors[index] is not None]
         defined = [grad for grad in grads if grad is not None]
@@ -107,7 +104,7 @@ class Vjp(Reference):
             filled = list(tensors)
             for index, leaf in zip(chosen, leaves, strict=True):
                 filled[index] = leaf
-            results = self._forward(unflatten(arguments, inputs, filled), self.of.transformed)
+            results = self._forward(self.of.signature.unflatten(inputs, filled), self.of.transformed)
             return tuple(result for result, grad in zip(results, grads, strict=True) if grad is not None)
 
         wanted: list[torch.Tensor] = [tensors[index] for index in chosen]  # type: ignore[misc]
@@ -126,14 +123,10 @@ class Vjp(Reference):
 
     def _available(self, inputs: Sequence[Any]) -> list[torch.Tensor | None]:
         """The forward's tensors. Raises if the backward kernel saved only the shape of one."""
-        arguments = self.of.signature.arguments
-        tensors = flatten(arguments, inputs)
-        if any(is_placeholder(tensor) for tensor in tensors):
-            pairs = zip(arguments, inputs, strict=True)
-            raise UnsavedInputError(
-                self.name, [a.name for a, v in pairs if any(map(is_placeholder, flatten([a], [v])))]
-            )
-        return tensors
+        named = self.of.signature.named_tensors(inputs)
+        if missing := dict.fromkeys(argument.name for argument, tensor in named if is_placeholder(tensor)):
+            raise UnsavedInputError(self.name, list(missing))
+        return [tensor for _, tensor in named]
 
     def _without_random_numbers(
         self, inputs: Sequence[Any], pull: Callable[[], list[torch.Tensor]]
@@ -147,16 +140,16 @@ class Vjp(Reference):
             plain = plain.of
         assert isinstance(plain, Plain)
         if plain.audit is not None and plain.audit.random is not None:
-            raise RandomReferenceError(plain.name, plain.audit.random)
+            raise RandomReferenceError(plain.name, *plain.audit.random)
         if torch._C._len_torch_dispatch_stack():  # A tracer has no real generator state.
             return pull()
-        state = RandomState(flatten(self.of.signature.arguments, inputs))
+        state = RandomState(self.of.signature.flatten(inputs))
         found = pull()
         if state.has_changed():
             with Audit(plain.name, plain.function, []) as audit:
                 pull()
             if audit.random is not None:
-                raise RandomReferenceError(plain.name, audit.random)
+                raise RandomReferenceError(plain.name, *audit.random)
         return found
 
 

@@ -1,6 +1,6 @@
 """What a call goes through between the dispatcher and an operator's kernels, in C++ or in Python.
 
-One tier serves a whole process: C++ if the library for the installed torch has been built, else the Python fallback,
+A process uses one tier: C++ if the library for the installed torch has been built, else the Python fallback,
 and then the library is built in the background for the next process. OPSMITH_RUNTIME=python or =native chooses a tier.
 Both give the same results; the tests run on both.
 """
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import OpsmithError, RuntimeTierError
 from ..toolchain import find_cxx
-from . import failure, fallback, native
+from . import fallback, native
 
 if TYPE_CHECKING:
     from .operator import Operator
@@ -27,7 +27,7 @@ _forced: str | None = None
 
 
 class Attachment(Protocol):
-    """One operator's registrations on the keys a tier serves: Autograd, ADInplaceOrView, autocast, and the devices'."""
+    """One operator's registrations on the keys of a tier: Autograd, ADInplaceOrView, autocast, and the devices'."""
 
     tier: str
     call: Callable[..., Any]  # the operator on positional arguments, by the tier's fastest path
@@ -56,7 +56,7 @@ def tier() -> str:
 
 @functools.cache
 def reason() -> str:
-    """Why this process runs the tier it does."""
+    """Why this process uses its tier."""
     asked = _asked()
     if asked is not None:
         return f"{VARIABLE}={asked}"
@@ -66,7 +66,7 @@ def reason() -> str:
         find_cxx()
     except OpsmithError as error:
         return str(error).splitlines()[0]
-    if message := failure.today():
+    if message := native.recent_failure():
         return f"its build failed: {message}"
     return "it was not built when this process started, and is built in the background for the next one"
 
@@ -103,7 +103,7 @@ def _build_in_background() -> None:
     start at once build once. A build that failed today is not tried again."""
     with contextlib.suppress(OSError, OpsmithError):
         find_cxx()
-        if failure.today():
+        if native.recent_failure():
             return
         subprocess.Popen(
             [sys.executable, "-m", "opsmith.runtime.build", "--background"],

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 _AUTOCAST_KEYS = functools.reduce(
     operator.or_,
-    (
-        torch._C.DispatchKeySet(key)
-        for name, key in torch._C.DispatchKey.__members__.items()
-        if name.startswith("Autocast")
-    ),
+    (torch._C.DispatchKeySet(k) for name, k in torch._C.DispatchKey.__members__.items() if name.startswith("Autocast")),
 )
 _VMAP_MODE = torch._C.DispatchKeySet(torch._C.DispatchKey.FuncTorchVmapMode)
 
@@ -41,7 +37,7 @@ def _outside_of_layers() -> Any:
 def kernel(target: Operator, args: tuple[Any, ...]) -> Any:
     interpreter: Any = retrieve_current_functorch_interpreter()
     if target.written_vmap is not None:
-        positional, keyword = target.arranged(args)
+        positional, keyword = target.signature.arranged(args)
         return custom_function_call_vmap_helper(
             interpreter, target.written_vmap, target.overload, *positional, **keyword
         )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 
-# This process needs no tier of its own, and must not start another build of the same thing.
+# This process needs no tier and must not start another build of the library.
 os.environ.setdefault("OPSMITH_RUNTIME", "python")
 
 from ..errors import OpsmithError
-from . import failure, native
+from . import native
 
 
 def main(arguments: list[str]) -> int:
@@ -20,11 +20,11 @@ def main(arguments: list[str]) -> int:
     try:
         path = native.build()
     except OpsmithError as error:
-        failure.note(str(error))
+        native.record_failure(str(error))
         if not background:
             print(f"opsmith's C++ runtime is not built, so calls will go through Python:\n{error}", file=sys.stderr)
         return 0
-    failure.forget()
+    native.forget_failure()
     if not background:
         print(f"opsmith's C++ runtime is ready ({path.stat().st_size // 1024} KiB)")
     return 0

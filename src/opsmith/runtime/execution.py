@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..errors import DeviceMixError, KernelResultError, ReferenceRunsWarning, ToolMissingError, UndeclaredMutationError
-from ..reference.signature import Argument, Kind, flatten
+from ..errors import (
+    DeviceMixError,
+    KernelResultError,
+    ReferenceRunsWarning,
+    ToolMissingError,
+    UndeclaredMutationError,
+    definition,
+)
+from ..reference.signature import Argument, Kind, Signature
 from ..reference.tensors import is_placeholder
 
 if TYPE_CHECKING:
@@ -27,30 +34,30 @@ def execute(operator: Operator, args: Sequence[Any]) -> Any:
     tensors = operator.signature.flatten(args)
     device, contiguous = _survey(tensors)
     if device is None:
-        device = check_one_device(operator.name, operator.signature.arguments, args)
+        device = check_one_device(operator.name, operator.signature, args)
     kernel = operator.kernels.get(device.type) if device is not None else None
     if kernel is None:
         return operator.reference.run(*args)
-    taken = args
+    passed = args
     if not contiguous and kernel.layout == "contiguous":
-        taken = operator.signature.unflatten(args, [_contiguous(tensor) for tensor in tensors])
+        passed = operator.signature.unflatten(args, [_contiguous(tensor) for tensor in tensors])
     function = kernel.function
     if not kernel.checked and device is not None and not _capturing(device):
         function = functools.partial(checked_call, operator, kernel)
     if device is not None and device.type == "cuda" and device.index != torch.cuda.current_device():
         with torch.cuda.device(device), torch._C._DisableAutocast():  # of several GPUs, the tensors' own
-            returned = function(*taken)
+            returned = function(*passed)
     elif _autocast_enabled():
         with torch._C._DisableAutocast():
-            returned = function(*taken)
+            returned = function(*passed)
     else:
-        returned = function(*taken)
+        returned = function(*passed)
     if returned is NotImplemented:
         return operator.reference.run(*args)
-    if taken is args:
+    if passed is args:
         return returned
     if operator.signature.mutated:
-        write_back(operator.signature.arguments, args, taken)
+        write_back(operator.signature.arguments, args, passed)
     return operator.reference.laid_out(returned, args)
 
 
@@ -80,24 +87,25 @@ def _contiguous(tensor: torch.Tensor | None) -> torch.Tensor | None:
     return tensor.contiguous()
 
 
-def check_one_device(name: str, arguments: Sequence[Argument], args: Sequence[Any]) -> torch.device | None:
-    """The device all tensors are on; None where no tensor is given. A 0-dim CPU tensor may accompany tensors of another
+def check_one_device(name: str, signature: Signature, args: Sequence[Any]) -> torch.device | None:
+    """The device all tensors are on; None if there is no tensor. A 0-dim CPU tensor may accompany tensors of another
     device, as in torch."""
     device: torch.device | None = None
-    for tensor in flatten(arguments, args):
+    tensors = signature.flatten(args)
+    for tensor in tensors:
         if tensor is None:
             continue
         if device is None or (device.type == "cpu" and tensor.device.type != "cpu"):
             device = tensor.device
-    for tensor in flatten(arguments, args):
+    for tensor in tensors:
         if tensor is not None and tensor.device != device and not (tensor.ndim == 0 and tensor.device.type == "cpu"):
-            raise DeviceMixError(name, _places(arguments, args))
+            raise DeviceMixError(name, _places(signature.arguments, args))
     return device
 
 
-def write_back(arguments: Sequence[Argument], args: Sequence[Any], taken: Sequence[Any]) -> None:
+def write_back(arguments: Sequence[Argument], args: Sequence[Any], passed: Sequence[Any]) -> None:
     """Copies what a kernel wrote into the contiguous copy of a strided tensor back into that tensor."""
-    for argument, original, copy in zip(arguments, args, taken, strict=True):
+    for argument, original, copy in zip(arguments, args, passed, strict=True):
         if argument.mutated and copy is not original:
             original.copy_(copy)
 
@@ -109,46 +117,44 @@ def checked_call(operator: Operator, kernel: Kernel, *args: Any) -> Any:
     raises."""
     watched = [
         (argument.name, tensor, tensor._version)
-        for argument, value in zip(operator.signature.arguments, args, strict=True)
-        if argument.is_tensor and not argument.mutated
-        for tensor in flatten([argument], [value])
-        if tensor is not None and not tensor.is_inference()
+        for argument, tensor in operator.signature.named_tensors(args)
+        if tensor is not None and not argument.mutated and not tensor.is_inference()
     ]
     try:
         returned = kernel.function(*args)
     except ToolMissingError as error:
         if not kernel.is_default:
             raise
-        kernel.function = _not_taken
+        kernel.function = _unsupported
         warnings.warn(ReferenceRunsWarning(kernel.device, str(error), f"the kernel of {operator.name}"), stacklevel=2)
         return NotImplemented
     if returned is NotImplemented:
         return returned
     for name, tensor, version in watched:
         if tensor._version != version:
-            raise UndeclaredMutationError(operator.name, name, f"the kernel {kernel}")
+            line = None if kernel.author is None else definition(kernel.author)
+            raise UndeclaredMutationError(operator.name, name, f"the kernel {kernel}", line)
     check_results(operator, kernel, args, returned)
     kernel.checked = True
     operator.kernel_checked(kernel)
     return returned
 
 
-def _not_taken(*args: Any) -> Any:
+def _unsupported(*args: Any) -> Any:
     return NotImplemented
 
 
 def check_results(operator: Operator, kernel: Kernel, args: Sequence[Any], returned: Any) -> None:
     expected = as_list(operator.expected(args))
     given = as_list(returned)
-
-    promised = "the reference" if operator.written_fake is None else "register_fake"
+    source = "the reference" if operator.written_fake is None else "register_fake"
 
     def wrong(what: str) -> KernelResultError:
-        return KernelResultError(operator.name, str(kernel), what, promised)
+        return KernelResultError(operator.name, str(kernel), what, source, kernel.author)
 
     if len(given) != len(expected):
-        raise wrong(f"it returned {len(given)} results, {promised} {len(expected)}")
-    inputs = [tensor for tensor in flatten(operator.signature.arguments, args) if tensor is not None]
+        raise wrong(f"it returned {len(given)} results, {source} {len(expected)}")
+    inputs = [tensor for tensor in operator.signature.flatten(args) if tensor is not None]
     memory = {tensor.untyped_storage()._cdata for tensor in inputs if tensor.layout is torch.strided}
     for index, (result, model) in enumerate(zip(given, expected, strict=True)):
         name = "result" if len(expected) == 1 else f"result {index}"
@@ -161,9 +167,9 @@ def check_results(operator: Operator, kernel: Kernel, args: Sequence[Any], retur
             if mine != theirs:
                 if aspect == "shape":
                     mine, theirs = tuple(mine), tuple(theirs)
-                raise wrong(f"{name} has {aspect} {mine}, {promised}'s {theirs}")
+                raise wrong(f"{name} has {aspect} {mine}, {source}'s {theirs}")
         if result.numel() and _strides(result) != _strides(model):
-            raise wrong(f"{name} has strides {result.stride()}, {promised}'s {model.stride()}")
+            raise wrong(f"{name} has strides {result.stride()}, {source}'s {model.stride()}")
         if result.untyped_storage()._cdata in memory:
             raise wrong(f"{name} shares memory with an input or another result")
         memory.add(result.untyped_storage()._cdata)

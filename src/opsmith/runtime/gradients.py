@@ -53,8 +53,8 @@ def kernel(operator: Operator, keyset: torch._C.DispatchKeySet, args: tuple[Any,
         return operator.open(*args)
     if operator.inert:
         tensors = [
-            tensor if tensor is None or name not in operator.inert else tensor.detach()
-            for name, tensor in zip(_owners(operator, args), tensors, strict=True)
+            tensor if tensor is None or argument.name not in operator.inert else tensor.detach()
+            for argument, tensor in operator.signature.named_tensors(args)
         ]
     if torch._C._are_functorch_transforms_active():
         # The dispatcher has already reached one level of the transform: this function belongs to that level only.
@@ -144,36 +144,21 @@ def _kept(
     names = operator.saved_names(device, dtype_class(tensors))
     if names is None:
         return None, tensors, ()
-    kept_results: list[torch.Tensor | None]
+    result_names = operator.signature.result_names
     if operator.signature.returns_list:
-        kept_results = [*results] if "outputs" in names else [None] * len(results)
-    else:
-        result_names = operator.signature.result_names
-        kept_results = [result if name in names else None for name, result in zip(result_names, results, strict=True)]
+        result_names *= len(results)
+    kept_results = [result if name in names else None for name, result in zip(result_names, results, strict=True)]
     if torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active():
         return names, tensors, kept_results
     unsaved: Any = _Unsaved
     with torch.enable_grad():
         kept_inputs = [
-            tensor if tensor is None or name in names
+            tensor if tensor is None or argument.name in names
             else placeholder(tensor) if operator.saves_suffice
-            else unsaved.apply(operator.name, name, tensor)
-            for name, tensor in zip(_owners(operator, args), tensors, strict=True)
+            else unsaved.apply(operator.name, argument.name, tensor)
+            for (argument, _), tensor in zip(operator.signature.named_tensors(args), tensors, strict=True)
         ]  # fmt: skip
     return names, kept_inputs, kept_results
-
-
-def _owners(operator: Operator, args: Sequence[Any]) -> list[str]:
-    """The argument each flattened tensor belongs to."""
-    positions = operator.signature.tensor_positions
-    if positions is not None:
-        return [operator.signature.arguments[position].name for position in positions]
-    return [
-        argument.name
-        for argument, value in zip(operator.signature.arguments, args, strict=True)
-        if argument.is_tensor
-        for _ in flatten([argument], [value])
-    ]
 
 
 class _Unsaved(_SingleLevelFunction):
@@ -232,7 +217,7 @@ class _Recorded(_SingleLevelFunction):
             computed = operator.call_backward(list(grads), inputs, results, needs)
             check_count(operator.name, len(computed), sum(needs))
             left = iter(computed)
-            found = [next(left) if needed else handed for needed, handed in zip(needs, found, strict=True)]
+            found = [next(left) if needed else grad for needed, grad in zip(needs, found, strict=True)]
         return (None, None, None, *found)
 
 
@@ -294,7 +279,7 @@ def _asked_for(ctx: Any, present: list[bool] | None) -> list[bool]:
 
 
 class WrittenGradient(NamedTuple):
-    """What register_autograd was given."""
+    """The arguments of register_autograd."""
 
     backward: Callable[..., Any]
     setup_context: Callable[..., Any] | None
@@ -312,7 +297,7 @@ class _Written(_SingleLevelFunction):
         written = operator.written_gradient
         assert written is not None
         if written.setup_context is not None:
-            positional, keyword = operator.arranged(values)
+            positional, keyword = operator.signature.arranged(values)
             extra = {"keyword_only_inputs": keyword} if keyword else {}
             written.setup_context(ctx=ctx, inputs=tuple(positional), output=returned, **extra)
         _mark_discrete(ctx, as_list(returned))
@@ -321,7 +306,7 @@ class _Written(_SingleLevelFunction):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[Any, ...]:
         operator, args = ctx.call
-        positional, _ = operator.arranged(args)
+        positional, _ = operator.signature.arranged(args)
         arguments = operator.signature.arguments[: len(positional)]
         flags, count = ctx.needs_input_grad[3:], len(flatten(arguments, positional))
         values = [value if argument.is_tensor else False for argument, value in zip(arguments, positional, strict=True)]

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..errors import RegistrationError
+from ..errors import DispatcherError, OpsmithError
 from ..kernels import GeneratedKernel, Kernel, NativeKernel
 from ..launch.planner import row
 from ..reference.signature import Kind
 from ..reference.tensors import DTYPE_CLASSES, scalar_type
-from ..toolchain import compile_shared_library, find_shared_library, load_library
+from ..toolchain import cache_directory, compile_shared_library, find_shared_library, load_library
 
 if TYPE_CHECKING:
     from .operator import Operator
@@ -29,7 +31,7 @@ _LETTERS = {
 }
 _SLOTS = {"cpu": 0, "cuda": 1}
 _CASTS = {"keep": 0, "lower": 1}
-
+_DAY = 24 * 3600.0
 
 # -O2: the work is calls into torch, and -O3 only lengthens the build.
 _RECIPE: dict[str, Any] = {"abi": "torch", "extra_cflags": ("-O2",), "label": "opsmith's C++ runtime"}
@@ -41,8 +43,32 @@ def build() -> Path:
 
 
 def find() -> Path | None:
-    """The library for the installed torch, if it has been built."""
+    """The library for the installed torch, if it is built."""
     return find_shared_library("opsmith_runtime", [SOURCE], **_RECIPE)
+
+
+def record_failure(message: str) -> None:
+    """Remembers in the cache that the build failed, so that not every process tries again."""
+    with contextlib.suppress(OSError, OpsmithError):
+        _failure_file().write_text(message)
+
+
+def recent_failure() -> str | None:
+    """The message of a build that failed less than a day ago, for this torch."""
+    with contextlib.suppress(OSError, OpsmithError):
+        file = _failure_file()
+        if time.time() - file.stat().st_mtime < _DAY:
+            return file.read_text().splitlines()[0]
+    return None
+
+
+def forget_failure() -> None:
+    with contextlib.suppress(OSError, OpsmithError):
+        _failure_file().unlink()
+
+
+def _failure_file() -> Path:
+    return cache_directory() / f"runtime-failed-torch-{torch.__version__}"
 
 
 class Library:
@@ -81,7 +107,7 @@ class Library:
         result = getattr(self._functions, f"opsmith_{name}")(*encoded)
         if (result is None and name == "attach") or result is False:
             message = self._functions.opsmith_last_error().decode()
-            raise RegistrationError(f"opsmith_{name}", f"the C++ runtime refused: {message}")
+            raise DispatcherError(f"opsmith_{name}", what=f"the C++ runtime refused: {message}")
         return result
 
 
@@ -93,11 +119,11 @@ class Attachment:
         self.call = operator.call
         self._library = library
         self._entered: set[str] = set()
-        self._generated: dict[str, bool] = {}  # by device: whether the generated kernels serve
-        self._programs: dict[int, tuple[Any, set[Any]]] = {}  # what C++ knows of them, by identity
-        # What C++ has been given last: a graph compares the saves it was recorded with by identity.
-        self._given: dict[Any, Any] = {}
-        # Every C++ kernel that C++ has been given: another thread may be in one that is replaced.
+        self._generated: dict[str, bool] = {}  # by device: whether the generated kernels run
+        self._programs: dict[int, tuple[Any, set[Any]]] = {}  # those that C++ knows, by identity
+        # The last settings sent to C++: a graph compares the saves it was recorded with by identity.
+        self._sent: dict[Any, Any] = {}
+        # Every C++ kernel that was sent to C++: another thread may be in one that is replaced.
         self._operators: list[Any] = []
         self._autocast: set[str] = set()
         bind, arguments = operator.signature.bind, operator.signature.arguments
@@ -133,19 +159,18 @@ class Attachment:
         if names is None:
             return
         signature = self._operator.signature
-        results = ("outputs",) if signature.returns_list else signature.result_names
         arguments = "".join("01"[argument.name in names] for argument in signature.arguments)
         taken = {argument.name for argument in signature.arguments}
-        kept = "".join("01"[name in names and name not in taken] for name in results)
+        kept = "".join("01"[name in names and name not in taken] for name in signature.result_names)
         passthrough = self._operator.passthrough(device) or ()
         places = "".join("-" if place is None else chr(ord("a") + place) for place in passthrough)
         self._set("set_saves", _SLOTS[device] * len(DTYPE_CLASSES) + position, arguments, kept, places)
 
     def _set(self, name: str, *arguments: Any) -> None:
-        """A setting that C++ keeps, unless it has it already."""
+        """Sends a setting to C++, unless it is unchanged."""
         key = (name, arguments[0]) if len(arguments) > 1 else name
-        if self._given.get(key) != arguments:
-            self._given[key] = arguments
+        if self._sent.get(key) != arguments:
+            self._sent[key] = arguments
             self._library.call(name, self._handle, *arguments)
 
     def _update_kernel(self, device: str, kernel: Kernel) -> None:
@@ -187,8 +212,8 @@ class Attachment:
         describe: Callable[[], Sequence[int]],
         kernels: Iterable[tuple[bytes, int, Sequence[int]]],
     ) -> None:
-        """What served the call that this thread is in: `program`, its row of numbers, and kernels as (layout class,
-        address, tiles). Nothing is published for a call that C++ could never serve."""
+        """Sends C++ what ran the call that this thread is in: `program`, its row of numbers, and kernels as (layout
+        class, address, tiles). Nothing is published for a call that C++ could never run."""
         slot, identity = _SLOTS[device], id(program)
         if self._operator.closed or not self._generated.get(device):
             return
@@ -203,7 +228,7 @@ class Attachment:
                 known.add((device, layout))
 
     def publish_shared(self, what: str, *arguments: Any) -> None:
-        """What operators share: constants, GPUs, the kernels that combine partial sums."""
+        """Sends C++ what operators share: constants, GPUs, the kernels that combine partial sums."""
         self._library.call(f"publish_{what}", *arguments)
 
     def _update_autocast(self, device: str, policy: str | torch.dtype) -> None:

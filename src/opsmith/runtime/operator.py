@@ -17,7 +17,7 @@ from .. import runtime
 from ..errors import NameTakenError, RedeclaredError
 from ..kernels import Kernel
 from ..reference.forms import Reference
-from ..reference.signature import Signature, flatten, split_name
+from ..reference.signature import Signature, split_name
 from ..reference.tensors import DTYPE_CLASSES, on_meta
 from ..reference.vjp import autograd_restored
 from . import batching, execution
@@ -77,8 +77,8 @@ class Operator:
 
         def fake(*args: Any, **kwargs: Any) -> Any:
             values = bind(args, kwargs)
-            if self.written_fake is not None:  # it may not look at every tensor
-                execution.check_one_device(self.name, self.signature.arguments, values)
+            if self.written_fake is not None:  # it may not use every tensor
+                execution.check_one_device(self.name, self.signature, values)
             return self.fake(*values)
 
         def batched(*args: Any, **kwargs: Any) -> Any:
@@ -113,7 +113,7 @@ class Operator:
     def open(self, *args: Any) -> Any:
         """The reference, recorded by torch's own operators; raises if a gradient cannot be recorded."""
         if self.refusal is not None and torch.is_grad_enabled():
-            if any(t is not None and t.requires_grad for t in flatten(self.signature.arguments, args)):
+            if any(t is not None and t.requires_grad for t in self.signature.flatten(args)):
                 raise self.refusal(self.name)
         return self.reference.composite(*args)
 
@@ -121,7 +121,7 @@ class Operator:
         """On fake tensors: results with the shapes, dtypes, strides and device of the operator's."""
         if self.written_fake is None:
             return self.reference.fake(*args)
-        positional, keyword = self.arranged(args)
+        positional, keyword = self.signature.arranged(args)
         return self.written_fake(*positional, **keyword)
 
     def expected(self, args: Sequence[Any]) -> Any:
@@ -134,18 +134,12 @@ class Operator:
         return self.reference.expected(*args)
 
     def redispatch(self, keyset: torch._C.DispatchKeySet, args: Sequence[Any]) -> Any:
-        positional, keyword = self.arranged(args)
+        positional, keyword = self.signature.arranged(args)
         return self.overload.redispatch(keyset, *positional, **keyword)
 
     def call_arranged(self, args: Sequence[Any]) -> Any:
-        positional, keyword = self.arranged(args)
+        positional, keyword = self.signature.arranged(args)
         return self.overload(*positional, **keyword)
-
-    def arranged(self, args: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """All arguments in schema order as (positional, keyword-only)."""
-        pairs = list(zip(self.signature.arguments, args, strict=True))
-        positional = [value for argument, value in pairs if not argument.keyword_only]
-        return positional, {argument.name: value for argument, value in pairs if argument.keyword_only}
 
     # --- gradient ---------------------------------------------------------------------------------------------
 

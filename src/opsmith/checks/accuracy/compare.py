@@ -31,12 +31,12 @@ def compare(op: Op, sample: Sample, *, gradients: bool = True) -> list[Compariso
     args = op.signature.bind(sample.args, dict(sample.kwargs))
 
     def called(values: Sequence[Any]) -> Any:
-        positional, keyword = op.default.forward.arranged(values)
+        positional, keyword = op.signature.arranged(values)
         return op(*positional, **keyword)
 
     prefix = f"{sample.name}: " if sample.name else ""
     rounding = rounding_of(op, args, gradients)
-    return compare_calls(op.signature.arguments, called, op.inline_like_call, args, gradients, prefix, rounding)
+    return compare_calls(op.signature.arguments, called, op._inline_call, args, gradients, prefix, rounding)
 
 
 def compare_calls(

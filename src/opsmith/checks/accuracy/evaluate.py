@@ -65,7 +65,7 @@ def outputs(
 
     def called(values: Sequence[Any]) -> Any:
         if reference:
-            return op.inline_like_call(values)
+            return op._inline_call(values)
         pairs = list(zip(op.signature.arguments, values, strict=True))
         keyword = {argument.name: value for argument, value in pairs if argument.keyword_only}
         return op(*[value for argument, value in pairs if not argument.keyword_only], **keyword)

@@ -27,13 +27,13 @@ def rounding_of(op: Op | Adopted, values: Sequence[Any], gradients: bool = True)
         return Rounding(pointwise=pointwise)
     if not any(dtype in HALF_TYPES for dtype in floating_dtypes(values)):
         return Rounding(pointwise=pointwise)
-    variant = op.variant_in_use()
+    variant = op._families.in_use()
     written = variant.differentiable.written_gradient is not None  # in torch's operators
     counts: list[int] = []
 
     def called(args: Sequence[Any]) -> Any:
         before = len(runs)
-        positional, keyword = variant.forward.arranged(args)
+        positional, keyword = variant.forward.signature.arranged(args)
         returned = op(*positional, **keyword)
         counts.append(len(runs) - before)
         return returned
@@ -55,7 +55,7 @@ def reference_runs(op: Op | Adopted, values: Sequence[Any]) -> bool:
         for _ in range(2):  # a kernel's first results are verified with the reference, which does not count
             with _watched(op) as runs:
                 copies = [v.clone() if a.mutated else v for a, v in zip(op.signature.arguments, values, strict=True)]
-                positional, keyword = op.default.forward.arranged(copies)
+                positional, keyword = op.signature.arranged(copies)
                 op(*positional, **keyword)
     return bool(runs)
 
@@ -68,7 +68,7 @@ SHOWN = 32
 def is_elementwise(op: Op | Adopted, values: Sequence[Any]) -> bool:
     """Whether each element of the results depends on one of each tensor: the reference gives the same for them in one
     row, and for a few of that row alone."""
-    if isinstance(op, Op) and op.default.forward.reference.keeps_layout:
+    if isinstance(op, Op) and op._families.default.forward.reference.keeps_layout:
         return True
     arguments = op.signature.arguments
     tensors = [tensor for tensor in flatten(arguments, values) if tensor is not None]
@@ -93,7 +93,7 @@ def _reference(op: Op | Adopted, values: Sequence[Any], tensors: Sequence[torch.
     fresh = iter(tensors)
     flat = [None if tensor is None else next(fresh).clone() for tensor in flatten(arguments, values)]
     with torch.no_grad():
-        returned = op.inline_like_call(unflatten(arguments, values, flat))
+        returned = op._inline_call(unflatten(arguments, values, flat))
     return list(returned) if isinstance(returned, (tuple, list)) else [returned]
 
 
@@ -108,7 +108,7 @@ def _alike(mine: torch.Tensor, other: torch.Tensor) -> bool:
 @contextlib.contextmanager
 def _watched(op: Op) -> Iterator[list[None]]:
     """Collects an entry each time the op's reference runs."""
-    plain = op._plain
+    plain = op._families.plain
     function = plain.function
     runs: list[None] = []
 

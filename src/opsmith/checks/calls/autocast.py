@@ -38,7 +38,7 @@ def policies_of(subject: Subject) -> Sequence[Any]:
     """The declared policy; all possible ones if none is declared."""
     if not isinstance(subject.op, Op):
         return POLICIES
-    return (subject.op.default.forward.autocast.get(subject.device, "keep"),)
+    return (subject.op._families.default.forward.autocast.get(subject.device, "keep"),)
 
 
 def compared(

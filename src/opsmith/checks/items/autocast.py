@@ -39,12 +39,12 @@ def check(subject: Subject) -> str:
 
 def _declared_once(subject: Subject) -> None:
     """Declared to be computed in float32, an op is not registered to be cast to anything else."""
-    if not isinstance(subject.op, Op) or subject.op.autocast != "float32":
+    if not isinstance(subject.op, Op) or subject.op._families.autocast != "float32":
         return
     (policy,) = policies_of(subject)
     if policy not in ("float32", torch.float32):
-        registered = f"op.default.forward.autocast[{subject.device!r}]"
-        line = f"assert op.autocast != 'float32' or {registered} in ('float32', torch.float32)"
+        registered = f"op._families.default.forward.autocast[{subject.device!r}]"
+        line = f"assert op._families.autocast != 'float32' or {registered} in ('float32', torch.float32)"
         raise Failed(f"it is declared with autocast='float32', and registered to be cast to {policy}", None, [line])
 
 

@@ -35,7 +35,7 @@ def check(subject: Subject) -> str:
 def _names(subject: Subject, op: Op) -> list[str]:
     """Those for the device, and the reference, which runs where no kernel does."""
     if subject.emulated:
-        return list(op.emulated)
+        return list(op._families.emulated)
     return [*dict.fromkeys(subject.kernels), REFERENCE]
 
 

@@ -61,9 +61,9 @@ def _checked(subject: Subject, case: Case, tests: tuple[str, ...]) -> None:
 
 def _backward_checked(subject: Subject, case: Case) -> None:
     """The same for the operator that computes the gradient, where it has one of ours."""
-    if not isinstance(subject.op, Op) or subject.op.default.differentiable.written_gradient is not None:
+    if not isinstance(subject.op, Op) or subject.op._families.default.differentiable.written_gradient is not None:
         return
-    operator = subject.op.default.backward
+    operator = subject.op._families.default.backward
     results = listed(subject.inline(case.values))
     grads = [weights_of(result) if result.is_floating_point() else None for result in results]
     needs = [t is not None and t.is_floating_point() for t in subject.signature.flatten(case.values)]

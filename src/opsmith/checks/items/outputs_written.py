@@ -66,7 +66,11 @@ def _between_bands(subject: Subject, case: Case, gradients: bool, byte: int) -> 
 
 def _around_given_outputs(subject: Subject, case: Case) -> None:
     """For `op(..., out=)`."""
-    if not isinstance(subject.op, Op) or subject.op.default.out is None or draws_random_numbers(subject, case):
+    if (
+        not isinstance(subject.op, Op)
+        or subject.op._families.default.out is None
+        or draws_random_numbers(subject, case)
+    ):
         return
     results = subject.call(case.values)
     positional, keyword = subject.arranged(case.values)

@@ -79,7 +79,7 @@ def _runs_forward_again(subject: Subject) -> bool:
     """Whether its gradient is the reference's, whose results are there a second time while it is found."""
     if not isinstance(subject.op, Op):
         return False
-    forward = subject.op.variant_in_use().differentiable
+    forward = subject.op._families.in_use().differentiable
     has_kernel = forward.backward is not None and subject.device in forward.backward.kernels
     return not has_kernel and forward.written_gradient is None
 

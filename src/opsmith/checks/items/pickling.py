@@ -98,7 +98,7 @@ def _leaf(subject: Subject, case: Case) -> None:
 
 def _in_new_process(subject: Subject) -> str:
     """A process that has not imported the module that declares the op."""
-    if isinstance(subject.op, Op) and subject.op.module == "__main__":
+    if isinstance(subject.op, Op) and subject.op.__module__ == "__main__":
         return "(not in a new process: it is declared in __main__, which no other process can import)"
     text = f"__import__('pickle').loads({pickle.dumps(subject.op)!r})"
     before = ["try:", f"    {text}", "    print('unpickled')", "except Exception as error:", "    print(repr(error))"]

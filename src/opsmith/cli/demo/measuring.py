@@ -125,7 +125,7 @@ def _row(op: Op, device: str, compiler: Compiler, show: Callable[[str], None]) -
     show("comparing with its reference")
     row = Row(op, compare(op, op.samples_for(device, torch.float32)[0]))
     large = timed_sample(op, device)
-    args = list(large.args) if op.default.inplace else _with_gradients(large.args)
+    args = list(large.args) if op._families.default.inplace else _with_gradients(large.args)
     show("torch.compile")
     compiled, row.no_compile = compiler.compiled(op, args)
     show("timing")
@@ -133,7 +133,7 @@ def _row(op: Op, device: str, compiler: Compiler, show: Callable[[str], None]) -
     if compiled is not None:
         functions["compile"] = compiled
     row.forward = _timed({name: _bound(function, args) for name, function in functions.items()}, device)
-    if not op.default.inplace:
+    if not op._families.default.inplace:
         row.both = _timed({name: _with_backward(function, args) for name, function in functions.items()}, device)
     return row
 
@@ -183,6 +183,6 @@ def _compiled(op: Op, args: Sequence[object]) -> Callable[..., Any]:
         warnings.simplefilter("ignore")
         function: Callable[..., Any] = torch.compile(op.reference, dynamic=False)
         function(*args)
-        if not op.default.inplace:
+        if not op._families.default.inplace:
             _with_backward(function, args)()
     return function

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import KernelNameError, KernelNotFoundError, OpsmithError
+from ...errors import AmbiguousKernelError, KernelNotFoundError, OpsmithError
 from ...toolchain.nvrtc import CudaModule, compile_module
 from .attributes import Attributes, from_build
 from .origin import Snapshot, resolved
@@ -140,7 +140,7 @@ def refusal(spelling: str, message: str, snapshot: Snapshot) -> OpsmithError:
     declared = snapshot.declared("__global__", base)
     if "overloaded function" in message:
         what = f"is ambiguous: the source has several kernels named {spelling}"
-        return KernelNameError(
+        return AmbiguousKernelError(
             spelling, where, what, "Give each a different name, or make them one template.", declared
         )
     if "function template" in message:
@@ -157,12 +157,12 @@ def refusal(spelling: str, message: str, snapshot: Snapshot) -> OpsmithError:
     return KernelNotFoundError(spelling, where, listing(snapshot))
 
 
-def not_an_instance(spelling: str, snapshot: Snapshot, what: str) -> KernelNameError:
+def not_an_instance(spelling: str, snapshot: Snapshot, what: str) -> AmbiguousKernelError:
     """The error for template arguments that do not fit, with an example of some that do."""
     base = spelling.partition("<")[0]
     text = snapshot.found.kernels.get(base)
     remedy = f"Write cu[{(text.example if text is not None else base)!r}], for example."
-    return KernelNameError(spelling, snapshot.origin.label, what, remedy, snapshot.declared("__global__", base))
+    return AmbiguousKernelError(spelling, snapshot.origin.label, what, remedy, snapshot.declared("__global__", base))
 
 
 def listing(snapshot: Snapshot) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ...cuda_text.parameters import Parameter
-from ...errors import KernelNameError, KernelNotFoundError, NoGpuError, OpsmithError
+from ...errors import AmbiguousKernelError, KernelNotFoundError, NoGpuError, OpsmithError
 from ...launch.driver import available, driver
 from .. import emulation
 from . import constants as values
@@ -182,7 +182,7 @@ class CudaSource:
         if base in found.kernels and found.kernels[base].template is None:
             raise not_an_instance(spelling, snapshot, "has template arguments, and the kernel is no template")
         if found.variables:
-            raise KernelNameError(
+            raise AmbiguousKernelError(
                 spelling,
                 self.label,
                 "is an instance of a template, and the source has __device__ variables that kernels may write: "

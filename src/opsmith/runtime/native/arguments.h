@@ -57,7 +57,7 @@ struct Gathered {
     return true;
   }
 
-  // The bytes of a bool, a string or another value that is compiled in; the first is its type.
+  // The bytes of a bool, a string or another value that is part of what is compiled; the first byte is its type.
   bool add_value(const c10::IValue& value) {
     if (value.isBool()) {
       key.add(value.toBool() ? 'T' : 'F');

@@ -1,4 +1,4 @@
-// What an autocast region does to an operator's floating arguments. In Python: autocast.py.
+// What an autocast region does to an operator's floating-point arguments; autocast.py does the same in Python.
 #pragma once
 
 #include <ATen/autocast_mode.h>
@@ -19,7 +19,7 @@ class AutocastKernel final : public c10::OperatorKernel {
       const at::ScalarType target =
           policy->cast == Cast::lower ? at::autocast::get_autocast_dtype(type) : policy->dtype;
       replace_tensors(*record_, *stack, [&](size_t position, const at::Tensor& tensor) {
-        // A mutated tensor is passed itself, not a copy of it.
+        // The tensor itself is written, not a copy.
         const bool as_it_is = tensor.scalar_type() == target || record_->arguments[position].mutated;
         return as_it_is ? tensor : at::autocast::cached_cast(target, tensor, type);
       });

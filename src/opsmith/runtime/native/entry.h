@@ -1,4 +1,4 @@
-// How a call reaches a C++ kernel on its device without Python. In Python: execution.py.
+// How a call reaches a C++ kernel on its device without Python; execution.py does the same in Python.
 #pragma once
 
 #include <c10/core/DeviceGuard.h>
@@ -7,8 +7,8 @@
 
 namespace opsmith {
 
-// Registered on CPU and CUDA. Python serves what may raise an error: a kernel not yet checked, tensors of several
-// devices, a strided tensor that is written in place, one whose layout the results follow.
+// Registered on CPU and CUDA. These calls go to Python: a kernel that is not checked yet, tensors on several devices, a
+// strided tensor that is written in place or that determines the layout of results.
 class EntryKernel final : public c10::OperatorKernel {
  public:
   EntryKernel(std::shared_ptr<Record> record, size_t device) : record_(std::move(record)), device_(device) {}
@@ -16,13 +16,13 @@ class EntryKernel final : public c10::OperatorKernel {
   void operator()(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack* stack) {
     const Kernel* kernel = record_->kernels[device_].get();
     const Survey found = kernel == nullptr ? Survey{} : survey(*kernel, *stack);
-    if (!found.taken) {
+    if (!found.direct) {
       record_->call_python(stack);
       return;
     }
     if (!found.contiguous) make_contiguous(*kernel, *stack);
     if (!kernel->positions.empty()) select(*kernel, *stack);
-    // torch's operators inside a kernel run in the dtypes it was written for, also in an autocast region.
+    // torch functions that a kernel calls keep their dtypes, also inside an autocast region.
     c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const c10::OptionalDeviceGuard on_their_device(found.device);  // of several GPUs, the tensors' own
     kernel->operator_handle.callBoxed(stack);
@@ -30,20 +30,20 @@ class EntryKernel final : public c10::OperatorKernel {
 
  private:
   struct Survey {
-    bool taken = false;      // whether the kernel can be entered from here
-    bool contiguous = true;  // whether its tensors have the layout that it needs
+    bool direct = false;     // whether the kernel can be called from here
+    bool contiguous = true;  // whether its tensors have the layout that it takes
     std::optional<c10::Device> device;  // the GPU they are on
   };
 
   Survey survey(const Kernel& kernel, const torch::jit::Stack& stack) const {
-    Survey found{/*taken=*/true};
+    Survey found{/*direct=*/true};
     std::optional<c10::Device> device;
     for_each_tensor(*record_, stack, [&](size_t position, const at::Tensor& tensor) {
       if (!device.has_value()) device = tensor.device();
-      found.taken &= *device == tensor.device();
+      found.direct &= *device == tensor.device();
       if (!kernel.contiguous || tensor.is_contiguous()) return;
       found.contiguous = false;
-      found.taken &= !record_->arguments[position].mutated && !kernel.keeps_layout;
+      found.direct &= !record_->arguments[position].mutated && !kernel.keeps_layout;
     });
     if (device.has_value() && device->is_cuda()) found.device = device;
     return found;

@@ -1,5 +1,5 @@
 // What the C++ runtime knows of an operator's generated kernels: programs by the kinds of their arguments, and each
-// program's kernels by layout class. Python adds to it after a call that it served (generate/publish.py).
+// program's kernels by layout class. Python adds to it after a call that it ran (generate/publish.py).
 #pragma once
 
 #include <cstring>
@@ -11,7 +11,7 @@
 
 namespace opsmith {
 
-// A short string of bytes, for lookups.
+// A short string of bytes, as a key.
 struct Key {
   static constexpr size_t kCapacity = 120;
   size_t size = 0;
@@ -35,8 +35,7 @@ struct Key {
   }
 };
 
-// From bytes to values. Entries are added and never removed, so that readers need no lock. Only one thread writes at a
-// time.
+// From bytes to values. Entries are added and never removed, so that readers need no lock; writers use one.
 template <typename Value>
 class Table {
  public:
@@ -57,7 +56,7 @@ class Table {
     return nullptr;
   }
 
-  // An entry that is there already stays.
+  // An existing entry stays.
   void add(const uint8_t* bytes, size_t size, Value value) {
     if (find(bytes, size) != nullptr) return;
     std::atomic<Entry*>& head = buckets_[bucket(bytes, size)];
@@ -90,7 +89,7 @@ class Table {
   std::array<std::atomic<Entry*>, kBuckets> buckets_{};
 };
 
-// A program as the planner sees it, what else a call needs, and its compiled kernels: launch.py's Prepared for one
+// A program as the planner knows it, what else a call needs, and its compiled kernels: launch.py's Prepared for one
 // operator.
 struct Prepared {
   struct Scalar {
@@ -121,14 +120,14 @@ inline std::unique_ptr<Prepared> read_prepared(Row row) {
 struct Generated {
   std::shared_ptr<Record> record;
   size_t device;
-  const void* owner;          // the attachment, as Python knows it
+  const void* owner;          // the attachment's handle in Python
   std::vector<bool> statics;  // the arguments whose values are compiled in
   std::atomic<bool> active{true};  // until the author writes a kernel for this device
   Table<const Prepared*> by_arguments;
-  std::unordered_map<uint64_t, std::unique_ptr<Prepared>> programs;  // by Python's identity of them
+  std::unordered_map<uint64_t, std::unique_ptr<Prepared>> programs;  // by their id() in Python
 };
 
-// The call that this thread has passed to Python, which then publishes what served it.
+// The call that this thread has passed to Python, which then publishes what ran it.
 struct Pending {
   std::shared_ptr<Generated> generated;
   const Key* key;
@@ -166,7 +165,7 @@ struct Devices {
     static Devices& devices = *new Devices;  // Never destroyed: a thread may outlive the end of main.
     return devices;
   }
-  // Where a call runs; nothing where the GPU is not known yet.
+  // Where a call runs; nothing if the GPU is not known yet.
   std::optional<Target> target(size_t device, c10::DeviceIndex index) const {
     if (device == 0) return Target{0, 0, 0, tuning};
     const size_t place = static_cast<size_t>(index);

@@ -25,7 +25,7 @@ class GeneratedCall {
         reads_(prepared.program.reads.size()),
         plan_(prepared.program, target) {}
 
-  // False: Python must serve the call, and overwrites all results.
+  // False: Python must run the call. What has been written will be written again.
   bool run() {
     if (!find_shape() || !find_results()) return false;
     if (plan_.count() == 0) {

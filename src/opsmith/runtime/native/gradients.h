@@ -1,4 +1,5 @@
-// Gradient recording: what an operator does on the Autograd key, and the node it records. In Python: gradients.py.
+// Gradient recording: what an operator does on the Autograd key, and the node it records; gradients.py does the same in
+// Python.
 #pragma once
 
 #include <torch/csrc/autograd/function.h>
@@ -16,15 +17,14 @@ using torch::autograd::variable_list;
 // std::shared_ptr<Node> in torch 2.11, c10::intrusive_ptr<Node> in 2.13.
 using NodePointer = decltype(std::declval<Node&>().getptr());
 
-// What is kept of an input that the backward kernel does not need. No SavedVariable: hooks that pack those would read
-// it.
+// What is kept of an input that the backward kernel does not need. Not a SavedVariable, whose pack hooks would read it.
 struct Shape {
   std::vector<int64_t> sizes;
   caffe2::TypeMeta dtype;
   c10::Device device;
 };
 
-// A tensor of that shape with no memory. Only the backward operator gets it, and its reference refuses it.
+// A tensor of that shape with no memory. It is only passed to the backward operator, whose reference refuses it.
 inline at::Tensor placeholder(const Shape& kept) {
   c10::Storage nothing(c10::Storage::use_byte_size_t(), 0, at::DataPtr(nullptr, kept.device), nullptr, false);
   const c10::DispatchKey key = kept.device.is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
@@ -34,13 +34,13 @@ inline at::Tensor placeholder(const Shape& kept) {
   return shape;
 }
 
-// One recorded call. It keeps the arguments, calls the backward operator by its handle, and returns its results.
+// One recorded call. It keeps the arguments, calls the backward operator by its handle, and distributes the results.
 struct RecordedCall final : Node {
   std::shared_ptr<Record> record;
-  std::vector<c10::IValue> values;    // an entry an argument; for a list of tensors its length, for a tensor nothing
+  std::vector<c10::IValue> values;    // one per argument; of a list of tensors its length, of a tensor nothing
   std::vector<SavedVariable> inputs;  // the tensors among the arguments, flattened
-  std::vector<bool> defined;          // whether inputs[i] was there at all
-  std::vector<std::optional<Shape>> shapes;  // what is kept of inputs[i] where it is not saved
+  std::vector<bool> defined;          // whether inputs[i] was given
+  std::vector<std::optional<Shape>> shapes;  // of inputs[i], if it is not saved
   std::vector<SavedVariable> results; // flattened
   std::vector<bool> keeps_result;
   std::optional<size_t> situation;  // the call's device and dtype class: its place in record->saves
@@ -136,8 +136,8 @@ struct RecordedCall final : Node {
       if (!shapes[i].has_value()) return inputs[i].unpack();
       at::Tensor tensor = placeholder(*shapes[i]);
       if (next_edge(i).is_valid() && !record->saves_suffice) {
-        // In its input's place in the graph, so that a second gradient comes upon it and is refused; without that it
-        // would silently miss a term.
+        // In its input's place in the graph, so that a second gradient reaches it and raises; otherwise it would silently
+        // miss a term.
         torch::autograd::impl::set_gradient_edge(tensor, next_edge(i));
       }
       return tensor;
@@ -232,8 +232,8 @@ class GradientKernel final : public c10::OperatorKernel {
     }
   }
 
-  // Saves the arguments of the backward operator; returns what the device's backward kernel needs, or null. Under a
-  // transform or a tracer every input is kept, because the derived parts of the backward may run there too.
+  // Saves what the backward operator takes; returns what the device's backward kernel needs, or null. Under a transform or
+  // a tracer every input is kept, since derived parts of the backward may run.
   const Saves* keep_arguments(RecordedCall& node, const torch::jit::Stack& stack) {
     bool plain = true;
     std::optional<size_t> device;
@@ -333,7 +333,7 @@ class GradientKernel final : public c10::OperatorKernel {
   std::shared_ptr<Record> record_;
 };
 
-// Bumps the version counters of the tensors that an operator mutates. Registered on ADInplaceOrView.
+// Increments the autograd versions of the tensors that an operator mutates. Registered on ADInplaceOrView.
 class VersionKernel final : public c10::OperatorKernel {
  public:
   explicit VersionKernel(std::shared_ptr<Record> record) : record_(std::move(record)) {}

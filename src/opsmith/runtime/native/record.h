@@ -13,7 +13,7 @@
 
 namespace opsmith {
 
-// One letter per argument, written by runtime/native.py.
+// One letter per argument, as runtime/native.py writes them.
 enum class Kind : char {
   tensor = 't',
   optional_tensor = 'o',
@@ -28,22 +28,22 @@ struct Argument {
   bool inert;    // a tensor, but not a variable of the derivative
 };
 
-// Which of a forward's arguments and results its backward operator is given. Absent: every input and no result.
+// Which arguments and results of a forward its backward operator takes. Absent: every input and no result.
 struct Saves {
   std::vector<bool> arguments;
   std::vector<bool> results;
-  std::vector<int> passthrough;  // by tensor: the result whose gradient is also its own, or less than 0; may be empty
+  std::vector<int> passthrough;  // for each tensor the result whose gradient is also its own, or < 0; may be empty
 };
 
-// A C++ kernel whose results have been checked once; `operator_handle` runs it directly.
+// A C++ kernel whose first results were correct: `operator_handle` runs it and nothing else.
 struct Kernel {
   c10::OperatorHandle operator_handle;
   std::vector<size_t> positions;  // the arguments it takes, in order; empty: all of them
   bool contiguous;                // tensors are made contiguous first
-  bool keeps_layout;              // and results are laid out as they were; Python does both
+  bool keeps_layout;              // and results follow the layout of the original ones: Python does both
 };
 
-// What an autocast region does to floating arguments.
+// What an autocast region does to floating-point arguments.
 enum class Cast : int { keep = 0, lower = 1, fixed = 2 };
 struct Policy {
   Cast cast = Cast::keep;

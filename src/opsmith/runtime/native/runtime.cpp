@@ -39,7 +39,7 @@ c10::OperatorHandle find(const char* name) { return c10::Dispatcher::singleton()
 
 std::mutex one_at_a_time;  // Python calls these functions without its lock.
 
-// Runs `body`; returns false and sets opsmith_last_error if it throws.
+// Runs `body`; false and a message in opsmith_last_error if it throws.
 template <typename Body>
 bool guarded(Body&& body) {
   std::lock_guard<std::mutex> lock(one_at_a_time);
@@ -90,8 +90,7 @@ OPSMITH_EXPORT_C bool opsmith_set_backward(void* handle, const char* name) {
   });
 }
 
-// `situation`: a device and a dtype class. `passthrough`: one letter per tensor, 'a' for the first result, '-' for
-// none.
+// `situation`: a device and a dtype class. `passthrough`: a letter per tensor, 'a' for the first result, '-' for none.
 OPSMITH_EXPORT_C bool opsmith_set_saves(
     void* handle, size_t situation, const char* arguments, const char* results, const char* passthrough) {
   return guarded([&] {
@@ -107,7 +106,7 @@ OPSMITH_EXPORT_C bool opsmith_set_saves_suffice(void* handle, bool suffice) {
   return guarded([&] { static_cast<Attachment*>(handle)->record->saves_suffice = suffice; });
 }
 
-// Registers the entry on a device's key, with no kernel yet: Python serves calls until opsmith_set_kernel.
+// Registers the entry on a device's key, with no kernel yet: calls go to Python until opsmith_set_kernel.
 OPSMITH_EXPORT_C bool opsmith_enter(void* handle, size_t device) {
   return guarded([&] {
     const c10::DispatchKey key = device == 0 ? c10::DispatchKey::CPU : c10::DispatchKey::CUDA;
@@ -164,12 +163,12 @@ OPSMITH_EXPORT_C bool opsmith_set_generated(void* handle, size_t device, bool ac
   return guarded([&] { static_cast<Attachment*>(handle)->generated.at(device)->active = active; });
 }
 
-// Whether this thread is in a call of the operator that C++ could serve if it knew the kernel.
+// Whether this thread is in a call of the operator that C++ could run if it knew the kernel.
 OPSMITH_EXPORT_C int64_t opsmith_is_pending(void* handle, size_t device) {
   return Pending::of(handle, device) != nullptr;
 }
 
-// The program that serves that call; generate/publish.py writes the numbers.
+// The program that runs that call: see generate/publish.py for the numbers.
 OPSMITH_EXPORT_C bool opsmith_publish_program(
     void* handle, size_t device, uint64_t name, const int64_t* numbers, size_t count) {
   return guarded([&] {

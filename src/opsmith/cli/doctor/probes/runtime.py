@@ -20,7 +20,7 @@ def runtime() -> Finding:
     op = declare("opsmith_doctor::cube")(cube)
     x = torch.tensor([1.0, 2.0], requires_grad=True)
     op(x).sum().backward()
-    native = op.default.forward.attachment.tier == "native"
+    native = op._families.default.forward.attachment.tier == "native"
     what = f"{__version__} on the {'C++' if native else 'Python'} tier ({tiers.reason()})"
     if x.grad is None or x.grad.tolist() != [3.0, 12.0]:
         return Finding("broken", f"{what}: the gradient of a cube is wrong")

@@ -1,0 +1,67 @@
+"""Every declared op, by name."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from ..errors import NameTakenError, UnknownOpError
+from ..runtime.operator import exists
+from . import child_process
+
+if TYPE_CHECKING:
+    from .op import Op
+
+registry: dict[str, Op] = {}
+lock = threading.RLock()
+_detours = 0  # those of every op, including ops declared later
+
+
+def get(name: str) -> Op:
+    """The declared op of that name."""
+    try:
+        return registry[name]
+    except KeyError:
+        raise UnknownOpError(name, sorted(registry)) from None
+
+
+def find(name: str, module: str) -> Op:
+    """How an Op is unpickled: the op of that name, importing the module that declares it if needed."""
+    if name not in registry:
+        child_process.import_module(module)
+    return get(name)
+
+
+def replaced(name: str, module: str) -> Op | None:
+    """The op that a declaration in a module replaces, if any. Raises NameTakenError if the name belongs to others."""
+    former = registry.get(name)
+    if former is None and exists(name):
+        raise NameTakenError(name, "a library outside opsmith")
+    if former is not None and former.__module__ != module:
+        raise NameTakenError(name, f"module {former.__module__}")
+    return former
+
+
+def add(op: Op) -> None:
+    with lock:
+        op._detour(_detours)
+        registry[op.name] = op
+
+
+def remove(name: str) -> None:
+    with lock:
+        registry.pop(name, None)
+
+
+def detour_every_op(change: int) -> None:
+    """1: from now on every op's call goes through the family in use; -1: undo that."""
+    global _detours
+    with lock:
+        _detours += change
+        for each in registry.values():
+            each._detour(change)
+
+
+def every_op_detours() -> bool:
+    """Whether some thread emulates."""
+    return _detours > 0
