@@ -113,9 +113,9 @@ def test_a_fault_is_found_and_shown(name: str, item: str, words: str) -> None:
 def test_work_that_is_late_shows_where_the_default_stream_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     from opsmith.checks.items import side_stream
 
-    monkeypatch.setattr(side_stream._Seen, "inputs_written_late", lambda self, backward_elsewhere: True)
+    monkeypatch.setattr(side_stream._Order, "inputs_written_late", lambda self, seconds, backward_elsewhere: True)
     found = looked_at(faulty("on_default_stream"), "side_stream")
-    assert "not there yet when the stream it was called on had done" in found.message
+    assert "not there yet when the stream it was called on was done" in found.message
     shown(found)
     spared(found, "on_default_stream")
 

@@ -16,7 +16,6 @@ from zoo import ZOO, declare
 import opsmith
 from opsmith import Op
 from opsmith.checks.items import (
-    _odd_sizes,
     _sanitizer,
     graph_replay,
     launch_errors,
@@ -95,13 +94,13 @@ def test_work_that_keeps_no_order_is_found(
     fresh: Fresh, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, busy: bool
 ) -> None:
     if busy:
-        monkeypatch.setattr(side_stream._Seen, "inputs_written_late", lambda self, backward_elsewhere: True)
+        monkeypatch.setattr(side_stream._Order, "inputs_written_late", lambda self, seconds, backward_elsewhere: True)
     op = declared(fresh("elsewhere"), lambda x: 2 * x)
     op.register_kernel("cpu", lambda x: x - x if gpu.held else 2 * x, name="early")
     assert outcome(side_stream, op) == ("passed", "on the current stream")
     status, said = outcome(side_stream, op, "full")
     what = "not there yet when" if busy else "computed before the stream it was called on had written its inputs"
-    assert status == "failed" and said.startswith(f"wide, float32 by the kernel early: the result was {what}")
+    assert status == "failed" and said.startswith(f"kernel 'early': wide, float32: the result was {what}")
 
 
 def test_an_op_that_waits_is_found(fresh: Fresh, gpu: FakeGpu) -> None:
@@ -190,10 +189,10 @@ def test_a_size_may_be_refused_and_may_give_nan(fresh: Fresh, gpu: FakeGpu) -> N
 def test_a_size_is_changed_in_every_tensor_that_has_it(fresh: Fresh) -> None:
     op = declare("scale_bias_relu", fresh("sizes"))
     subject = Subject(op, "cpu")
-    cases = list(_odd_sizes.odd_cases(subject))
+    cases = list(launch_errors.odd_cases(subject))
     shapes = [tuple(tuple(tensor.shape) for tensor in case.every_tensor()) for case in cases]
     assert shapes == [((0, 4), (4,)), ((3, 0), (0,)), ((65537, 4), (4,)), ((3, 65537), (65537,))]
-    bound: dict[str, Any] = {"torch": torch, "op": op}
+    bound: dict[str, Any] = {"torch": torch, "opsmith": opsmith, "op": op}
     exec("\n".join(cases[-1].lines), bound)
     assert torch.equal(bound["x"], cases[-1]["x"]) and torch.equal(bound["bias"], cases[-1]["bias"])
 
