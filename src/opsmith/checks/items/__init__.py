@@ -24,6 +24,7 @@ from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ..._lazy import lazy
 from ...kernels import emulation
 from ..cases.case import Case
 from ..outcome import Failed, Skipped
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from ...operator.op import Op
 
 EVERYWHERE = ("cpu", "cuda")
+
+# For reproductions, which name items as opsmith.checks.items.fork.
+__getattr__, __dir__ = lazy(__name__, {})
 
 
 @dataclass(frozen=True)
