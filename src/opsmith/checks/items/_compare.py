@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ...operator.op import Op
-from ..accuracy.evaluate import Named, evaluate
+from ..accuracy.evaluate import Named, evaluate, weights_of
 from ..accuracy.rounding import rounding_of
 from ..accuracy.truth import Comparison, Function, NoTruthError, Truth
 from ..cases.case import Case
@@ -122,6 +122,20 @@ def with_kernel(subject: Subject, kernel: str) -> Iterator[None]:
             if kernel:
                 failed.kernel, failed.message = kernel, f"kernel {kernel!r}: {failed.message}"
             raise
+
+
+def results_and_weights(function: Function, case: Case) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """The results of a call that require a gradient, and the gradients to pass to them."""
+    results = [result for result in function(case.values) if result.requires_grad]
+    return results, [weights_of(result) for result in results]
+
+
+def gradients_of(
+    case: Case, results: Sequence[torch.Tensor], weights: Sequence[torch.Tensor]
+) -> list[torch.Tensor | None]:
+    """The gradients of the leaves. The graph is kept."""
+    leaves = [leaf for _, leaf in case.leaves()]
+    return list(torch.autograd.grad(results, leaves, weights, retain_graph=True, allow_unused=True))
 
 
 def require(case: Case, found: Sequence[Comparison], lines: Sequence[str] = ()) -> list[Comparison]:

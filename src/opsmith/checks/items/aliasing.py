@@ -13,6 +13,7 @@ from ..cases.case import Case
 from ..outcome import Failed
 from ..subject import Subject, listed
 from ._cases import has_gradients, named_tensors, various_cases
+from ._compare import gradients_of, results_and_weights
 
 ON = ("cpu", "cuda", "emulated")
 NEUTRAL = (0.0, 1.0)
@@ -60,23 +61,15 @@ def _check_gradients(subject: Subject, case: Case) -> None:
     held = [(name, tensor.detach()) for name, _, tensor in named_tensors(case)]
     held += _numbered("results", [result.detach() for result in results])
     _require_apart(case, held, [(f"{name}.grad", leaf.grad) for name, leaf in case.leaves() if leaf.grad is not None])
-    first, second = (_gradients(subject, case) for _ in range(2))
+    first, second = (gradients_of(case, *results_and_weights(subject.call, case)) for _ in range(2))
     _require_apart(case, _numbered("gradients", first), _numbered("gradients", second, OF_NEXT_CALL))
     # torch itself may return a gradient as a view and add to it; then an op may.
     if not _keeps_weights(results, weights) and _keeps_weights(*_backward(subject.reference, case.requiring())):
         raise Failed(f"{case.name}: a second backward adds to the gradient that it is given", case)
 
 
-def _gradients(subject: Subject, case: Case) -> Tensors:
-    results = [result for result in subject.call(case.values) if result.requires_grad]
-    leaves = [leaf for _, leaf in case.leaves()]
-    found = torch.autograd.grad(results, leaves, list(map(weights_of, results)), allow_unused=True)
-    return [grad for grad in found if grad is not None]
-
-
 def _backward(function: Function, case: Case) -> tuple[Tensors, Tensors]:
-    results = [result for result in function(case.values) if result.requires_grad]
-    weights = [weights_of(result) for result in results]
+    results, weights = results_and_weights(function, case)
     torch.autograd.backward(results, weights, retain_graph=True)
     return results, weights
 
@@ -87,8 +80,8 @@ def _keeps_weights(results: Tensors, weights: Tensors) -> bool:
     return memory.same_bits(weights, [weights_of(result) for result in results])
 
 
-def _numbered(name: str, tensors: Tensors, suffix: str = "") -> list[tuple[str, torch.Tensor]]:
-    return [(f"{name}[{index}]{suffix}", tensor) for index, tensor in enumerate(tensors)]
+def _numbered(name: str, tensors: Sequence[torch.Tensor | None], suffix: str = "") -> list[tuple[str, torch.Tensor]]:
+    return [(f"{name}[{index}]{suffix}", tensor) for index, tensor in enumerate(tensors) if tensor is not None]
 
 
 def _require_apart(

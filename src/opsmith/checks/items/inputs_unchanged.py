@@ -8,15 +8,13 @@ import torch
 
 from ...reference.tensors import version_of
 from .. import memory
-from ..accuracy.evaluate import weights_of
 from ..cases.case import Case
 from ..outcome import Failed
 from ..subject import Subject
 from ._cases import has_gradients, named_tensors, various_cases
+from ._compare import gradients_of, results_and_weights
 
 ON = ("cpu", "cuda", "emulated")
-
-Tensors = list[torch.Tensor]
 
 
 def check(subject: Subject) -> str:
@@ -56,28 +54,30 @@ def _check_forward(subject: Subject, case: Case) -> None:
 
 
 def _check_backward(subject: Subject, case: Case) -> None:
-    results, weights = _called(subject, case)
+    results, weights = results_and_weights(subject.call, case)
     held = [(name, tensor) for name, _, tensor in named_tensors(case)]
     held += [("a result", result) for result in results]
     held += [("the gradient it is given", weight) for weight in weights]
     before = _Snapshot([tensor for _, tensor in held])
-    first, second = (_gradients(case, results, weights) for _ in range(2))
+    first, second = (gradients_of(case, results, weights) for _ in range(2))
     for (name, _), changed, version_changed in zip(held, *before.changes(), strict=True):
         if changed or version_changed:
             raise Failed(f"{case.name}: backward changes {name}", case)
-    if not memory.same_bits(first, second) and memory.same_bits(first, _gradients(case, *_called(subject, case))):
+    if not memory.same_bits(first, second) and memory.same_bits(
+        first, gradients_of(case, *results_and_weights(subject.call, case))
+    ):
         raise Failed(f"{case.name}: a second backward through the same call gives different gradients", case)
 
 
 def _check_changed_between(subject: Subject, case: Case) -> None:
     """If an input changes after the forward, the backward must raise, as torch's own operators do, or not need it."""
     for name, leaf in case.leaves():
-        results, weights = _called(subject, case)
-        expected, before = _gradients(case, results, weights), leaf.detach().clone()
+        results, weights = results_and_weights(subject.call, case)
+        expected, before = gradients_of(case, results, weights), leaf.detach().clone()
         try:
             with torch.no_grad():
                 leaf.add_(1)
-            found = _gradients(case, results, weights)
+            found = gradients_of(case, results, weights)
         except RuntimeError:
             continue
         finally:
@@ -86,17 +86,6 @@ def _check_changed_between(subject: Subject, case: Case) -> None:
         if not memory.same_bits(expected, found):
             text = f"when {name} is changed in place after the forward, the backward uses the changed values"
             raise Failed(f"{case.name}: {text} without an error: save it with save_for_backward", case)
-
-
-def _called(subject: Subject, case: Case) -> tuple[Tensors, Tensors]:
-    """The results that have a gradient, and the gradients to pass to them."""
-    results = [result for result in subject.call(case.values) if result.requires_grad]
-    return results, [weights_of(result) for result in results]
-
-
-def _gradients(case: Case, results: Tensors, weights: Tensors) -> list[torch.Tensor | None]:
-    leaves = [leaf for _, leaf in case.leaves()]
-    return list(torch.autograd.grad(results, leaves, weights, retain_graph=True, allow_unused=True))
 
 
 class _Snapshot:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import combinations
-from typing import Any
 
 import torch
 
 from ...reference.signature import flatten
-from ..accuracy.evaluate import weights_of
 from ..accuracy.truth import Function
 from ..cases.case import Case
 from ..memory import same_bits
 from ..outcome import Failed
 from ..subject import Subject, listed
 from ._cases import differentiable_cases, named_tensors
-from ._compare import check_match, failing_on_error, op_outputs, reference_truth, require
+from ._compare import (
+    check_match,
+    failing_on_error,
+    gradients_of,
+    op_outputs,
+    reference_truth,
+    require,
+    results_and_weights,
+)
 
 ON = ("cpu", "cuda", "emulated")
 FEW = 4
@@ -78,17 +84,9 @@ def _check_one_result(subject: Subject, case: Case, index: int) -> None:
 def _check_kept_graph(subject: Subject, case: Case) -> None:
     """A graph that is kept gives the same gradients again."""
     with failing_on_error(case):
-        targets = [result for result in subject.call(case.values) if result.requires_grad]
-        first = _clones(_gradients(case, targets))  # the second may write into it
-        second = _gradients(case, targets)
+        results = results_and_weights(subject.call, case)
+        # Clones, since the second may write into the first.
+        first = [None if each is None else each.clone() for each in gradients_of(case, *results)]
+        second = gradients_of(case, *results)
     if not same_bits(first, second):
         raise Failed(f"{case.name}: backward through a kept graph gives other gradients the second time", case)
-
-
-def _gradients(case: Case, targets: Sequence[torch.Tensor]) -> Sequence[Any]:
-    leaves, weights = [leaf for _, leaf in case.leaves()], [weights_of(target) for target in targets]
-    return torch.autograd.grad(targets, leaves, weights, retain_graph=True, allow_unused=True)
-
-
-def _clones(tensors: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
-    return [None if each is None else each.clone() for each in tensors]
