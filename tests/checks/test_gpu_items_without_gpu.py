@@ -1,4 +1,4 @@
-"""Of the items for a GPU, what needs none: their steps, and what they make of compute-sanitizer's words."""
+"""The GPU items as far as they need no GPU: their steps, and the reading of compute-sanitizer's output."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_result_that_is_kept_is_found(fresh: Fresh, gpu: FakeGpu) -> None:
     assert status == "failed" and "a replay with other inputs gives a result that is not theirs" in said
 
 
-def test_a_call_that_breaks_a_capture_is_told(fresh: Fresh, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_breaks_a_capture_is_reported(fresh: Fresh, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     said_by_driver = iter([(0, "RuntimeError: operation not permitted when stream is capturing"), (3, "")])
     monkeypatch.setattr(graph_replay, "capture", lambda stream, function: next(said_by_driver))
     status, said = outcome(graph_replay, declared(fresh("breaks"), lambda x: 2 * x))
@@ -162,7 +162,7 @@ def test_a_call_that_breaks_a_capture_is_told(fresh: Fresh, gpu: FakeGpu, monkey
         ),
     ],
 )
-def test_errors_that_nobody_sees_are_found(
+def test_lost_errors_are_found(
     fresh: Fresh, gpu: FakeGpu, kernel: Callable[[FakeGpu, Tensor], Tensor], words: str
 ) -> None:
     status, said = outcome(launch_errors, declared(fresh("errors"), lambda x: kernel(gpu, x)))
@@ -209,7 +209,7 @@ ASKED = "CUDA out of memory. Tried to allocate {}. GPU 0 has a total capacity of
         ("CUDA out of memory. Tried to allocate more than 1EB memory.", "failed"),
     ],
 )
-def test_a_full_gpu_is_a_skip_and_a_senseless_request_is_not(fresh: Fresh, words: str, status: str) -> None:
+def test_a_full_gpu_is_a_skip_and_an_impossible_request_is_not(fresh: Fresh, words: str, status: str) -> None:
     def kernel(x: Tensor) -> Tensor:
         raise torch.OutOfMemoryError(words)
 
@@ -340,7 +340,7 @@ def test_what_is_said_after_all_samples_is_of_none() -> None:
     ]
 
 
-def test_the_words_of_older_releases_are_read() -> None:
+def test_the_output_of_older_releases_is_read() -> None:
     assert read("memcheck", OLDER) == [
         ("Invalid __global__ read of size 2 bytes", "scale", "scale.cu:6", 2, 1),
         ("Invalid __global__ atomic of size 4 bytes", "IncrementTwice", "", 2, 1),
@@ -363,7 +363,7 @@ def test_the_words_of_older_releases_are_read() -> None:
         ("opsmith-sample end\n", "it gives no summary"),
     ],
 )
-def test_a_tool_that_did_not_work_is_not_taken_at_its_word(words: str, why: str) -> None:
+def test_a_tool_that_did_not_work_is_not_trusted(words: str, why: str) -> None:
     found = _sanitizer.unusable(words)
     assert found.startswith(why) and bool(found) == bool(why)
 
@@ -408,7 +408,7 @@ def test_nothing_found_is_a_pass_and_each_sample_was_run(fresh: Fresh, tool: Any
     assert text.count("opsmith.checks.outputs(op, x)") == 2 and 'print("opsmith-sample end", flush=True)' in text
 
 
-def test_a_finding_is_told_with_its_sample(fresh: Fresh, tool: Any) -> None:
+def test_a_finding_is_reported_with_its_sample(fresh: Fresh, tool: Any) -> None:
     tool({**QUIET, "memcheck": MEMCHECK, "racecheck": RACECHECK, "initcheck": INITCHECK})
     status, said = outcome(sanitizer, declared(fresh("found"), lambda x: 2 * x), "full")
     assert status == "failed"
@@ -419,7 +419,7 @@ def test_a_finding_is_told_with_its_sample(fresh: Fresh, tool: Any) -> None:
     ]
 
 
-def test_a_tool_that_fails_is_told_and_one_that_works_nowhere_is_a_skip(fresh: Fresh, tool: Any) -> None:
+def test_a_tool_that_fails_is_reported_and_one_that_works_nowhere_is_a_skip(fresh: Fresh, tool: Any) -> None:
     op = declared(fresh("refused"), lambda x: 2 * x)
     folder = tool({**QUIET, "racecheck": REFUSED})
     status, said = outcome(sanitizer, op, "full")
@@ -440,7 +440,7 @@ def test_a_tool_that_does_not_end_is_ended(fresh: Fresh, tool: Any, monkeypatch:
     assert status == "skipped" and "nothing within" in said
 
 
-def test_where_it_is_not_installed_that_is_said(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_it_is_not_installed_the_reason_is_given(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_sanitizer, "find", lambda: None)
     status, said = outcome(sanitizer, declared(fresh("absent"), lambda x: 2 * x), "full")
     assert (status, said) == ("skipped", "compute-sanitizer is not installed: it comes with the CUDA toolkit")

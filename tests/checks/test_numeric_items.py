@@ -78,7 +78,7 @@ def test_a_gradient_that_is_derived_leaves_no_memory_taken_beside_its_copies(num
 @pytest.mark.parametrize(("name", "words"), [
     ("attention", "its reference has no forward mode"), ("complex_product", "its gradients are of complex numbers"),
 ])  # fmt: skip
-def test_why_tangents_are_left_out_is_told(numeric: Any, name: str, words: str) -> None:
+def test_skipped_tangents_have_a_reason(numeric: Any, name: str, words: str) -> None:
     (found,) = opsmith.check(opsmith.get(f"faulty::{name}"), device="cpu", items=["forward_mode"]).items
     assert found.status == "skipped" and words in found.message
 
@@ -162,7 +162,7 @@ def test_an_op_that_draws_random_numbers_is_left_out_with_the_reason(fresh: Call
     assert opsmith.check(op, device="cpu", items=["determinism"]).ok
 
 
-def test_what_a_kernel_refuses_is_told(fresh: Callable[[str], str]) -> None:
+def test_what_a_kernel_refuses_is_reported(fresh: Callable[[str], str]) -> None:
     def doubled(x: Tensor) -> Tensor:
         return 2 * x
 
@@ -243,7 +243,7 @@ def test_what_is_counted_in_too_few_bits_is_found(fresh: Callable[[str], str]) -
         exec("\n".join([*failed.value.case.lines, *failed.value.lines]), scope)  # type: ignore[union-attr]
 
 
-def test_a_huge_gradient_is_looked_at_too(fresh: Callable[[str], str]) -> None:
+def test_a_huge_gradient_is_checked_too(fresh: Callable[[str], str]) -> None:
     subject = halved(fresh, lambda x: x * 0.5)
     assert isinstance(subject.op, Op)
 
@@ -304,7 +304,7 @@ def test_gradients_may_be_too_much_where_results_are_not(
     assert "gradients would take" in huge.check_parts(subject, planned(subject), FEW)
 
 
-def test_where_parts_know_of_each_other_it_says_so(fresh: Callable[[str], str]) -> None:
+def test_a_call_whose_parts_are_not_independent_is_skipped(fresh: Callable[[str], str]) -> None:
     def centred(x: Tensor) -> Tensor:
         return x - x.mean()
 
@@ -315,7 +315,7 @@ def test_where_parts_know_of_each_other_it_says_so(fresh: Callable[[str], str]) 
         huge.check(Subject(op, level="full"))
 
 
-def test_memory_is_told_in_bytes() -> None:
+def test_free_memory_is_in_bytes() -> None:
     assert 1 << 26 < huge.free_bytes("cpu") < 1 << 50
 
 
@@ -424,7 +424,7 @@ def test_what_a_clamp_makes_of_infinity_is_as_sure_as_its_neighbours(fresh: Call
     passes(op, "special_values")
 
 
-def test_where_there_is_nothing_to_look_at_nothing_passes(fresh: Callable[[str], str]) -> None:
+def test_without_samples_nothing_passes(fresh: Callable[[str], str]) -> None:
     def doubled(x: Tensor) -> Tensor:
         return 2 * x
 
