@@ -1,6 +1,6 @@
-"""On a GPU: each item finds the fault it is for, says it in words, and lets what is sound pass.
+"""On a GPU: each item finds the fault it is for, reports it, and passes sound ops.
 
-What can be looked at without one is in test_gpu_items_without_gpu.py.
+What needs no GPU is in test_gpu_items_without_gpu.py.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ FAULTS = [
     ("reads_item", "synchronisation", r"as \.item\(\), \.cpu\(\)"),
     ("synchronises", "synchronisation", "forward returns only when earlier work of the GPU has ended"),
     ("copies_to_host", "synchronisation", "forward returns only when earlier work of the GPU has ended"),
-    ("leaves_error", "launch_errors", "invalid device ordinal"),  # told by the item, or by torch's next step
+    ("leaves_error", "launch_errors", "invalid device ordinal"),  # reported by the item, or by torch's next step
     ("swallows_error", "launch_errors", "the error that an earlier CUDA call has left is gone afterwards"),
     ("unchecked_launch", "launch_errors", "elements of a result have not been written, and nothing was raised"),
 ]
@@ -113,14 +113,14 @@ def test_a_fault_is_found_and_shown(name: str, item: str, words: str) -> None:
 def test_work_that_is_late_shows_where_the_default_stream_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     from opsmith.checks.items import side_stream
 
-    monkeypatch.setattr(side_stream._Seen, "inputs_written_late", lambda self, backward_elsewhere: True)
+    monkeypatch.setattr(side_stream._Order, "inputs_written_late", lambda self, seconds, backward_elsewhere: True)
     found = looked_at(faulty("on_default_stream"), "side_stream")
-    assert "not there yet when the stream it was called on had done" in found.message
+    assert "not there yet when the stream it was called on was done" in found.message
     shown(found)
     spared(found, "on_default_stream")
 
 
-def test_a_launch_that_is_not_looked_at_is_silent_after_a_fault() -> None:
+def test_an_unchecked_launch_is_silent_after_a_fault() -> None:
     from opsmith.checks.items import launch_errors
     from opsmith.checks.outcome import Failed
     from opsmith.checks.subject import Subject
@@ -177,7 +177,7 @@ def sanitized(op: Any, *tools: str) -> Item:
         ),
     ],
 )
-def test_what_a_tool_finds_is_told_with_sample_kernel_and_line(name: str, tool: str, words: str) -> None:
+def test_what_a_tool_finds_is_reported_with_sample_kernel_and_line(name: str, tool: str, words: str) -> None:
     found = sanitized(faulty(name), tool)
     assert found.status == "failed", found
     with pytest.raises(AssertionError, match=words):

@@ -1,4 +1,4 @@
-"""Of the items for a GPU, what needs none: their steps, and what they make of compute-sanitizer's words."""
+"""The GPU items as far as they need no GPU: their steps, and the reading of compute-sanitizer's output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from zoo import ZOO, declare
 import opsmith
 from opsmith import Op
 from opsmith.checks.items import (
-    _odd_sizes,
     _sanitizer,
     graph_replay,
     launch_errors,
@@ -95,13 +94,13 @@ def test_work_that_keeps_no_order_is_found(
     fresh: Fresh, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, busy: bool
 ) -> None:
     if busy:
-        monkeypatch.setattr(side_stream._Seen, "inputs_written_late", lambda self, backward_elsewhere: True)
+        monkeypatch.setattr(side_stream._Order, "inputs_written_late", lambda self, seconds, backward_elsewhere: True)
     op = declared(fresh("elsewhere"), lambda x: 2 * x)
     op.register_kernel("cpu", lambda x: x - x if gpu.held else 2 * x, name="early")
     assert outcome(side_stream, op) == ("passed", "on the current stream")
     status, said = outcome(side_stream, op, "full")
     what = "not there yet when" if busy else "computed before the stream it was called on had written its inputs"
-    assert status == "failed" and said.startswith(f"wide, float32 by the kernel early: the result was {what}")
+    assert status == "failed" and said.startswith(f"kernel 'early': wide, float32: the result was {what}")
 
 
 def test_an_op_that_waits_is_found(fresh: Fresh, gpu: FakeGpu) -> None:
@@ -140,7 +139,7 @@ def test_a_result_that_is_kept_is_found(fresh: Fresh, gpu: FakeGpu) -> None:
     assert status == "failed" and "a replay with other inputs gives a result that is not theirs" in said
 
 
-def test_a_call_that_breaks_a_capture_is_told(fresh: Fresh, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_breaks_a_capture_is_reported(fresh: Fresh, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     said_by_driver = iter([(0, "RuntimeError: operation not permitted when stream is capturing"), (3, "")])
     monkeypatch.setattr(graph_replay, "capture", lambda stream, function: next(said_by_driver))
     status, said = outcome(graph_replay, declared(fresh("breaks"), lambda x: 2 * x))
@@ -163,7 +162,7 @@ def test_a_call_that_breaks_a_capture_is_told(fresh: Fresh, gpu: FakeGpu, monkey
         ),
     ],
 )
-def test_errors_that_nobody_sees_are_found(
+def test_lost_errors_are_found(
     fresh: Fresh, gpu: FakeGpu, kernel: Callable[[FakeGpu, Tensor], Tensor], words: str
 ) -> None:
     status, said = outcome(launch_errors, declared(fresh("errors"), lambda x: kernel(gpu, x)))
@@ -190,10 +189,10 @@ def test_a_size_may_be_refused_and_may_give_nan(fresh: Fresh, gpu: FakeGpu) -> N
 def test_a_size_is_changed_in_every_tensor_that_has_it(fresh: Fresh) -> None:
     op = declare("scale_bias_relu", fresh("sizes"))
     subject = Subject(op, "cpu")
-    cases = list(_odd_sizes.odd_cases(subject))
+    cases = list(launch_errors.odd_cases(subject))
     shapes = [tuple(tuple(tensor.shape) for tensor in case.every_tensor()) for case in cases]
     assert shapes == [((0, 4), (4,)), ((3, 0), (0,)), ((65537, 4), (4,)), ((3, 65537), (65537,))]
-    bound: dict[str, Any] = {"torch": torch, "op": op}
+    bound: dict[str, Any] = {"torch": torch, "opsmith": opsmith, "op": op}
     exec("\n".join(cases[-1].lines), bound)
     assert torch.equal(bound["x"], cases[-1]["x"]) and torch.equal(bound["bias"], cases[-1]["bias"])
 
@@ -210,7 +209,7 @@ ASKED = "CUDA out of memory. Tried to allocate {}. GPU 0 has a total capacity of
         ("CUDA out of memory. Tried to allocate more than 1EB memory.", "failed"),
     ],
 )
-def test_a_full_gpu_is_a_skip_and_a_senseless_request_is_not(fresh: Fresh, words: str, status: str) -> None:
+def test_a_full_gpu_is_a_skip_and_an_impossible_request_is_not(fresh: Fresh, words: str, status: str) -> None:
     def kernel(x: Tensor) -> Tensor:
         raise torch.OutOfMemoryError(words)
 
@@ -341,7 +340,7 @@ def test_what_is_said_after_all_samples_is_of_none() -> None:
     ]
 
 
-def test_the_words_of_older_releases_are_read() -> None:
+def test_the_output_of_older_releases_is_read() -> None:
     assert read("memcheck", OLDER) == [
         ("Invalid __global__ read of size 2 bytes", "scale", "scale.cu:6", 2, 1),
         ("Invalid __global__ atomic of size 4 bytes", "IncrementTwice", "", 2, 1),
@@ -364,7 +363,7 @@ def test_the_words_of_older_releases_are_read() -> None:
         ("opsmith-sample end\n", "it gives no summary"),
     ],
 )
-def test_a_tool_that_did_not_work_is_not_taken_at_its_word(words: str, why: str) -> None:
+def test_a_tool_that_did_not_work_is_not_trusted(words: str, why: str) -> None:
     found = _sanitizer.unusable(words)
     assert found.startswith(why) and bool(found) == bool(why)
 
@@ -409,7 +408,7 @@ def test_nothing_found_is_a_pass_and_each_sample_was_run(fresh: Fresh, tool: Any
     assert text.count("opsmith.checks.outputs(op, x)") == 2 and 'print("opsmith-sample end", flush=True)' in text
 
 
-def test_a_finding_is_told_with_its_sample(fresh: Fresh, tool: Any) -> None:
+def test_a_finding_is_reported_with_its_sample(fresh: Fresh, tool: Any) -> None:
     tool({**QUIET, "memcheck": MEMCHECK, "racecheck": RACECHECK, "initcheck": INITCHECK})
     status, said = outcome(sanitizer, declared(fresh("found"), lambda x: 2 * x), "full")
     assert status == "failed"
@@ -420,7 +419,7 @@ def test_a_finding_is_told_with_its_sample(fresh: Fresh, tool: Any) -> None:
     ]
 
 
-def test_a_tool_that_fails_is_told_and_one_that_works_nowhere_is_a_skip(fresh: Fresh, tool: Any) -> None:
+def test_a_tool_that_fails_is_reported_and_one_that_works_nowhere_is_a_skip(fresh: Fresh, tool: Any) -> None:
     op = declared(fresh("refused"), lambda x: 2 * x)
     folder = tool({**QUIET, "racecheck": REFUSED})
     status, said = outcome(sanitizer, op, "full")
@@ -441,7 +440,7 @@ def test_a_tool_that_does_not_end_is_ended(fresh: Fresh, tool: Any, monkeypatch:
     assert status == "skipped" and "nothing within" in said
 
 
-def test_where_it_is_not_installed_that_is_said(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_it_is_not_installed_the_reason_is_given(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_sanitizer, "find", lambda: None)
     status, said = outcome(sanitizer, declared(fresh("absent"), lambda x: 2 * x), "full")
     assert (status, said) == ("skipped", "compute-sanitizer is not installed: it comes with the CUDA toolkit")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith import Op, Sample
-from opsmith.checks.items import _memory, _parts, huge
+from opsmith.checks.items import _parts, huge
 from opsmith.checks.outcome import Failed, Skipped
 from opsmith.checks.subject import Subject
 
@@ -78,7 +78,7 @@ def test_a_gradient_that_is_derived_leaves_no_memory_taken_beside_its_copies(num
 @pytest.mark.parametrize(("name", "words"), [
     ("attention", "its reference has no forward mode"), ("complex_product", "its gradients are of complex numbers"),
 ])  # fmt: skip
-def test_why_tangents_are_left_out_is_told(numeric: Any, name: str, words: str) -> None:
+def test_skipped_tangents_have_a_reason(numeric: Any, name: str, words: str) -> None:
     (found,) = opsmith.check(opsmith.get(f"faulty::{name}"), device="cpu", items=["forward_mode"]).items
     assert found.status == "skipped" and words in found.message
 
@@ -162,7 +162,7 @@ def test_an_op_that_draws_random_numbers_is_left_out_with_the_reason(fresh: Call
     assert opsmith.check(op, device="cpu", items=["determinism"]).ok
 
 
-def test_what_a_kernel_refuses_is_told(fresh: Callable[[str], str]) -> None:
+def test_what_a_kernel_refuses_is_reported(fresh: Callable[[str], str]) -> None:
     def doubled(x: Tensor) -> Tensor:
         return 2 * x
 
@@ -224,7 +224,7 @@ def planned(subject: Subject) -> _parts.Plan:
 
 def test_every_window_of_a_huge_call_is_right(fresh: Callable[[str], str]) -> None:
     subject = halved(fresh, lambda x: x * 0.5)
-    assert "parts of 2 elements" in huge.look(subject, planned(subject), FEW)
+    assert "parts of 2 elements" in huge.check_parts(subject, planned(subject), FEW)
 
 
 def test_what_is_counted_in_too_few_bits_is_found(fresh: Callable[[str], str]) -> None:
@@ -236,14 +236,14 @@ def test_what_is_counted_in_too_few_bits_is_found(fresh: Callable[[str], str]) -
 
     subject = halved(fresh, wraps)
     with pytest.raises(Failed) as failed:
-        huge.look(subject, planned(subject), FEW)
+        huge.check_parts(subject, planned(subject), FEW)
     assert "from" in failed.value.message and "result" in failed.value.message
     scope = {"torch": torch, "opsmith": opsmith, "op": subject.op, "reference": subject.op.inline}
     with pytest.raises(AssertionError):
         exec("\n".join([*failed.value.case.lines, *failed.value.lines]), scope)  # type: ignore[union-attr]
 
 
-def test_a_huge_gradient_is_looked_at_too(fresh: Callable[[str], str]) -> None:
+def test_a_huge_gradient_is_checked_too(fresh: Callable[[str], str]) -> None:
     subject = halved(fresh, lambda x: x * 0.5)
     assert isinstance(subject.op, Op)
 
@@ -254,7 +254,7 @@ def test_a_huge_gradient_is_looked_at_too(fresh: Callable[[str], str]) -> None:
 
     subject.op.register_backward("cpu", wraps)
     with pytest.raises(Failed, match="gradient of x") as failed:
-        huge.look(subject, planned(subject), FEW)
+        huge.check_parts(subject, planned(subject), FEW)
     scope = {"torch": torch, "opsmith": opsmith, "op": subject.op, "reference": subject.op.inline}
     with pytest.raises(AssertionError):
         exec("\n".join([*failed.value.case.lines, *failed.value.lines]), scope)  # type: ignore[union-attr]
@@ -291,9 +291,9 @@ def test_memory_that_is_not_torchs_is_known_too(fresh: Callable[[str], str], mon
 
 def test_a_process_grows_by_what_is_asked_for() -> None:
     size = 64 << 20
-    grown = _memory.growth(lambda: numpy.ones(size, numpy.uint8))
+    grown = huge.growth(lambda: numpy.ones(size, numpy.uint8))
     assert abs(grown - size) < 16 << 20  # the system counts pages by and by
-    assert _memory.growth(lambda: None) < 16 << 20
+    assert huge.growth(lambda: None) < 16 << 20
 
 
 def test_gradients_may_be_too_much_where_results_are_not(
@@ -301,22 +301,22 @@ def test_gradients_may_be_too_much_where_results_are_not(
 ) -> None:
     subject = halved(fresh, lambda x: x * 0.5)
     monkeypatch.setattr(huge, "free_bytes", lambda device: 11 * FEW // 2)  # x and the result take 4 * FEW
-    assert "gradients would take" in huge.look(subject, planned(subject), FEW)
+    assert "gradients would take" in huge.check_parts(subject, planned(subject), FEW)
 
 
-def test_where_parts_know_of_each_other_it_says_so(fresh: Callable[[str], str]) -> None:
+def test_a_call_whose_parts_are_not_independent_is_skipped(fresh: Callable[[str], str]) -> None:
     def centred(x: Tensor) -> Tensor:
         return x - x.mean()
 
     op = opsmith.op(fresh("centred"))(centred)
     op.register_kernel("cpu", centred)
     op.register_samples(lambda device, dtype: iter([Sample((torch.randn(6, 4, dtype=dtype),))]))
-    with pytest.raises(Skipped, match="fall apart"):
+    with pytest.raises(Skipped, match="does a call split"):
         huge.check(Subject(op, level="full"))
 
 
-def test_memory_is_told_in_bytes() -> None:
-    assert 1 << 26 < _memory.free_bytes("cpu") < 1 << 50
+def test_free_memory_is_in_bytes() -> None:
+    assert 1 << 26 < huge.free_bytes("cpu") < 1 << 50
 
 
 # --- On other places ----------------------------------------------------------------------------------------------
@@ -424,7 +424,7 @@ def test_what_a_clamp_makes_of_infinity_is_as_sure_as_its_neighbours(fresh: Call
     passes(op, "special_values")
 
 
-def test_where_there_is_nothing_to_look_at_nothing_passes(fresh: Callable[[str], str]) -> None:
+def test_without_samples_nothing_passes(fresh: Callable[[str], str]) -> None:
     def doubled(x: Tensor) -> Tensor:
         return 2 * x
 
@@ -433,4 +433,4 @@ def test_where_there_is_nothing_to_look_at_nothing_passes(fresh: Callable[[str],
     report = opsmith.check(op, device="cpu", items=[*ITEMS, "outputs_written", "inputs_unchanged", "aliasing"])
     assert not report.ok and [item.name for item in report.items if item.status == "passed"] == []
     (failed,) = [item for item in report.failures if item.name == "values"]
-    assert "there is no sample to look at" in failed.message
+    assert "there is no sample to check" in failed.message

@@ -11,7 +11,7 @@ import opsmith
 from opsmith.checks import Report
 
 
-def told(report: Report) -> str:
+def details(report: Report) -> str:
     failures = [f"{item.name}: {item.message}\n{item.reproduction}" for item in report.failures]
     return "\n\n".join([str(report), *failures])
 
@@ -22,5 +22,5 @@ def test_the_checklist_holds(name: str, place: str) -> None:
     op = getattr(opsmith.ops, name)
     emulate = place == "emulated"
     report = opsmith.check(op, device=None if emulate else place, emulate=emulate)
-    assert report.ok, told(report)
+    assert report.ok, details(report)
     assert {"values", "gradients"} <= {item.name for item in report.passed}

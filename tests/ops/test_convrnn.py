@@ -17,7 +17,7 @@ import opsmith
 from opsmith import Sample
 from opsmith.benchmark.cpu import pinned
 from opsmith.checks import compare
-from opsmith.checks.items._memory import growth
+from opsmith.checks.items.huge import growth
 from opsmith.ops import convrnn
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

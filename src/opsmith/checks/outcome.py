@@ -13,6 +13,9 @@ class Failed(Exception):
     """What is wrong, the arguments that show it, and the lines of a reproduction: they run after the lines that make
     the arguments, may use `op`, `reference`, torch and opsmith, and must raise if the fault is present."""
 
+    kernel = ""
+    """The kernel that was selected by `op.using`."""
+
     def __init__(self, message: str, case: Case | None = None, lines: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.message = message

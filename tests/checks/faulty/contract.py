@@ -287,7 +287,7 @@ def keeps_a_lot(op: Any) -> None:
 _kept: list[Tensor] = []
 
 
-@fault("peak_memory", "bytes behind, when all that it returned is gone")
+@fault("peak_memory", "bytes behind after its results are freed")
 def leaks(op: Any) -> None:
     def kernel(x: Tensor, scale: float) -> Tensor:
         _kept.append(x * scale)
@@ -312,12 +312,12 @@ def _always_there(like: Tensor) -> Tensor:
     return _results.setdefault((like.shape, like.dtype, like.device), torch.empty_like(like))
 
 
-@fault("aliasing", "again[0] shares memory with results[0]")
+@fault("aliasing", "results[0] of the next call shares memory with results[0]")
 def one_result_for_all_calls(op: Any) -> None:
     give_kernel(op, lambda x, scale: torch.mul(x, scale, out=_always_there(x)))
 
 
-@fault("aliasing", "second[0] shares memory with first[0]")
+@fault("aliasing", "gradients[0] of the next call shares memory with gradients[0]")
 def one_gradient_for_all_calls(op: Any) -> None:
     def backward(grads: Any, x: Tensor, scale: float, *, needs: Any) -> Tensor:
         return torch.mul(grads[0], scale, out=_always_there(grads[0]))

@@ -13,8 +13,6 @@ from ...reference.signature import flatten, unflatten
 from ..subject import Subject, listed
 
 if TYPE_CHECKING:
-    from ...operator.adopted import Adopted
-    from ...operator.op import Op
     from ..accuracy.truth import Function
 
 
@@ -24,12 +22,6 @@ class Allocated:
 
     peak: int
     left: int
-
-
-def of_call(op: Op | Adopted, *args: Any, gradients: bool = True, device: str = "cpu", **kwargs: Any) -> Allocated:
-    """Of a call of an op, and of its backward."""
-    subject = Subject(op, device)
-    return measured(subject, subject.raw, op.signature.bind_call(args, kwargs), gradients)
 
 
 def measured(subject: Subject, function: Function, values: Sequence[Any], gradients: bool) -> Allocated:

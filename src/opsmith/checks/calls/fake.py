@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ...reference.signature import Argument, flatten, unflatten
 from ..accuracy.evaluate import Named, evaluate
 from ..accuracy.truth import Function
-from ..subject import Subject, present
-
-if TYPE_CHECKING:
-    from ...operator.adopted import Adopted
-    from ...operator.op import Op
+from ..subject import present
 
 
 def on_fake(
@@ -26,13 +22,6 @@ def on_fake(
         return evaluate(arguments, function, fakes, gradients=gradients)
 
 
-def fake_outputs(op: Op | Adopted, *args: Any, gradients: bool = True, **kwargs: Any) -> list[torch.Tensor | None]:
-    """opsmith.checks.outputs on fake tensors."""
-    subject = Subject(op)
-    values = op.signature.bind_call(args, kwargs)
-    return [tensor for _, tensor in on_fake(subject.arguments, subject.raw, values, gradients)]
-
-
 def described(tensor: torch.Tensor | None) -> str:
     """The metadata that a fake tensor must get right. Strides count where there is more than one element along them."""
     if tensor is None:
@@ -41,14 +30,6 @@ def described(tensor: torch.Tensor | None) -> str:
     dtype = str(tensor.dtype).removeprefix("torch.")
     laid_out = f", strides {strides}" if tensor.numel() and strides else ""
     return f"{dtype}{list(tensor.shape)} on {tensor.device.type}{laid_out}"
-
-
-def needless_constants(op: Op | Adopted, *args: Any, gradients: bool = True, **kwargs: Any) -> list[str]:
-    """The sizes that an op specialises on while its reference does not: a compiled graph then fits one value only."""
-    subject = Subject(op)
-    values = op.signature.bind_call(args, kwargs)
-    found = [constants(subject.arguments, each, values, gradients) for each in (subject.raw, subject.inline)]
-    return sorted(found[0] - found[1])
 
 
 def constants(arguments: Sequence[Argument], function: Function, values: Sequence[Any], gradients: bool) -> set[str]:

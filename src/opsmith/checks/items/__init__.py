@@ -1,29 +1,44 @@
 """The checklist: one module per item.
 
-An item is a module with a function `check(subject) -> str`; the module's name is the item's, the first line of its
-docstring says what holds when it passes. `check` returns a short summary, raises Failed with arguments and
-lines that show the fault, or Skipped with the reason. Any other exception of the op is a failure too. Adding an item is
-adding that file. It may also have
+An item is a module with a function `check(subject) -> str`. The module's name is the item's name; the first line of its
+docstring says what holds when the item passes. `check` returns a short summary, or raises Failed or Skipped; any other
+exception of the op is a failure too. To add an item, add its file. It may also have
 
-    LEVEL = "full"         only checked at level "full"
-    ON = ("cuda",)         the devices it is for; "emulated" is one
-    ORDER = 10             items are run in this order, then by name
-    CRASHES = True         it may crash the process: opsmith.check runs it in a child process
+    check_call(subject, case)    the check of one call: a Failed without lines is reproduced by running it again
+    LEVEL = "full"               only checked at level "full"
+    ON = ("cuda",)               the devices it is for; "emulated" is one
+    ORDER = 10                   items run in this order, then by name
+    CRASHES = True               it may crash the process: opsmith.check runs it in a child process
 
 Modules that begin with an underscore hold what items share.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
+from ..._lazy import lazy
+from ...kernels import emulation
+from ..cases.case import Case
+from ..outcome import Failed, Skipped
 from ..subject import Subject
+from ._cases import arguments_of, lines_with_kernel
+
+if TYPE_CHECKING:
+    from ...operator.adopted import Adopted
+    from ...operator.op import Op
 
 EVERYWHERE = ("cpu", "cuda")
+
+# For reproductions, which name items as opsmith.checks.items.fork.
+__getattr__, __dir__ = lazy(__name__, {})
 
 
 @dataclass(frozen=True)
@@ -47,15 +62,46 @@ def every_item() -> list[CheckItem]:
     return sorted((_item(name) for name in names), key=lambda item: (item.order, item.name))
 
 
+def assert_holds(op: Op | Adopted, item: str, /, *args: Any, **kwargs: Any) -> None:
+    """Raises AssertionError with the item's message unless the op passes the item's check of this one call."""
+    values = tuple(op.signature.bind_call(args, kwargs))
+    case = Case("this call", op.signature.arguments, values, ())
+    device = "cuda" if any(tensor.is_cuda for tensor in case.every_tensor()) else "cpu"
+    subject = Subject(op, device, emulated=emulation.state.active)
+    try:
+        _module(item).check_call(subject, case)
+    except Skipped:
+        return
+    except Failed as failed:
+        raise AssertionError(failed.message) from failed
+
+
 def _item(name: str) -> CheckItem:
-    module = importlib.import_module(f"{__name__}.{name}")
-    description = (module.__doc__ or "").strip().split("\n")[0]
+    module = _module(name)
     return CheckItem(
         name,
-        description,
-        module.check,
+        (module.__doc__ or "").strip().split("\n")[0],
+        functools.partial(_check, module, name),
         getattr(module, "LEVEL", "quick"),
         tuple(getattr(module, "ON", EVERYWHERE)),
         getattr(module, "ORDER", 50),
         getattr(module, "CRASHES", False),
     )
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"{__name__}.{name}")
+
+
+def _check(module: ModuleType, name: str, subject: Subject) -> str:
+    """The item's check, with a reproduction for every failure that has a case."""
+    try:
+        summary: str = module.check(subject)
+        return summary
+    except Failed as failed:
+        if failed.case is None:
+            raise
+        own = f"items.assert_holds(op, {name!r}, " if hasattr(module, "check_call") else "assert_matches(op, "
+        lines = failed.lines or (f"opsmith.checks.{own}{arguments_of(failed.case)})",)
+        failed.lines = tuple(lines_with_kernel(failed.kernel, lines))
+        raise

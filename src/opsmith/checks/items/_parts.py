@@ -1,6 +1,6 @@
 """Calls that split into independent calls along a dimension: any pointwise call, a batch elsewhere.
 
-What a call of billions of elements gives can then be compared a window at a time.
+The results of a call with billions of elements can then be compared a window at a time.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from ..cases.acceptance import taken
 from ..cases.case import Case
 from ..cases.patterns import Pattern, flat_pattern, patterns_of
 from ..subject import Subject, present, short
-from ._choice import deterministic
+from ._cases import skip_random
 
 TRIED = 5
-"""Parts of the call on which it is found out whether they know of each other."""
+"""Parts of the call on which it is determined whether they are independent."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`axes` is the dimension along which each tensor is cut, None for one that all parts share; `result_axes` that
-    of each result. `sizes` are those of the pattern's other groups. `elements`: of the inputs and of the results in one
-    part; `largest`: of the largest tensor among them."""
+    """`axes`: the dimension along which each tensor is cut, None for one that all parts share; `result_axes`: that of
+    each result. `sizes`: those of the pattern's other groups. `elements`: of the inputs and of the results in one part;
+    `largest`: of the largest tensor among them."""
 
     subject: Subject
     pattern: Pattern
@@ -40,7 +40,7 @@ class Plan:
     largest: int = 1
 
     def case(self, parts: int) -> Case:
-        """The call of so many parts."""
+        """The call with so many parts."""
         sizes = [parts if index == self.group else size for index, size in enumerate(self.sizes)]
         return self.pattern.case(sizes, seed=self.subject.seed, name=self.describe(parts))
 
@@ -51,21 +51,15 @@ class Plan:
         return f"{name}.shape[{axis}] = {parts}, {short(self.dtype)}"
 
     def parts_for(self, elements: int) -> int:
-        """So many that one tensor has more than that many elements."""
+        """The number of parts for which one tensor has more than that many elements."""
         return math.ceil(elements / self.largest) + 1
 
-    def tensors(self, values: Sequence[Any]) -> list[torch.Tensor]:
-        return present(self.subject.arguments, values)
 
-    def filled(self, values: Sequence[Any], tensors: Sequence[torch.Tensor]) -> list[Any]:
-        fresh = iter(tensors)
-        flat = [None if tensor is None else next(fresh) for tensor in flatten(self.subject.arguments, values)]
-        return unflatten(self.subject.arguments, values, flat)
-
-    def cut(self, values: Sequence[Any], start: int, parts: int) -> list[Any]:
-        """The call of some of the parts."""
-        pairs = zip(self.tensors(values), self.axes, strict=True)
-        return self.filled(values, [t if axis is None else t.narrow(axis, start, parts) for t, axis in pairs])
+def filled(subject: Subject, values: Sequence[Any], tensors: Sequence[torch.Tensor]) -> list[Any]:
+    """The values with other tensors."""
+    fresh = iter(tensors)
+    flat = [None if tensor is None else next(fresh) for tensor in flatten(subject.arguments, values)]
+    return unflatten(subject.arguments, values, flat)
 
 
 def plan(subject: Subject, dtype: torch.dtype) -> Plan | None:
@@ -73,7 +67,7 @@ def plan(subject: Subject, dtype: torch.dtype) -> Plan | None:
     for pattern in [flat_pattern(subject, dtype)] if subject.keeps_layout else patterns_of(subject, dtype):
         if not pattern.groups:
             continue
-        deterministic(subject, pattern.base)
+        skip_random(subject, pattern.base)
         pairs = zip(pattern.groups, pattern.sizes_of(pattern.base), strict=True)
         sizes = tuple(size if group.is_constant else min(size, 2) for group, size in pairs)
         for group in range(len(pattern.groups)):
@@ -100,12 +94,14 @@ def _along(subject: Subject, pattern: Pattern, sizes: tuple[int, ...], group: in
     if not results or any(len(each) != 1 for each in grown):
         return None
     result_axes = tuple(each[0] for each in grown)
+    tensors = present(subject.arguments, whole.values)
     for part in range(TRIED):
-        alone = _exactly(subject, bare.cut(whole.values, part, 1))
+        cut = [t if axis is None else t.narrow(axis, part, 1) for t, axis in zip(tensors, axes, strict=True)]
+        alone = _exactly(subject, filled(subject, whole.values, cut))
         for mine, other, axis in zip(results, alone, result_axes, strict=True):
             if not torch.allclose(mine.narrow(axis, part, 1), other, rtol=1e-9, atol=0.0):
                 return None
-    tensors = [t for t, axis in zip(bare.tensors(whole.values), axes, strict=True) if axis is not None]
+    tensors = [t for t, axis in zip(tensors, axes, strict=True) if axis is not None]
     elements = sum(t.numel() for t in tensors) // TRIED, sum(r.numel() for r in results) // TRIED
     largest = max(tensor.numel() for tensor in (*tensors, *results)) // TRIED
     return Plan(subject, pattern, sizes, group, dtype, axes, result_axes, elements, largest)

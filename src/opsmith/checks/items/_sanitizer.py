@@ -15,11 +15,11 @@ from ...toolchain import find_nvcc
 
 NAME = "compute-sanitizer"
 MARK = "opsmith-sample"
-"""Starts the lines that announce the next sample."""
+"""The beginning of lines that announce the next sample."""
 END = "end"
 
 _BAR = re.compile(r"^={8,} ?(.*)$")
-# What begins a report that is no fault in a kernel, or only a warning of one.
+# Reports that are not about a fault in a kernel, or only warn of one.
 _NO_FINDING = re.compile(
     r"COMPUTE-SANITIZER|Program hit|Warning|WARN|Info|INFO|.*SUMMARY|Leaked|Unused|Host API|Uninitialized access|"
     r"Error: (?!Race)|Target application"
@@ -31,7 +31,7 @@ _PLACE = re.compile(
 )
 _UNUSABLE = re.compile(r"Device not supported|Internal Sanitizer Error|Error: (?!Race|process )")
 _SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: ")
-# Kernels that torch brings. Those of its libraries are known to alarm racecheck and initcheck.
+# Kernels of torch and its libraries. racecheck and initcheck are known to report the latter.
 _LIBRARIES = re.compile(
     r"^(?:void\s+)?(?:at::|at_cuda_detail::|c10::|cub::|thrust::|cutlass|cublas|cudnn|cusparse|cusolver|cufft|magma|"
     r"nvjet_|gemm|gemv|dot_kernel|splitKreduce|sm\d+_|ampere_|volta_|hopper_|implicit_convolve|spin_kernel|flash::)"
@@ -40,7 +40,7 @@ _LIBRARIES = re.compile(
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a tool found. `line` is '' unless the kernel was compiled with -lineinfo, `sample` -1 where it was
+    """One fault that a tool found. `line` is '' unless the kernel was compiled with -lineinfo; `sample` is -1 if it was
     reported after all samples."""
 
     tool: str
@@ -75,7 +75,7 @@ def find() -> Path | None:
 
 
 def findings(tool: str, output: str) -> list[Finding]:
-    """What a tool found, without duplicates, in the order of first occurrence."""
+    """The faults that a tool found, without duplicates, in the order of first occurrence."""
     counted: dict[Finding, int] = {}
     for each in _read(tool, output.splitlines()):
         counted[each] = counted.get(each, 0) + 1
@@ -83,13 +83,13 @@ def findings(tool: str, output: str) -> list[Finding]:
 
 
 def _read(tool: str, lines: Iterable[str]) -> Iterator[Finding]:
-    """A report is a line that says what, and lines behind it that are set in and say where, by which thread, and so on;
-    of a race the first line says both."""
+    """A report starts with a line that names the fault; the indented lines after it give the place, the thread, and so
+    on. The first line about a race has the place too."""
     sample, what = -1, ""
     for line in lines:
         if line.startswith(MARK):
-            word = line.split()[1]
-            sample = -1 if word == END else int(word)
+            number = line.split()[1]
+            sample = -1 if number == END else int(number)
             continue
         bar = _BAR.match(line)
         if bar is None:
@@ -105,14 +105,14 @@ def _read(tool: str, lines: Iterable[str]) -> Iterator[Finding]:
 
 
 def _without_place(what: str) -> str:
-    """Without the location, which the finding has as fields."""
+    """Removes the location, which a Finding has as fields."""
     what = _PLACE.sub("", what).strip()
     what = re.sub(r"^(?:Error|ERROR): Race reported between (\w+) access$", r"race with a \1 access", what)
     return what.rstrip(".")
 
 
 def unusable(output: str) -> str:
-    """Why a tool that found nothing may have looked at nothing: what it could not do, or what ended the samples."""
+    """Why a tool that found nothing may not have checked everything: its own error, or the samples' end; or ''."""
     lines = output.strip().splitlines() or ["nothing"]
     bars = [bar[1].strip() for line in lines if (bar := _BAR.match(line))]
     for text in bars:

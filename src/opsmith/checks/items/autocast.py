@@ -8,37 +8,36 @@ from typing import Any
 import torch
 
 from ...operator.op import Op
-from ..accuracy.truth import Comparison
 from ..calls.autocast import compared, policies_of
 from ..cases.case import Case
 from ..outcome import Failed, Skipped
 from ..subject import Subject, short
-from ._choice import arguments_of, deterministic, has_gradients, resized, small_case
-from ._truth import raising
+from ._cases import arguments_of, generated_case, has_gradients, skip_random
+from ._compare import failing_on_error
 
 REGIONS = {"cpu": (torch.bfloat16, torch.float16), "cuda": (torch.float16, torch.bfloat16)}
 
 
 def check(subject: Subject) -> str:
-    _declared_once(subject)
+    _require_declared_policy(subject)
     regions = REGIONS[subject.device] if subject.full or subject.device == "cuda" else REGIONS["cpu"][:1]
     followed: list[Any] = list(policies_of(subject))
     tried = []
     for region in regions:
         for dtype in (torch.float32, region, torch.float64):
-            case = _case(subject, dtype)
-            if case is None:
-                continue
-            followed = _in_region(subject, case, region, followed)
-            tried.append(f"{short(dtype)} in {short(region)}")
+            if dtype in subject.dtypes:
+                case = generated_case(subject, (dtype,))
+                skip_random(subject, case)
+                followed = _followed_policies(subject, case, region, followed)
+                tried.append(f"{short(dtype)} in {short(region)}")
     if not tried:
         raise Skipped("its reference takes none of the dtypes that autocast casts between")
     text = ", ".join(short(each) if isinstance(each, torch.dtype) else f"'{each}'" for each in followed)
     return f"policy {text}: {', '.join(tried)}"
 
 
-def _declared_once(subject: Subject) -> None:
-    """Declared to be computed in float32, an op is not registered to be cast to anything else."""
+def _require_declared_policy(subject: Subject) -> None:
+    """An op that is declared to be computed in float32 is not registered to be cast to anything else."""
     if not isinstance(subject.op, Op) or subject.op._families.autocast != "float32":
         return
     (policy,) = policies_of(subject)
@@ -48,40 +47,22 @@ def _declared_once(subject: Subject) -> None:
         raise Failed(f"it is declared with autocast='float32', and registered to be cast to {policy}", None, [line])
 
 
-def _case(subject: Subject, dtype: torch.dtype) -> Case | None:
-    if dtype not in subject.dtypes:
-        return None
-    case = next(iter(resized(subject, 1, dtype)), None) or small_case(subject, (dtype,))
-    deterministic(subject, case)
-    return case
-
-
-def _in_region(subject: Subject, case: Case, region: torch.dtype, policies: Sequence[Any]) -> list[Any]:
-    """The policies that the op may be following."""
+def _followed_policies(subject: Subject, case: Case, region: torch.dtype, policies: Sequence[Any]) -> list[Any]:
+    """The policies that the op may be following. Raises Failed if it follows none."""
     gradients = has_gradients(subject, case)
     own = case.requiring() if gradients else case
-    line = (
-        f"opsmith.checks.assert_autocast_matches(op, {arguments_of(case)}, device={subject.device!r}, dtype={region})"
-    )
+    options = f"device={subject.device!r}, dtype={region}"
+    lines = [f"opsmith.checks.assert_autocast_matches(op, {arguments_of(case)}, {options})"]
     held, wrong = [], []
     for policy in policies:
-        with raising(own, [line]):
-            found = _compared(subject, case, policy, region, gradients)
-        if found is None:
-            continue
+        target = {"keep": case.dtype, "lower": region, "float32": torch.float32}.get(policy, policy)
+        if target not in subject.dtypes and case.dtype != torch.float64:
+            continue  # the reference does not accept tensors of that dtype
+        with failing_on_error(own, lines):
+            found = compared(subject, case.values, policy, region, gradients)
         bad = [each for each in found if not each]
         wrong += [f"policy {policy!r}: {each.what}: {each.message}" for each in bad[:1]]
         held += [] if bad else [policy]
     if not held and wrong:
-        raise Failed(f"{case.name}, in a region to {short(region)}: {'; '.join(wrong)}", own, [line])
+        raise Failed(f"{case.name}, in a region to {short(region)}: {'; '.join(wrong)}", own, lines)
     return held or list(policies)
-
-
-def _compared(
-    subject: Subject, case: Case, policy: Any, region: torch.dtype, gradients: bool
-) -> list[Comparison] | None:
-    """None where the reference does not take tensors so cast."""
-    target = {"keep": case.dtype, "lower": region, "float32": torch.float32}.get(policy, policy)
-    if target not in subject.dtypes and case.dtype != torch.float64:
-        return None
-    return compared(subject, case.values, policy, region, gradients)

@@ -14,45 +14,48 @@ from ..calls.compile import BACKEND, among_others, calling, compared, compiling_
 from ..cases.case import Case
 from ..outcome import Failed
 from ..subject import Subject
-from ._choice import arguments_of, deterministic, has_gradients, made_up, resized, traceable
-from ._truth import judged, raising
+from ._cases import arguments_of, generated_case, has_gradients, resized, skip_random, skip_untraceable
+from ._compare import failing_on_error, require
 
 CRASHES = True
 ORDER = 60
 SIZES = 3
 NUMBERS = 3
-"""Values of a float argument that are tried, besides its own."""
-ONCE_FOR_SYMBOLS = 2
+"""Values of a float argument that are tried, in addition to its own."""
+WITH_SYMBOLS = 2
 """Graphs for calls that differ in one thing: the first, and one that has a symbol for it."""
 
 
 def check(subject: Subject) -> str:
-    traceable(subject)
-    cases = resized(subject, SIZES) or [made_up(subject)]
-    deterministic(subject, cases[0])
+    skip_untraceable(subject)
+    cases = resized(subject, SIZES) or [generated_case(subject)]
+    skip_random(subject, cases[0])
     sizes = _compilations(subject, cases, "sizes")
-    # Of an operator's float torch makes a constant, whosever it is. A pointwise op has no such float when compiled.
+    # torch makes a constant of any operator's float. A compiled pointwise op has no such float.
     floats = _floats_varied(subject, cases[0]) if subject.keeps_layout else []
-    numbers = {name: _compilations(subject, varied, name) for name, varied in floats}
     summary = [f"{len(cases)} sizes: {sizes} graphs" if len(cases) > 1 else "1 graph"]
-    summary += [f"{NUMBERS + 1} values of {name}: {count}" for name, count in numbers.items()]
+    for name, varied in floats:
+        values = f"values of {name}"
+        summary.append(f"{NUMBERS + 1} {values}: {_compilations(subject, varied, values)}")
     if subject.full:
         summary.append(_inductor(subject, cases[0]))
     return "; ".join(summary)
 
 
 def _compilations(subject: Subject, cases: Sequence[Case], what: str) -> int:
-    """Calls the compiled op with each case, twice with the first, and compares. The number of graphs that took."""
-    from torch._dynamo.testing import CompileCounterWithBackend
-
+    """Calls the compiled op with each case, twice with the first, and compares. Returns the number of graphs."""
     gradients = has_gradients(subject, cases[0])
-    with fresh_dynamo():
-        counter = CompileCounterWithBackend(BACKEND)
-        compiled = torch.compile(calling(subject), backend=counter, fullgraph=True)
-        for case in [cases[0], *cases]:
-            _matching(subject, case, compiled, gradients)
-        count: int = counter.frame_count
-    if count > max(ONCE_FOR_SYMBOLS, len(cases) > ONCE_FOR_SYMBOLS and _graphs_of_reference(subject, cases)):
+
+    def call(case: Case, compiled: Callable[..., Any]) -> None:
+        _check_compiled(subject, case, compiled, gradients)
+
+    count = _graphs(calling(subject), [cases[0], *cases], call, fullgraph=True)
+    if count <= WITH_SYMBOLS:
+        return count
+    # More are allowed only if the reference takes as many.
+    reference = calling(subject, subject.op.inline)
+    allowed = len(cases) > WITH_SYMBOLS and _graphs(reference, cases, lambda case, compiled: compiled(*case.values))
+    if count > max(WITH_SYMBOLS, allowed):
         lines = [
             "from torch._dynamo.testing import CompileCounterWithBackend",
             f"counter = CompileCounterWithBackend({BACKEND!r})",
@@ -60,26 +63,30 @@ def _compilations(subject: Subject, cases: Sequence[Case], what: str) -> int:
         ]
         for case in cases:
             lines += [*case.lines, f"compiled({arguments_of(case)})"]
-        lines.append(f"assert counter.frame_count <= {ONCE_FOR_SYMBOLS}, counter.frame_count")
-        text = "sizes" if what == "sizes" else f"values of {what}"
-        raise Failed(f"{len(cases)} {text} take {count} graphs: one has a symbol for all of them", None, lines)
+        lines.append(f"assert counter.frame_count <= {WITH_SYMBOLS}, counter.frame_count")
+        raise Failed(f"{len(cases)} {what} take {count} graphs: one has a symbol for all of them", None, lines)
     return count
 
 
-def _graphs_of_reference(subject: Subject, cases: Sequence[Case]) -> int:
-    """What the same calls of the reference take."""
+def _graphs(
+    function: Callable[..., Any],
+    cases: Sequence[Case],
+    call: Callable[[Case, Callable[..., Any]], object],
+    fullgraph: bool = False,
+) -> int:
+    """The number of graphs that compiled calls take."""
     from torch._dynamo.testing import CompileCounterWithBackend
 
     with fresh_dynamo():
         counter = CompileCounterWithBackend(BACKEND)
-        compiled = torch.compile(calling(subject, subject.op.inline), backend=counter)
+        compiled = torch.compile(function, backend=counter, fullgraph=fullgraph)
         for case in cases:
-            compiled(*case.values)
+            call(case, compiled)
         return int(counter.frame_count)
 
 
 def _floats_varied(subject: Subject, case: Case) -> list[tuple[str, list[Case]]]:
-    """For each float argument, calls with other values of it that the reference takes."""
+    """For each float argument, calls with other values of it that the reference accepts."""
     found = []
     for argument in subject.arguments:
         if argument.type != "float":
@@ -93,7 +100,7 @@ def _floats_varied(subject: Subject, case: Case) -> list[tuple[str, list[Case]]]
 
 
 def _inductor(subject: Subject, case: Case) -> str:
-    """Between operators that inductor compiles: what it hands to the op, and what it gets back, is its own."""
+    """Calls the op between operators that inductor compiles, so that inductor's own tensors go in and out."""
     if subject.device == "cuda" and not has_triton():
         return "inductor not tried: it needs Triton"
     if subject.device == "cpu":
@@ -103,18 +110,16 @@ def _inductor(subject: Subject, case: Case) -> str:
             return f"inductor not tried: {error}"
     with fresh_dynamo(), compiling_here():
         compiled = torch.compile(among_others(calling(subject)), backend="inductor", fullgraph=True)
-        _matching(subject, case, compiled, has_gradients(subject, case), "inductor")
+        _check_compiled(subject, case, compiled, has_gradients(subject, case), "inductor")
     return "inductor too"
 
 
-def _matching(
+def _check_compiled(
     subject: Subject, case: Case, compiled: Callable[..., Any], gradients: bool, backend: str = BACKEND
 ) -> None:
-    options = [arguments_of(case)]
-    options += [] if gradients else ["gradients=False"]
-    options += [] if backend == BACKEND else [f"backend={backend!r}"]
-    line = f"opsmith.checks.assert_compiled_matches(op, {', '.join(options)})"
-    with raising(case, [line]):
-        form = among_others if backend != BACKEND else lambda called: called
+    options = f"gradients={gradients}, backend={backend!r}"
+    lines = [f"opsmith.checks.assert_compiled_matches(op, {arguments_of(case)}, {options})"]
+    form = among_others if backend != BACKEND else lambda called: called
+    with failing_on_error(case, lines):
         found = compared(subject, case.values, compiled, gradients, form)
-    judged(case, found, line)
+    require(case, found, lines)

@@ -9,73 +9,60 @@ from ..calls.export import compared, exported, saved_and_loaded
 from ..cases.case import Case
 from ..outcome import Failed, first_line
 from ..subject import Subject, present
-from ._choice import deterministic, made_up, resized, traceable
-from ._truth import raising
+from ._cases import generated_case, resized, skip_random, skip_untraceable
+from ._compare import failing_on_error, require
 
 ORDER = 60
 
 
 def check(subject: Subject) -> str:
-    traceable(subject)
-    cases = resized(subject, 2) or [made_up(subject)]
+    skip_untraceable(subject)
+    cases = resized(subject, 2) or [generated_case(subject)]
     case, other = cases[0], cases[-1]
-    deterministic(subject, case)
+    skip_random(subject, case)
     lines = _lines(case, other)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with raising(case, lines):
+        with failing_on_error(case, lines):
             program = exported(subject, case.values, other.values)
-        _same(subject, case, program, lines)
+        _check_program(subject, case, case, program, lines)
         if len(cases) == 1:
             return "the program gives the same numbers; its sizes are fixed, for the op takes no others"
-        free = _takes_other_sizes(subject, case, other, program, lines)
-        summary = "the program gives the same numbers" + (
-            " for two sizes" if free else "; its size is fixed by the reference"
-        )
+        free = _accepts(subject, case, other, program, lines)
+        if free:
+            _check_program(subject, case, other, program, lines)
+        summary = "the program gives the same numbers"
+        summary += " for two sizes" if free else "; its size is fixed by the reference"
         if subject.full:
-            _decomposed_and_loaded(subject, case, other if free else case, program, lines)
+            deployed = [*lines[:-1], f"{lines[-1][:-1]}, deployed=True)"]
+            with failing_on_error(case, deployed):
+                loaded = saved_and_loaded(program.run_decompositions())
+            for each in (case, other) if free else (case,):
+                _check_program(subject, case, each, loaded, deployed)
             summary += ", decomposed, saved and loaded too"
     return summary
 
 
-def _takes_other_sizes(subject: Subject, case: Case, other: Case, program: Any, lines: list[str]) -> bool:
-    """Whether it does. Failed where the reference's program would."""
+def _accepts(subject: Subject, case: Case, other: Case, program: Any, lines: list[str]) -> bool:
+    """Whether the program accepts another size. Raises Failed if only the reference's program does."""
+    values = present(subject.arguments, other.values)
     try:
-        program.module()(*present(subject.arguments, other.values))
+        program.module()(*values)
     except Exception as error:
-        if _reference_is_fixed(subject, case, other):
+        try:
+            exported(subject, case.values, other.values, subject.reference).module()(*values)
+        except Exception:
             return False
         message = "a size that was left free is a constant of the program, and of the reference's it is not"
         raise Failed(f"{case.name}, then {other.name}: {message}: {first_line(error)}", case, lines) from None
-    _same(subject, other, program, lines, first=case)
     return True
 
 
-def _reference_is_fixed(subject: Subject, case: Case, other: Case) -> bool:
-    try:
-        exported(subject, case.values, other.values, subject.reference).module()(
-            *present(subject.arguments, other.values)
-        )
-    except Exception:
-        return True
-    return False
-
-
-def _same(subject: Subject, case: Case, program: Any, lines: list[str], first: Case | None = None) -> None:
-    with raising(first or case, lines):
+def _check_program(subject: Subject, first: Case, case: Case, program: Any, lines: list[str]) -> None:
+    """Compares the program on a case with the op. The lines start from the first case."""
+    with failing_on_error(first, lines):
         found = compared(subject, case.values, program.module())
-    wrong = [each for each in found if not each]
-    if wrong:
-        raise Failed(f"{case.name}: {wrong[0].what}: {wrong[0].message}", first or case, lines)
-
-
-def _decomposed_and_loaded(subject: Subject, case: Case, other: Case, program: Any, lines: list[str]) -> None:
-    """What a program goes through on its way to where it runs."""
-    lines = [*lines[:-1], f"{lines[-1][:-1]}, deployed=True)"]
-    with raising(case, lines):
-        loaded = saved_and_loaded(program.run_decompositions())
-    _same(subject, case, loaded, lines)
-    _same(subject, other, loaded, lines, first=case)
+    require(first.named(case.name), found, lines)
 
 
 def _lines(case: Case, other: Case) -> list[str]:

@@ -3,75 +3,68 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..cases.case import Case
+from ..accuracy.evaluate import outputs
+from ..calls.concurrency import in_fork
+from ..memory import same_bits
 from ..outcome import Failed
 from ..process import run
 from ..subject import SMALL, Subject
-from ._choice import deterministic, has_gradients, outputs_of
+from ._cases import arguments_of, has_gradients, skip_random
+
+if TYPE_CHECKING:
+    from ...operator.adopted import Adopted
+    from ...operator.op import Op
 
 LEVEL = "full"
+FAULTS = {"false": "gives other numbers", "raises": "raises", "hangs": "does not come back", "dies": "crashes"}
 
 
 def check(subject: Subject) -> str:
-    case = _case(subject)
-    deterministic(subject, case)
-    gradients = has_gradients(subject, case)
-    found = _endings(subject, case, gradients)
+    # The largest of the small ones, which is shared between threads.
+    cases = [case for case in subject.cases(torch.float32, SMALL) if case.has_elements]
+    case = max(cases, key=lambda case: case.numel) if cases else subject.first_case()
+    skip_random(subject, case)
+    directions = ("forward", "backward") if has_gradients(subject, case) else ("forward",)
+    call = f"opsmith.checks.items.fork.endings(op, {directions}, {arguments_of(case)})"
+    # In another process, since a faulty fork can end its parent too.
+    finished = run(subject, [*case.lines, "import json", f"print(json.dumps({call}))"])
+    if finished.status != 0:
+        raise Failed(f"{case.name}: the process that was to fork: {finished.message}", case, [call])
     summary = []
-    for what, (mine, theirs) in found.items():
+    for what, (mine, theirs) in json.loads(finished.output.splitlines()[-1]).items():
         if mine == "true" or (mine == "raises" and theirs == "raises"):
             summary.append(f"{what}: {'right' if mine == 'true' else 'refused, as by torch'}")
         elif theirs in ("true", "raises"):
-            lines = _lines(case, what == "backward", "op")
-            lines.append("assert opsmith.checks.calls.concurrency.in_fork(same) == 'true'")
-            raise Failed(f"{case.name}: {what} in a forked process {_WORDS[mine]}", case, lines)
+            lines = [f"found = {call}", f"assert found[{what!r}][0] == 'true', found"]
+            raise Failed(f"{case.name}: {what} in a forked process {FAULTS[mine]}", case, lines)
         else:
             summary.append(f"{what}: torch's own operators {theirs.removesuffix('s')} here")
     return "; ".join(summary)
 
 
-_WORDS = {"false": "gives other numbers", "raises": "raises", "hangs": "does not come back", "dies": "crashes"}
+def endings(op: Op | Adopted, directions: tuple[str, ...], /, *args: Any, **kwargs: Any) -> dict[str, tuple[str, str]]:
+    """{'forward': (how a forked call of the op ends, of the reference)}, and backward if forward ends well."""
+    found: dict[str, tuple[str, str]] = {}
+    for direction in directions:
+        if all(mine == "true" for mine, _ in found.values()):
+            options = {**kwargs, "gradients": direction == "backward"}
+            theirs, mine = (_ending(op, args, {**options, "reference": each}) for each in (True, False))
+            found[direction] = mine, theirs
+    return found
 
 
-def _endings(subject: Subject, case: Case, gradients: bool) -> dict[str, tuple[str, str]]:
-    """{'forward': (how it ends for the op, how for the reference)}, and backward where forward ends well. In another
-    process, for a fork that goes wrong can take its parent along."""
-    lines = [*case.lines, "import json", "found = {}"]
-    for what, with_gradients in (("forward", False), ("backward", True)):
-        if what == "backward" and not gradients:
-            continue
-        steps = []
-        for function in ("reference", "op"):
-            steps += _lines(case, with_gradients, function)
-            steps.append(
-                f"found.setdefault('{what}', {{}})['{function}'] = opsmith.checks.calls.concurrency.in_fork(same)"
-            )
-            steps.append("torch.set_num_threads(threads)")
-        well = "all(each['op'] == 'true' for each in found.values())"
-        lines += [f"if {well}:", *(f"    {step}" for step in steps)]
-    finished = run(subject, [*lines, "print(json.dumps(found))"])
-    if finished.status != 0:
-        raise Failed(f"{case.name}: the process that was to fork: {finished.message}", None, lines)
-    found = json.loads(finished.output.splitlines()[-1])
-    return {what: (each["op"], each["reference"]) for what, each in found.items()}
-
-
-def _lines(case: Case, gradients: bool, function: str) -> list[str]:
-    """The lines that use it here, on all threads, and bind `same`: whether a call gives the same again, on one. Sums
-    may be in another order on others."""
-    call = outputs_of(case, gradients)
-    call = call if function == "op" else f"{call[:-1]}, reference=True)"
-    return [
-        f"threads = torch.get_num_threads(); {call}; torch.set_num_threads(1)",
-        f"first = {call}",
-        f"same = lambda: opsmith.checks.memory.same_bits(first, {call})",
-    ]
-
-
-def _case(subject: Subject) -> Case:
-    """The largest that is small: one over which threads are shared out."""
-    cases = [case for case in subject.cases(torch.float32, SMALL) if case.has_elements]
-    return max(cases, key=lambda case: case.numel) if cases else subject.first_case()
+def _ending(op: Op | Adopted, args: tuple[Any, ...], options: dict[str, Any]) -> str:
+    """How a call ends in a forked process, after one on all threads and one on a single thread, with which it is
+    compared: on more threads, sums may be in another order."""
+    threads = torch.get_num_threads()
+    outputs(op, *args, **options)
+    torch.set_num_threads(1)
+    try:
+        first = outputs(op, *args, **options)
+        return in_fork(lambda: same_bits(first, outputs(op, *args, **options)))
+    finally:
+        torch.set_num_threads(threads)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from ..cases.acceptance import taken, work
 from ..cases.case import Case
-from ..outcome import Failed, ReferenceRaises, Skipped
+from ..outcome import Failed, Skipped
 from ..subject import Subject
-from ._choice import deterministic
-from ._truth import given, judged, truth_of
+from ._cases import skip_random
+from ._compare import check_comparable
 
 ON = ("cpu", "cuda", "emulated")
 EXAMPLES = {"quick": 25, "full": 300}
@@ -20,29 +20,31 @@ MOST, MOST_EMULATED = 4096, 512
 LONG = 512
 """Operators that the reference may call."""
 PATIENCE = 30.0
-"""Seconds that go into making a failing call smaller."""
+"""Seconds spent on shrinking a failing call."""
 
 
 def check(subject: Subject) -> str:
+    from ..cases.strategies import beside_samples
+
     examples = (EXAMPLES_EMULATED if subject.emulated else EXAMPLES)[subject.level]
+    most = MOST_EMULATED if subject.emulated else MOST
     search = _Search(subject, examples)
-    deterministic(subject, subject.first_case(*subject.dtypes[:1]))
-    for case in _beside(subject):
-        search.look_at(case)
-    # Several that are drawn are no calls, or the same again.
-    run(subject, search, 4 * examples, MOST_EMULATED if subject.emulated else MOST)
+    skip_random(subject, subject.first_case(*subject.dtypes[:1]))
+    for case in beside_samples(subject, most):
+        search.compare(case)
+    # Four times as many, since several are no valid calls, or repeat an earlier one.
+    run(subject, search, 4 * examples, most)
     if not search.compared:
-        raise Skipped(f"of {search.refused} calls made up after the samples the reference takes none")
+        raise Skipped(f"of {search.refused} calls generated from the samples the reference takes none")
     return f"{search.compared} calls, {search.refused} more that the reference does not take"
 
 
 def run(subject: Subject, look: Callable[[Case], None], examples: int, most: int) -> None:
-    """Calls `look` with one case after another; what it raises, it raises for the smallest that could be found."""
+    """Calls `look` with one case after another. What it raises is raised for the smallest case that was found."""
     import hypothesis
 
     from ..cases.strategies import calls
 
-    found = calls(subject, most)
     settings = hypothesis.settings(
         max_examples=examples,
         database=None,
@@ -55,67 +57,43 @@ def run(subject: Subject, look: Callable[[Case], None], examples: int, most: int
 
     @hypothesis.seed(subject.seed)
     @settings
-    @hypothesis.given(found)
+    @hypothesis.given(calls(subject, most))
     def property(case: Case) -> None:
         look(case)
 
     property()
 
 
-def _beside(subject: Subject) -> list[Case]:
-    from ..cases.strategies import beside_samples
-
-    return beside_samples(subject, MOST_EMULATED if subject.emulated else MOST)
-
-
 class _Search:
-    """What is looked at in one call, remembered: Hypothesis asks twice. Once a failure has been found, it may be made
-    smaller for a while."""
+    """Compares calls and keeps each outcome, since Hypothesis runs a call more than once."""
 
     def __init__(self, subject: Subject, examples: int) -> None:
         self.subject = subject
         self.examples = examples
-        self.seen: dict[tuple[str, ...], Failed | None] = {}
+        self.outcomes: dict[tuple[str, ...], Failed | None] = {}
         self.compared = self.refused = 0
         self._until: float | None = None
+        """The time until which a failing call is shrunk."""
 
     def __call__(self, case: Case) -> None:
         from hypothesis import assume
 
-        key = case.lines
-        if key not in self.seen:
+        if case.lines not in self.outcomes:
             if self.compared >= self.examples and self._until is None:
                 return
             if self._until is not None and time.monotonic() > self._until:
                 assume(False)
-            self.seen[key] = self._looked_at(case)
-        failed = self.seen[key]
-        if failed is not None:
+            try:
+                self.compare(case)
+                self.outcomes[case.lines] = None
+            except Failed as failed:
+                self.outcomes[case.lines] = failed
+        if (failed_before := self.outcomes[case.lines]) is not None:
             self._until = self._until or time.monotonic() + PATIENCE
-            raise failed
+            raise failed_before
 
-    def look_at(self, case: Case) -> None:
-        """A case that is not to be made smaller."""
-        failed = self._looked_at(case)
-        if failed is not None:
-            raise failed
-
-    def _looked_at(self, case: Case) -> Failed | None:
-        subject = self.subject
-        if not taken(subject, case) or work(subject, case) > LONG:
-            self.refused += 1
-            return None
-        try:
-            gradients = subject.differentiates(case)
-            truth = truth_of(subject, case, gradients)
-            if not (subject.keeps_layout or truth.is_finite):
-                self.refused += 1  # what is inf or NaN in one order of adding up may be none in another
-                return None
-            judged(case, truth.beside(given(subject, case, gradients)))
-        except Failed as failed:
-            return failed
-        except ReferenceRaises:
-            self.refused += 1
-            return None
-        self.compared += 1
-        return None
+    def compare(self, case: Case) -> None:
+        short_enough = taken(self.subject, case) and work(self.subject, case) <= LONG
+        compared = short_enough and check_comparable(self.subject, case)
+        self.compared += compared
+        self.refused += not compared

@@ -6,9 +6,9 @@ import torch
 
 from ..outcome import Skipped
 from ..subject import SMALL, Subject
-from ._choice import deterministic
-from ._small import checked, probe
-from ._truth import Worst, compared, judged
+from ._cases import each_case
+from ._compare import LargestErrors, check_match
+from ._gradcheck import check_derivative, probe
 
 ORDER = 2
 ON = ("cpu", "cuda", "emulated")
@@ -17,28 +17,26 @@ MOST = 64
 
 
 def check(subject: Subject) -> str:
-    worst = Worst()
-    for dtype in subject.dtypes:
-        for case in subject.some_cases(dtype):
-            deterministic(subject, case)
-            if not subject.differentiates(case):
-                continue
-            for each in judged(case, compared(subject, case, figures=True)):
-                if each.what.startswith("gradient"):
-                    worst.add(dtype, each)
+    largest = LargestErrors()
+    for case in each_case(subject):
+        if not subject.differentiates(case):
+            continue
+        for each in check_match(subject, case, True, figures=True):
+            if each.what.startswith("gradient"):
+                largest.add(case.dtype, each)
     has_complex = any(subject.differentiates_complex(case) for case in subject.cases(torch.float64, SMALL))
     of_complex = _gradcheck(subject, of_complex=True) or "gradcheck of complex numbers" if has_complex else ""
-    if not worst and not of_complex:
+    if not largest and not of_complex:
         raise Skipped("no sample has a result with a gradient")
-    of_real = [f"largest error in ULP: {worst}", _gradcheck(subject)] if worst else []
+    of_real = [str(largest), _gradcheck(subject)] if largest else []
     return "; ".join(filter(None, [*of_real, of_complex]))
 
 
 def _gradcheck(subject: Subject, of_complex: bool = False) -> str:
     """Why gradcheck could not run; empty if it passed."""
-    case = probe(subject, MOST, fit=Subject.differentiates_complex if of_complex else Subject.differentiates)
+    case = probe(subject, MOST, Subject.differentiates_complex if of_complex else Subject.differentiates)
     if case is None:
         return f"no sample {'of complex numbers' if of_complex else 'in float64'} is small enough for gradcheck"
     leaves = case.requiring(complex_too=of_complex)
     line = f"torch.autograd.gradcheck({leaves.function_of_leaves()}, {leaves.leaf_tuple()})"
-    return checked(subject, leaves, torch.autograd.gradcheck, line)
+    return check_derivative(subject, leaves, torch.autograd.gradcheck, line)

@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
+import ctypes
 import warnings
+from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import torch
 
+from ...launch.driver import driver
 from ...operator.op import Op
 from ..accuracy.evaluate import Named, evaluate
 from ..cases.case import Case
-from ..outcome import Failed, Skipped
+from ..outcome import Failed, Skipped, first_line
 from ..subject import Subject
 from . import _gpu
-from ._capture import capture
-from ._choice import arguments_of, outputs_of
 
 ON = ("cuda",)
 ORDER = 61
+CAPTURE_MODE_GLOBAL = 0  # CU_STREAM_CAPTURE_MODE_GLOBAL, which torch.cuda.graph asks for too
 
 
 def check(subject: Subject) -> str:
-    replayed = 0
-    cases = _gpu.writable_cases(subject)
-    for choice in _gpu.choices(subject):
-        for case in cases:
-            for gradients in (False, True) if subject.differentiates(case) else (False,):
-                with _gpu.chosen(subject, choice):
-                    replayed += _replayed(subject, case, choice, gradients)
+    replayed = sum(_gpu.on_every_kernel(subject, check_call))
     if not replayed:
         raise Skipped("other inputs give the same results, so that none shows what it was computed from")
     return f"{replayed} graphs replayed with other inputs"
 
 
-def _replayed(subject: Subject, case: Case, choice: str, gradients: bool) -> bool:
-    """Whether it was to be seen what the replays computed with."""
+def check_call(subject: Subject, case: Case) -> int:
+    """How many graphs were replayed: of forward, and of forward and backward."""
+    directions = (False, True) if subject.differentiates(case) else (False,)
+    return sum(_replayed(subject, case, gradients) for gradients in directions)
+
+
+def _replayed(subject: Subject, case: Case, gradients: bool) -> bool:
+    """False if other inputs give the same results."""
     others = _gpu.other_values(case)
     expected = [_gpu.evaluated(subject, each, gradients) for each in (case, others)]
     if _gpu.same(*expected):
@@ -41,22 +45,11 @@ def _replayed(subject: Subject, case: Case, choice: str, gradients: bool) -> boo
     inputs = case.each_tensor(torch.clone, "{}")
     side, _ = _gpu.side_streams()
     _prepare(subject, inputs, gradients, side)
-    nodes, broken = capture(side, lambda: _gpu.evaluated(subject, inputs, gradients))
-    where = f"{case.name}{_gpu.by(choice)}: {'forward and backward' if gradients else 'forward'}"
-    if broken:
-        _, expectable = capture(
-            side, lambda: evaluate(subject.arguments, subject.inline, inputs.values, gradients=gradients)
-        )
-        if expectable:
-            raise Skipped(f"its reference cannot be captured in a CUDA graph either: {expectable}")
-        message = (
-            f"{where} cannot be captured in a CUDA graph, after having run: {broken}. A call that waits for the GPU, "
-            "copies to or from the host, or compiles what `prepare` should have, breaks a capture"
-        )
-        raise Failed(message, case, _gpu.using(choice, _capturing(subject, case, gradients)))
+    where = f"{case.name}: {'forward and backward' if gradients else 'forward'}"
+    nodes = _require_capture(subject, inputs, gradients, side, where)
     graph = torch.cuda.CUDAGraph()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the graph is empty; that shows in what a replay gives
+        warnings.simplefilter("ignore")  # about an empty graph, which the results of a replay show
         with torch.cuda.graph(graph, stream=side):
             found = _gpu.evaluated(subject, inputs, gradients)
     try:
@@ -64,14 +57,15 @@ def _replayed(subject: Subject, case: Case, choice: str, gradients: bool) -> boo
             _gpu.write(inputs.every_tensor(), values.every_tensor())
             graph.replay()
             torch.cuda.synchronize()
-            _judge(subject, values, case, choice, (found, wanted, where, nodes))
+            if message := _wrong_replay(subject, values, found, wanted, nodes):
+                raise Failed(f"{where}: {message}", case)
     finally:
         graph.reset()
     return True
 
 
 def _prepare(subject: Subject, case: Case, gradients: bool, side: torch.cuda.Stream) -> None:
-    """What the documentation asks for: `prepare` (opsmith), and a few runs on another stream (torch)."""
+    """Does what the documentation asks for: `prepare` (opsmith), and a few runs on another stream (torch)."""
     if isinstance(subject.op, Op):
         positional, keyword = subject.arranged((case.requiring() if gradients else case).values)
         subject.op.prepare(*positional, **keyword)
@@ -82,49 +76,69 @@ def _prepare(subject: Subject, case: Case, gradients: bool, side: torch.cuda.Str
     torch.cuda.synchronize()
 
 
-def _judge(
-    subject: Subject, values: Case, case: Case, choice: str, seen: tuple[list[Named], list[Named], str, int]
-) -> None:
-    found, wanted, where, nodes = seen
-    wrong = _gpu.unlike(subject, values, found, wanted)
-    if not wrong:
-        return
-    name, _, difference = wrong.partition(": ")
+def _require_capture(subject: Subject, case: Case, gradients: bool, side: torch.cuda.Stream, where: str) -> int:
+    """The number of nodes of the graph. Raises Failed if the call cannot be captured, but its reference can."""
+    nodes, broken = capture(side, lambda: _gpu.evaluated(subject, case, gradients))
+    if not broken:
+        return nodes
+    _, expected = capture(side, lambda: evaluate(subject.arguments, subject.inline, case.values, gradients=gradients))
+    if expected:
+        raise Skipped(f"its reference cannot be captured in a CUDA graph either: {expected}")
+    message = (
+        f"cannot be captured in a CUDA graph, after having run: {broken}. A call that waits for the GPU, copies to or "
+        "from the host, or compiles what `prepare` should have, breaks a capture"
+    )
+    raise Failed(f"{where} {message}", case)
+
+
+def _wrong_replay(subject: Subject, values: Case, found: list[Named], wanted: list[Named], nodes: int) -> str:
+    name, difference = _gpu.difference(subject, values, found, wanted)
+    if not name:
+        return ""
     why = (
         "something computed earlier was kept on the host, or its work ran on another stream, and was not captured"
         if nodes
         else "nothing of it was captured: it ran on another stream, or was kept from an earlier call"
     )
-    message = f"{where}: a replay with other inputs gives a {name} that is not theirs: {why} ({difference})"
-    raise Failed(message, case, _gpu.using(choice, _replaying(subject, case, _any_gradient(found))))
+    return f"a replay with other inputs gives a {name} that is not theirs: {why} ({difference})"
 
 
-def _any_gradient(found: list[Named]) -> bool:
-    return any(what.startswith("gradient") for what, _ in found)
+# --- A capture by the driver ------------------------------------------------------------------------------------------
+# A capture that fails inside torch.cuda.graph leaves torch's allocator and random number generators in the state of a
+# capture, and later work in the process fails. The driver's own capture leaves nothing behind.
 
 
-def _capturing(subject: Subject, case: Case, gradients: bool) -> list[str]:
-    call = outputs_of(case, gradients)
-    prepared = [f"op.prepare({arguments_of(case)})"] if isinstance(subject.op, Op) else []
-    return [
-        call,
-        *prepared,
-        "torch.cuda.synchronize()",
-        "graph = torch.cuda.CUDAGraph()",
-        "with torch.cuda.graph(graph):",
-        f"    found = {call}",
-    ]
+def capture(stream: torch.cuda.Stream, function: Callable[[], Any]) -> tuple[int, str]:
+    """Captures `function` on a stream and discards the graph. Returns the number of nodes, and why the capture failed,
+    or ''."""
+    begin, end, nodes_of, destroy = _capture_functions()
+    handle, graph, count = ctypes.c_void_p(stream.cuda_stream), ctypes.c_void_p(), ctypes.c_size_t()
+    torch.cuda.synchronize()
+    kept: list[Any] = []
+    raised = ""
+    with torch.cuda.stream(stream):
+        driver().check(begin(handle, CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture")
+        try:
+            kept.append(function())
+        except Exception as error:
+            raised = first_line(error)
+        finally:
+            code = end(handle, ctypes.byref(graph))
+    if graph.value:
+        nodes_of(graph, None, ctypes.byref(count))
+        destroy(graph)
+    torch.cuda.synchronize()
+    if code and not raised:
+        raised = f"{driver().error_text(code)}, and no call of the op reports it"
+    return count.value, raised
 
 
-def _replaying(subject: Subject, case: Case, gradients: bool) -> list[str]:
-    call = f"expected = {outputs_of(case, gradients)}"
-    fresh = case.each_tensor(torch.clone, "{}.clone()")
-    own = isinstance(subject.op, Op)
-    return [
-        *_capturing(subject, case, gradients),
-        *_gpu.written_otherwise(case),
-        "graph.replay()",
-        "torch.cuda.synchronize()",
-        *(_gpu.using("reference", [call]) if own else [*fresh.lines[len(case.lines) :], call]),
-        _gpu.EQUAL,
-    ]
+@cache
+def _capture_functions() -> tuple[Any, ...]:
+    library = ctypes.CDLL("libcuda.so.1")
+    pointer = ctypes.c_void_p
+    library.cuStreamBeginCapture_v2.argtypes = [pointer, ctypes.c_int]
+    library.cuStreamEndCapture.argtypes = [pointer, pointer]
+    library.cuGraphGetNodes.argtypes = [pointer, pointer, pointer]
+    library.cuGraphDestroy.argtypes = [pointer]
+    return library.cuStreamBeginCapture_v2, library.cuStreamEndCapture, library.cuGraphGetNodes, library.cuGraphDestroy

@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..accuracy.rounding import rounding_of
-from ..accuracy.truth import Rounding, Truth
+from ..accuracy.truth import Comparison, Truth, assert_all
 from ..calls.allocation import measured
 from ..cases.case import Case
 from ..cases.patterns import lengthened
-from ..outcome import Failed, Skipped
+from ..outcome import Skipped
 from ..subject import Subject, listed
-from ._choice import accelerated, arguments_of
-from ._memory import free_bytes, gibibytes, growth
-from ._parts import Plan, plan
-from ._truth import raising
+from ._cases import accelerated, arguments_of, named_tensors
+from ._compare import failing_on_error, require
+from ._parts import Plan, filled, plan
+
+if TYPE_CHECKING:
+    from ...operator.adopted import Adopted
+    from ...operator.op import Op
 
 LEVEL = "full"
 ORDER = 90
 ELEMENTS = 2**31 + 2**20
 PERIOD = 2**20 - 3
-"""Parts after which the numbers come again: a prime, so that no two places 2^k apart hold the same."""
+"""Parts after which the numbers repeat: a prime, so that no two places 2^k apart hold the same."""
 WINDOW, WINDOWS = 4096, 24
 MEASURED, WATCHED = 2**18, 2**23
-"""Elements of the calls by which it is known how much memory a huge one takes: of torch, and of the system."""
-ROOM = 1.1
-"""Times what that makes."""
+"""Elements of the calls whose memory is measured: what torch allocates, and what the process grows by."""
+MARGIN = 1.1
+"""Times the memory that is needed."""
 
 
 def check(subject: Subject) -> str:
@@ -35,107 +44,118 @@ def check(subject: Subject) -> str:
         raise Skipped("no kernel of its own runs here, only torch's")
     found = plan(subject, min(subject.dtypes, key=lambda dtype: dtype.itemsize))
     if found is None:
-        raise Skipped("along no dimension of its samples does a call fall apart into calls that could be compared")
-    return look(subject, found, ELEMENTS)
+        raise Skipped("along no dimension of its samples does a call split into calls that could be compared")
+    return check_parts(subject, found, ELEMENTS)
 
 
-def look(subject: Subject, found: Plan, elements: int) -> str:
+def check_parts(subject: Subject, found: Plan, elements: int) -> str:
+    """Checks the call with so many elements, with gradients if there is enough memory."""
     parts = found.parts_for(elements)
-    block = found.case(min(PERIOD, parts))
     gradients = subject.differentiates(found.case(2)) and not subject.inplace
-    needed, more = _needed(subject, found, parts, gradients)
     free = free_bytes(subject.device)
     text = f"{parts} parts of {found.largest} elements" if found.largest > 1 else f"{parts} elements"
-    if needed * ROOM > free:
-        raise Skipped(f"{text} take {gibibytes(needed * ROOM)} GiB, {gibibytes(free)} are free")
-    if gradients and more * ROOM > free:
-        gradients, text = False, f"{text}; gradients would take {gibibytes(more * ROOM)} GiB, no more free"
+    needed = _needed(subject, found, parts, gradients=False)
+    if needed > free:
+        raise Skipped(f"{text} take {_gibibytes(needed)} GiB, {_gibibytes(free)} are free")
+    if gradients and (more := _needed(subject, found, parts, gradients=True)) > free:
+        gradients, text = False, f"{text}; gradients would take {_gibibytes(more)} GiB, no more free"
+    block = found.case(min(PERIOD, parts))
+    cut = Cut(found.axes, found.result_axes, parts, gradients)
+    lines = [f"opsmith.checks.items.huge.assert_parts_match(op, {arguments_of(block)}, {cut.code})"]
+    with failing_on_error(block, lines):
+        outputs = _lengthened_outputs(subject, block, cut)
     try:
-        _run(subject, found, block, parts, gradients)
+        for start, comparisons in _windows(subject, block, cut, outputs):
+            require(block.named(f"{found.describe(parts)}, from {start} on"), comparisons, lines)
     except torch.OutOfMemoryError as error:
         raise Skipped(f"{text} do not fit: {str(error).splitlines()[0]}") from None
     return text
 
 
-def _needed(subject: Subject, found: Plan, parts: int, gradients: bool) -> tuple[float, float]:
-    """Bytes, without gradients and with them."""
-    taken = found.elements[0] * found.dtype.itemsize
-    forward = _taken(subject, found, parts, gradients=False)
-    both = _taken(subject, found, parts, gradients=True) if gradients else forward
-    return parts * (taken + forward), parts * (taken + both)
+@dataclass(frozen=True)
+class Cut:
+    """The dimension along which each tensor, and each result, is cut into parts; None for a tensor that all parts
+    share."""
+
+    axes: Sequence[int | None]
+    result_axes: Sequence[int]
+    parts: int
+    gradients: bool
+
+    @property
+    def code(self) -> str:
+        return ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
 
 
-def _taken(subject: Subject, found: Plan, parts: int, gradients: bool) -> float:
-    """Bytes a part beside the inputs: what a smaller call allocates of torch or, on a CPU, otherwise. Kernels that take
-    no strides copy a gradient of ones that all lie in one place."""
-    small, larger = (max(1, min(elements // found.largest, parts)) for elements in (MEASURED, WATCHED))
-    least = measured(subject, subject.raw, found.case(small).values, gradients).peak / small
-    least += found.elements[1] * found.dtype.itemsize * gradients
-    if subject.device != "cpu":
-        return least
-    case = found.case(larger)
-    return max(least, growth(lambda: _outputs(subject, found, case, found.tensors(case.values), gradients)) / larger)
+def assert_parts_match(
+    op: Op | Adopted,
+    *args: Any,
+    axes: Sequence[int | None],
+    result_axes: Sequence[int],
+    parts: int,
+    gradients: bool,
+    **kwargs: Any,
+) -> None:
+    """Raises AssertionError unless the op matches its reference on windows of a call of so many parts, which repeat the
+    tensors that are given."""
+    subject, cut = Subject(op), Cut(axes, result_axes, parts, gradients)
+    block = Case("this call", subject.arguments, tuple(op.signature.bind_call(args, kwargs)), ())
+    for start, comparisons in _windows(subject, block, cut, _lengthened_outputs(subject, block, cut)):
+        assert_all(comparisons, f"{op.name} is not its reference from {start} on")
 
 
-def _outputs(
-    subject: Subject, found: Plan, case: Case, tensors: list[torch.Tensor], gradients: bool
-) -> list[tuple[str, torch.Tensor | None, int]]:
-    """Results, and gradients of what the call falls apart along, with that axis of each."""
-    named = list(zip(tensors, _names(found, case), strict=True))
-    asked = [(t, name, axis) for t, (name, axis) in named if axis is not None and t.is_floating_point()]
-    for tensor, _, _ in asked if gradients else ():
+Output = tuple[str, "torch.Tensor | None", int]
+"""Its name, the tensor, and the dimension along which it is cut."""
+
+
+def _lengthened_outputs(subject: Subject, block: Case, cut: Cut) -> list[Output]:
+    pairs = zip(block.every_tensor(), cut.axes, strict=True)
+    return _outputs(subject, block, cut, [t if axis is None else lengthened(t, axis, cut.parts) for t, axis in pairs])
+
+
+def _outputs(subject: Subject, case: Case, cut: Cut, tensors: list[torch.Tensor]) -> list[Output]:
+    """Results, and gradients of the tensors that are cut."""
+    names = [name for name, _, _ in named_tensors(case)]
+    asked = [
+        (tensor, name, axis)
+        for tensor, name, axis in zip(tensors, names, cut.axes, strict=True)
+        if cut.gradients and axis is not None and tensor.is_floating_point()
+    ]
+    for tensor, _, _ in asked:
         tensor.requires_grad_()
-    results = listed(subject.raw(found.filled(case.values, tensors)))
+    results = listed(subject.raw(filled(subject, case.values, tensors)))
     names = ["result"] if len(results) == 1 else [f"result {index}" for index in range(len(results))]
-    outputs: list[tuple[str, torch.Tensor | None, int]] = list(zip(names, results, found.result_axes, strict=True))
-    if gradients:
+    outputs: list[Output] = list(zip(names, results, cut.result_axes, strict=True))
+    if cut.gradients:
         targets = [result for result in results if result.requires_grad]
         ones = [result.new_ones(()).expand_as(result) for result in targets]
-        grads = torch.autograd.grad(targets, [t for t, _, _ in asked], ones, allow_unused=True)
+        grads = torch.autograd.grad(targets, [tensor for tensor, _, _ in asked], ones, allow_unused=True)
         outputs += [(f"gradient of {name}", grad, axis) for grad, (_, name, axis) in zip(grads, asked, strict=True)]
     return outputs
 
 
-def _run(subject: Subject, found: Plan, block: Case, parts: int, gradients: bool) -> None:
-    pairs = zip(found.tensors(block.values), found.axes, strict=True)
-    with raising(block, _lines(found, block, parts, 0, gradients)):
-        tensors = [t if axis is None else lengthened(t, axis, parts) for t, axis in pairs]
-        outputs = _outputs(subject, found, block, tensors, gradients)
-    rounding = rounding_of(subject.op, found.cut(block.values, 0, min(WINDOW, PERIOD, parts)), gradients)
-    for start in _starts(parts, subject.seed):
-        _compare(subject, found, block, parts, start, outputs, gradients, rounding)
+def _windows(subject: Subject, block: Case, cut: Cut, outputs: list[Output]) -> Iterator[tuple[int, list[Comparison]]]:
+    """(start, comparisons) for each window. The inputs come from the block, since an op that works in place has changed
+    its own."""
+    length = min(WINDOW, cut.parts)
+    only = [place for place, axis in enumerate(cut.axes) if axis is not None]
+
+    def window(start: int) -> list[Any]:
+        pairs = zip(block.every_tensor(), cut.axes, strict=True)
+        tensors = [t if axis is None else _repeated(t, axis, start, length) for t, axis in pairs]
+        return filled(subject, block.values, tensors)
+
+    rounding = rounding_of(subject.op, window(0), cut.gradients)
+    for start in _starts(cut.parts, subject.seed):
+        truth = Truth(
+            subject.arguments, subject.inline, window(start), cut.gradients, rounding, only=only, lay=torch.ones_like
+        )
+        given = [(what, None if t is None else t.detach().narrow(axis, start, length)) for what, t, axis in outputs]
+        yield start, truth.beside(given)
 
 
-def _compare(
-    subject: Subject,
-    found: Plan,
-    block: Case,
-    parts: int,
-    start: int,
-    outputs: list[tuple[str, torch.Tensor | None, int]],
-    gradients: bool,
-    rounding: Rounding,
-) -> None:
-    """One window. The numbers come from the block: an op that works in place has changed its own."""
-    length = min(WINDOW, parts)
-    values = found.filled(
-        block.values,
-        [
-            t if axis is None else _around(t, axis, start, length)
-            for t, axis in zip(found.tensors(block.values), found.axes, strict=True)
-        ],
-    )
-    only = [p for p, axis in enumerate(found.axes) if axis is not None]
-    truth = Truth(subject.arguments, subject.inline, values, gradients, rounding, only=only, lay=torch.ones_like)
-    given = [(what, None if t is None else t.detach().narrow(axis, start, length)) for what, t, axis in outputs]
-    for each in truth.beside(given):
-        if not each:
-            message = f"{found.describe(parts)}, from {start} on: {each.what}: {each.message}"
-            raise Failed(message, block, _lines(found, block, parts, start, gradients))
-
-
-def _around(tensor: torch.Tensor, axis: int, start: int, length: int) -> torch.Tensor:
-    """What `lengthened` has there."""
+def _repeated(tensor: torch.Tensor, axis: int, start: int, length: int) -> torch.Tensor:
+    """The window of the lengthened tensor."""
     places = torch.arange(start, start + length, device=tensor.device) % tensor.shape[axis]
     return tensor.index_select(axis, places)
 
@@ -148,40 +168,58 @@ def _starts(parts: int, seed: int) -> list[int]:
     return sorted({min(last, max(0, place)) for place in (0, last, *(end - WINDOW // 2 for end in ends), *drawn)})
 
 
-def _names(found: Plan, case: Case) -> list[tuple[str, int | None]]:
-    """The expression that names each tensor, and its axis."""
-    named = []
-    for slot, axis in zip(found.pattern.slots, found.axes, strict=True):
-        name = case.arguments[slot.argument].name
-        named.append((name if slot.element is None else f"{name}[{slot.element}]", axis))
-    return named
+# --- Memory -----------------------------------------------------------------------------------------------------------
+
+CGROUP = Path("/sys/fs/cgroup")
+SELF = Path("/proc/self")
 
 
-def _lines(found: Plan, block: Case, parts: int, start: int, gradients: bool) -> list[str]:
-    """The whole call, then the reference on one window of it."""
-    cut = [(name, axis) for name, axis in _names(found, block) if axis is not None]
-    names, axes = ", ".join(name for name, _ in cut), [axis for _, axis in cut]
-    window = f"{start}, {min(WINDOW, parts)}"
-    call = arguments_of(block)
-    lines = [
-        *(f"{name} = opsmith.checks.cases.patterns.lengthened({name}, {axis}, {parts})" for name, axis in cut),
-        "listed = lambda results: list(results) if isinstance(results, (tuple, list)) else [results]",
-        f"whole = {names},",
-        f"part = [each.narrow(axis, {window}).clone() for each, axis in zip(whole, {axes})]",
-    ]
-    if gradients:
-        lines += ["[each.requires_grad_() for each in (*whole, *part) if each.is_floating_point()]"]
-    lines += [f"mine = listed(op({call}))", f"{names}, = part", f"theirs = listed(reference({call}))"]
-    if gradients:
-        axes = [*found.result_axes, *axes]
-        lines += [_GRADIENTS.format("mine", "whole"), _GRADIENTS.format("theirs", "part")]
-    else:
-        axes = [*found.result_axes]
-    lines += [f"for large, small, axis in zip(mine, theirs, {axes}):"]
-    return [*lines, f"    torch.testing.assert_close(large.detach().narrow(axis, {window}), small.detach())"]
+def _needed(subject: Subject, found: Plan, parts: int, gradients: bool) -> float:
+    """Bytes of a call, extrapolated from smaller ones: what torch allocates and, on a CPU, what the process grows by.
+    Kernels that take no strides copy a gradient of ones that are all at one address."""
+    small, larger = (max(1, min(elements // found.largest, parts)) for elements in (MEASURED, WATCHED))
+    taken = measured(subject, subject.raw, found.case(small).values, gradients).peak / small
+    taken += found.elements[1] * found.dtype.itemsize * gradients
+    if subject.device == "cpu":
+        case, cut = found.case(larger), Cut(found.axes, found.result_axes, larger, gradients)
+        taken = max(taken, growth(lambda: _outputs(subject, case, cut, case.every_tensor())) / larger)
+    return MARGIN * parts * (found.elements[0] * found.dtype.itemsize + taken)
 
 
-_GRADIENTS = (
-    "{0} += torch.autograd.grad({0}, [each for each in {1} if each.requires_grad], "
-    "[each.new_ones(()).expand_as(each) for each in {0}])"
-)
+def free_bytes(device: str) -> int:
+    """Of the GPU, or of this machine and its container."""
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        return int(torch.cuda.mem_get_info()[0])
+    return min(_fields(Path("/proc/meminfo"))["MemAvailable"] * 1024, _free_in_container())
+
+
+def growth(function: Callable[[], Any]) -> int:
+    """Bytes by which this process grows at most during a call, including memory that a C++ kernel allocates itself.
+    Zero if the system does not report it."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)  # free memory of the process would be used first
+        (SELF / "clear_refs").write_text("5")  # resets the peak
+        before = _fields(SELF / "status")["VmRSS"]
+        function()
+        return max(0, _fields(SELF / "status")["VmHWM"] - before) * 1024
+    return 0
+
+
+def _free_in_container() -> int:
+    try:
+        limit, used = (CGROUP / "memory.max").read_text().strip(), (CGROUP / "memory.current").read_text()
+        cached = _fields(CGROUP / "memory.stat").get("inactive_file", 0)
+        return 1 << 62 if limit == "max" else int(limit) - int(used) + cached
+    except (OSError, ValueError):
+        return 1 << 62
+
+
+def _fields(file: Path) -> dict[str, int]:
+    """The lines of a file that are a name and a number: 'MemAvailable:  1024 kB', 'inactive_file 4096'."""
+    words = (line.split() for line in file.read_text().splitlines())
+    return {each[0].rstrip(":"): int(each[1]) for each in words if len(each) > 1 and each[1].isdigit()}
+
+
+def _gibibytes(count: float) -> str:
+    return f"{count / 2**30:.1f}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,56 +20,69 @@ from ..cases.case import Case
 from ..memory import filled_by_torch
 from ..outcome import Failed, Skipped
 from ..reproduction import not_importable, setup
-from ..subject import Subject
+from ..subject import SMALL, Subject
 from . import _gpu
-from ._choice import accelerated, has_gradients, outputs_of
-from ._odd_sizes import odd_cases
-from ._truth import matching
+from ._cases import accelerated, has_gradients
+from ._compare import with_kernel
 
 ON = ("cuda",)
-ORDER = 90  # what goes wrong here may take the GPU's context with it
+ORDER = 90  # what goes wrong here may destroy the GPU's context
 SECONDS = {"quick": 3.0, "full": 20.0}
 """After which no further size is tried."""
 TIMEOUT = 120.0
 SILENT, LOUD = 70, 71
-"""How the process ends in which a kernel has failed before the op was called: it returned, or it raised."""
+"""Exit status of the process in which a kernel has failed before the op was called: it returned, or it raised."""
+QUICK, FULL = (0, 65537), (0, 65537, (1 << 20) + 1)
+"""Sizes at which launches fail: an empty grid, a grid that is too large (65535 is the most along y and z), rows too
+long for shared memory."""
+MOST = 1 << 25
+"""Elements of a tensor."""
 
 
 def check(subject: Subject) -> str:
     if not accelerated(subject):
         raise Skipped("it has no kernel of its own: torch launches, and torch checks")
-    runtime = _gpu.cuda_runtime()
-    if runtime is None:
-        raise Skipped("torch has the CUDA runtime built in, and what that keeps of errors cannot be read")
+    if _gpu.cuda_runtime() is None:
+        raise Skipped("torch has the CUDA runtime linked in, and the errors that it keeps cannot be read")
     case = subject.first_case()
-    # Before anything else calls the op: an error that is left behind is raised by whatever torch does next.
-    _Launches(subject, "", runtime, gradients=False).leave_no_error(case)
-    gradients = has_gradients(subject, case)
-    tried = 0
-    for choice in _gpu.choices(subject):
-        with _gpu.chosen(subject, choice):
-            launches = _Launches(subject, choice, runtime, gradients)
-            launches.leave_no_error(case)
-            launches.swallow_no_error(case)
-            began = time.perf_counter()
-            for odd in odd_cases(subject):
-                launches.take_or_raise(odd)
-                tried += 1
-                if time.perf_counter() - began > SECONDS[subject.level]:
-                    break
+    # Before anything else calls the op: torch's next call would raise an error that was left behind.
+    _Launches(subject, gradients=False).leave_no_error(case)
+    tried = sum(_check_kernel(subject, case, kernel) for kernel in _gpu.kernels_to_try(subject))
     found = f"{tried} sizes at which a launch may fail"
     return f"{found}; {_after_a_fault(subject, case)}" if subject.full else found
 
 
+def check_call(subject: Subject, case: Case) -> None:
+    launches = _Launches(subject, has_gradients(subject, case))
+    launches.leave_no_error(case)
+    launches.swallow_no_error(case)
+    launches.write_or_raise(case)
+
+
+def _check_kernel(subject: Subject, case: Case, kernel: str) -> int:
+    """Checks one kernel. Returns how many odd sizes were tried."""
+    with with_kernel(subject, kernel):
+        check_call(subject, case)
+        began = time.perf_counter()
+        tried = 0
+        for odd in odd_cases(subject):
+            _Launches(subject, has_gradients(subject, case)).write_or_raise(odd)
+            tried += 1
+            if time.perf_counter() - began > SECONDS[subject.level]:
+                break
+        return tried
+
+
 class _Launches:
-    def __init__(self, subject: Subject, choice: str, runtime: Any, gradients: bool) -> None:
-        self.subject, self.choice, self.runtime, self.gradients = subject, choice, runtime, gradients
+    def __init__(self, subject: Subject, gradients: bool) -> None:
+        self.subject, self.gradients = subject, gradients
+        self.runtime: Any = _gpu.cuda_runtime()
 
     def leave_no_error(self, case: Case) -> list[torch.Tensor]:
-        """The results of a call, forward and backward, that leaves the runtime as it was."""
+        """The results of a call, forward and backward. Raises Failed if the runtime keeps an error afterwards."""
         left: list[tuple[str, int]] = []
 
-        def look(where: str) -> None:
+        def record(where: str) -> None:
             left.append((where, self.runtime.cudaGetLastError()))
 
         self.runtime.cudaGetLastError()
@@ -75,22 +90,27 @@ class _Launches:
         if self.gradients:
             asking = case.requiring()
             leaves = [leaf for _, leaf in asking.leaves()]
-            values = asking.replaced([_Behind.apply(leaf, look) for leaf in leaves])  # type: ignore[no-untyped-call]
+            values = asking.replaced([_Recorded.apply(leaf, record) for leaf in leaves])  # type: ignore[no-untyped-call]
         results = self.subject.call(values)
-        look("forward")
+        record("forward")
         targets = [result for result in results if result.requires_grad]
         if targets:
             ones = [torch.ones_like(target) for target in targets]
             torch.autograd.grad(targets, leaves, ones, allow_unused=True)
         for where, code in left:
             if code:
-                raise self._left(case, where, code)
+                message = (
+                    f"{where} leaves CUDA error {code} behind ({_error_string(self.runtime, code)}), which torch's "
+                    "next kernel raises in its place. After a launch, check cudaGetLastError(): in C++, "
+                    "C10_CUDA_KERNEL_LAUNCH_CHECK()"
+                )
+                raise Failed(f"{case.name}: {message}", case)
         return [result.detach() for result in results]
 
     def swallow_no_error(self, case: Case) -> None:
-        """An error that somebody's call has left before must be raised, or left where it is."""
+        """Raises Failed if an error that an earlier call has left is neither raised nor left where it is."""
         torch.cuda.synchronize()
-        self.runtime.cudaSetDevice(-1)
+        self.runtime.cudaSetDevice(-1)  # leaves an error, as a failed launch does
         if not self.runtime.cudaPeekAtLastError():
             return
         try:
@@ -103,24 +123,12 @@ class _Launches:
         if swallowed:
             message = (
                 "the error that an earlier CUDA call has left is gone afterwards, and was not raised: it calls "
-                "cudaGetLastError and does not look at the answer"
+                "cudaGetLastError and ignores what that returns"
             )
-            lines = [
-                *_RUNTIME,
-                case.call(),
-                "torch.cuda.synchronize()",
-                "runtime.cudaSetDevice(-1)  # leaves an error, as a launch that fails does",
-                "raised = False",
-                "try:",
-                f"    {case.call()}",
-                "except RuntimeError:",
-                "    raised = True",
-                "assert raised or runtime.cudaPeekAtLastError(), 'the error is gone'",
-            ]
-            raise self._failed(case, message, lines)
+            raise Failed(f"{case.name}: {message}", case)
 
-    def take_or_raise(self, case: Case) -> None:
-        """An op may refuse a size. What it returns must have been written."""
+    def write_or_raise(self, case: Case) -> None:
+        """Raises Failed if the op returns memory that was not written. It may refuse a size."""
         try:
             with filled_by_torch():
                 results = self.leave_no_error(case)
@@ -128,11 +136,11 @@ class _Launches:
         except Failed:
             raise
         except Exception as error:
-            self._survived(case, error)
+            self._require_context(case, error)
             return
         if not any(_unwritten(result) for result in results):
             return
-        # NaN, or the largest integer: perhaps rightly so.
+        # NaN, or the largest integer, which may be right.
         for mine, theirs in zip(results, self.subject.reference(case.values), strict=True):
             missing = _unwritten(mine) - _unwritten(theirs)
             if missing > 0:
@@ -140,60 +148,39 @@ class _Launches:
                     f"{missing} of {mine.numel()} elements of a result have not been written, and nothing was raised: "
                     "a launch has failed, or its grid does not reach so far"
                 )
-                filling = "torch.use_deterministic_algorithms(True, warn_only=True)  # fills torch.empty with NaN"
-                raise self._failed(case, message, [filling, matching(case, gradients=False)])
+                raise Failed(f"{case.name}: {message}", case)
 
-    def _survived(self, case: Case, raised: Exception) -> None:
-        """Raised is what an error should be; unless a kernel ran and went wrong, after which the GPU is lost."""
+    def _require_context(self, case: Case, raised: Exception) -> None:
+        """An error should be raised, as it was, unless a kernel ran and failed, after which the GPU is lost."""
         try:
             torch.cuda.synchronize()
         except RuntimeError as error:
-            message = f"a kernel fails, and no CUDA call can succeed in this process any more: {_first_line(error)}"
-            lines = [outputs_of(case, self.gradients), "torch.cuda.synchronize()"]
-            raise self._failed(case, message, lines) from raised
-
-    def _left(self, case: Case, where: str, code: int) -> Failed:
-        message = (
-            f"{where} leaves CUDA error {code} behind ({_error_string(self.runtime, code)}), which torch's next "
-            "kernel raises in its place. After a launch, check cudaGetLastError(): in C++, "
-            "C10_CUDA_KERNEL_LAUNCH_CHECK()"
-        )
-        others = "x = torch.ones(1, device='cuda', requires_grad=True)\nx.mul(2).sum().backward()  # which is sound"
-        return self._failed(case, message, [outputs_of(case, where == "backward"), *others.split("\n")])
-
-    def _failed(self, case: Case, message: str, lines: Sequence[str]) -> Failed:
-        return Failed(f"{case.name}{_gpu.by(self.choice)}: {message}", case, _gpu.using(self.choice, lines))
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            message = f"a kernel fails, and no CUDA call can succeed in this process any more: {reason}"
+            raise Failed(f"{case.name}: {message}", case) from raised
 
 
-class _Behind(torch.autograd.Function):
-    """Nothing, with a look right behind what comes after it, on the way back: on the thread that launches there."""
+class _Recorded(torch.autograd.Function):
+    """The identity, whose backward calls `record` right after the op's backward, on the thread that launches it."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, look: Callable[[str], None]) -> torch.Tensor:
-        ctx.look = look
+    def forward(ctx: Any, tensor: torch.Tensor, record: Callable[[str], None]) -> torch.Tensor:
+        ctx.record = record
         return tensor.clone()
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        ctx.look("backward")
+        ctx.record("backward")
         return grads[0], None
 
 
-_RUNTIME = (
-    "import ctypes",
-    "runtime = ctypes.CDLL('libcudart.so.' + torch.version.cuda.split('.')[0])",
-)
-
-
 def _error_string(runtime: Any, code: int) -> str:
-    import ctypes
-
     runtime.cudaGetErrorString.restype = ctypes.c_char_p
     return str(runtime.cudaGetErrorString(code).decode(errors="replace"))
 
 
 def _unwritten(tensor: torch.Tensor) -> int:
-    """Elements that hold what torch fills memory with. Not known for bool and complex tensors."""
+    """Elements that hold what torch fills memory with. Unknown for bool and complex tensors."""
     if tensor.is_floating_point():
         return int(tensor.isnan().sum())
     if tensor.dtype is torch.bool or tensor.is_complex():
@@ -201,15 +188,42 @@ def _unwritten(tensor: torch.Tensor) -> int:
     return int((tensor == torch.iinfo(tensor.dtype).max).sum())
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+# --- Odd sizes --------------------------------------------------------------------------------------------------------
+
+
+def odd_cases(subject: Subject) -> Iterator[Case]:
+    """The sample with the most different sizes, with each of them in turn replaced by an odd one in all tensors that
+    have it, since equal sizes are usually linked. An op may refuse these calls."""
+    filled = [case for case in subject.cases(limit=SMALL) if case.has_elements]
+    if not filled:
+        return
+    case = max(filled, key=lambda case: len(_sizes(case)))
+    for new in FULL if subject.full else QUICK:
+        for old in _sizes(case):
+            counts = [(tensor.numel(), list(tensor.shape).count(old)) for tensor in case.every_tensor()]
+            if max(numel // old**count * new**count for numel, count in counts) <= MOST:
+                code = f"opsmith.checks.items.launch_errors.stretched({{}}, {old}, {new})"
+                name = f"{case.name}, {new} in the place of {old}"
+                yield case.each_tensor(functools.partial(stretched, old=old, new=new), code, name)
+
+
+def stretched(tensor: torch.Tensor, old: int, new: int) -> torch.Tensor:
+    """With every dimension of size `old` made `new` by repeating its elements."""
+    for dim, size in enumerate(tensor.shape):
+        if size == old:
+            tensor = tensor.index_select(dim, torch.arange(new, device=tensor.device) % old)
+    return tensor
+
+
+def _sizes(case: Case) -> list[int]:
+    return sorted({size for tensor in case.every_tensor() for size in tensor.shape if size > 1})
 
 
 # --- After a kernel has failed ----------------------------------------------------------------------------------------
 
 
 def _after_a_fault(subject: Subject, case: Case) -> str:
-    """In a process of its own: once a kernel has failed no launch succeeds, and the op must say so."""
+    """Calls the op in a new process in which a kernel has failed: no launch succeeds, and the op must raise."""
     if reason := not_importable(subject.op):
         return f"not called after a kernel has failed: {reason}"
     text = "\n".join([*setup(subject.op, in_child=True), *case.lines, *_faulted(case, LOUD, SILENT)])
@@ -223,20 +237,20 @@ def _after_a_fault(subject: Subject, case: Case) -> str:
     if outcome.status == SILENT:
         message = (
             f"{case.name}: called after another kernel has failed, it returns as if nothing had happened: what a "
-            "launch returns is not looked at"
+            "launch returns is not checked"
         )
         raise Failed(message, case, _faulted(case, 0, 1))
     if outcome.status != LOUD:
         last = (outcome.words.strip().splitlines() or ["nothing"])[-1]
-        return f"a process to call it after a kernel has failed ended by itself, saying {last}"
+        return f"a process to call it after a kernel has failed ended by itself, with {last}"
     return "raises after a kernel has failed"
 
 
 def _faulted(case: Case, loud: int, silent: int) -> list[str]:
-    """Lines that end their process with either status."""
+    """Lines that end their process with one of two exit statuses."""
     return [
         "import os, sys",
-        f"{case.call()}, {case.call()}  # and memory is there for a third",
+        f"{case.call()}, {case.call()}  # afterwards torch's cache has memory for a third",
         "torch.cuda.synchronize()",
         "beyond = torch.tensor([9], device='cuda')",
         "try:",

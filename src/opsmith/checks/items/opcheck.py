@@ -11,7 +11,7 @@ from ..accuracy.evaluate import weights_of
 from ..cases.case import Case
 from ..outcome import Failed
 from ..subject import Subject, listed
-from ._choice import draws_random_numbers, has_gradients, made_up, traceable
+from ._cases import draws_random_numbers, generated_case, has_gradients, skip_untraceable
 
 ORDER = 60
 LIMIT, FEW = 1 << 12, 3
@@ -19,48 +19,49 @@ REPEATABLE = ("test_schema", "test_autograd_registration", "test_faketensor", "t
 
 
 def check(subject: Subject) -> str:
-    traceable(subject)
-    cases = [made_up(subject)]
+    skip_untraceable(subject)
+    cases = [generated_case(subject)]
     for dtype in subject.dtypes if subject.full else ():
         cases += [case for case in subject.cases(dtype, LIMIT) if _is_finite(subject, case)][:FEW]
     tests = REPEATABLE[:-1] if draws_random_numbers(subject, cases[0]) else REPEATABLE
     for case in cases:
-        _checked(subject, case, tests)
+        _check_forward(subject, case, tests)
         if has_gradients(subject, case) and not subject.inplace:
-            _checked(subject, case.requiring(), _with_gradients(subject, case, tests))
-            _backward_checked(subject, case)
+            _check_forward(subject, case.requiring(), _with_gradients(subject, case, tests))
+            _check_backward(subject, case)
     return f"{len(cases)} calls, {len(tests)} tests each"
 
 
 def _with_gradients(subject: Subject, case: Case, tests: tuple[str, ...]) -> tuple[str, ...]:
-    """Without the last one where torch itself fails: it adds the sums of all results to the first one's."""
+    """Without the last one if torch itself fails: it adds the sums of all results to the first one's."""
     results = subject.reference(case.values)
     discrete_first = not results[0].is_floating_point() and any(result.is_floating_point() for result in results)
-    return tests if not discrete_first else tuple(test for test in tests if test != REPEATABLE[-1])
+    return tuple(test for test in tests if not discrete_first or test != REPEATABLE[-1])
 
 
 def _is_finite(subject: Subject, case: Case) -> bool:
-    """NaN is unlike NaN where opcheck compares."""
+    """opcheck's comparison treats NaN as different from NaN."""
     return all(bool(tensor.isfinite().all()) for tensor in [*case.every_tensor(), *subject.reference(case.values)])
 
 
-def _checked(subject: Subject, case: Case, tests: tuple[str, ...]) -> None:
+def _check_forward(subject: Subject, case: Case, tests: tuple[str, ...]) -> None:
     positional, keyword = subject.arranged(case.values)
     try:
         torch.library.opcheck(subject.overload, tuple(positional), keyword, test_utils=tests)
     except Exception as error:
-        names = [argument.name for argument in case.arguments if not argument.keyword_only]
-        rest = {argument.name: argument.name for argument in case.arguments if argument.keyword_only}
-        keywords = "{" + ", ".join(f'"{name}": {name}' for name in rest) + "}"
-        line = f"torch.library.opcheck({_expression(subject.overload)}, ({', '.join(names)},), {keywords})"
-        if len(tests) < len(REPEATABLE):
-            line = f"{line[:-1]}, test_utils={tests!r})"
+        names = "".join(f"{argument.name}, " for argument in case.arguments if not argument.keyword_only)
+        keywords = ", ".join(
+            f'"{argument.name}": {argument.name}' for argument in case.arguments if argument.keyword_only
+        )
+        schema = subject.overload._schema
+        overload = f"torch.ops.{schema.name.replace('::', '.')}.{subject.overload._overloadname}"
+        line = f"torch.library.opcheck({overload}, ({names}), {{{keywords}}}, test_utils={tests!r})"
         grad = "with gradients, " if case.leaves() else ""
-        raise Failed(f"{case.name}: {grad}{_words(error)}", case, [line]) from None
+        raise Failed(f"{case.name}: {grad}{_reason(error)}", case, [line]) from None
 
 
-def _backward_checked(subject: Subject, case: Case) -> None:
-    """The same for the operator that computes the gradient, where it has one of ours."""
+def _check_backward(subject: Subject, case: Case) -> None:
+    """The same for the operator that computes the gradient, if opsmith made it."""
     if not isinstance(subject.op, Op) or subject.op._families.default.differentiable.written_gradient is not None:
         return
     operator = subject.op._families.default.backward
@@ -74,14 +75,10 @@ def _backward_checked(subject: Subject, case: Case) -> None:
     try:
         torch.library.opcheck(operator.overload, values)
     except Exception as error:
-        raise Failed(f"{case.name}: its backward, {operator.name}: {_words(error)}") from None
+        raise Failed(f"{case.name}: its backward, {operator.name}: {_reason(error)}") from None
 
 
-def _expression(overload: Any) -> str:
-    return f"torch.ops.{overload._schema.name.replace('::', '.')}.{overload._overloadname}"
-
-
-def _words(error: Exception) -> str:
-    """What opcheck says, without its advice."""
+def _reason(error: Exception) -> str:
+    """opcheck's message without its advice."""
     text = str(error.__cause__ or error).strip() or type(error).__name__
     return " ".join(text.split("\n")[:3])[:400]

@@ -10,9 +10,9 @@ from ...errors import UnsavedInputError
 from ..calls.derivatives import second_gradients
 from ..outcome import Skipped
 from ..subject import Subject
-from ._choice import arguments_of
-from ._small import checked, differentiable_cases, probe
-from ._truth import Worst, judged, raising
+from ._cases import arguments_of, differentiable_cases
+from ._compare import LargestErrors, failing_on_error, require
+from ._gradcheck import check_derivative, probe
 
 ON = ("cpu", "cuda", "emulated")
 MOST = 24
@@ -20,24 +20,24 @@ MOST = 24
 
 
 def check(subject: Subject) -> str:
-    worst = Worst()
+    largest = LargestErrors()
     for case in differentiable_cases(subject, (torch.float64, torch.float32)):
         form = second_gradients(subject, case)
         try:
             truth = form.truth()
         except RuntimeError as error:
             raise Skipped(f"its reference has no second gradient: {str(error).splitlines()[0]}") from None
-        line = f"opsmith.checks.assert_second_gradients_match(op, {arguments_of(case)})"
-        with raising(case, [line]):
+        lines = [f"opsmith.checks.assert_second_gradients_match(op, {arguments_of(case)})"]
+        with failing_on_error(case, lines):
             try:
-                given = form.of(subject.call)
+                found = form.of(subject.call)
             except UnsavedInputError as error:  # by choice: what a backward kernel does not name takes no memory
                 raise Skipped(f"refused, not wrong: {str(error).splitlines()[0]}") from None
-        for each in judged(case, form.renamed(truth.beside(given)), line):
-            worst.add(case.dtype, each)
-    if not worst:
+        for each in require(case, form.renamed(truth.beside(found)), lines):
+            largest.add(case.dtype, each)
+    if not largest:
         raise subject.without_gradient()
-    return "; ".join(filter(None, [f"largest error in ULP: {worst}", _gradgradcheck(subject)]))
+    return "; ".join(filter(None, [str(largest), _gradgradcheck(subject)]))
 
 
 def _gradgradcheck(subject: Subject) -> str:
@@ -47,4 +47,4 @@ def _gradgradcheck(subject: Subject) -> str:
     leaves = case.requiring()
     check = functools.partial(torch.autograd.gradgradcheck, gen_non_contig_grad_outputs=True)
     arguments = f"{leaves.function_of_leaves()}, {leaves.leaf_tuple()}, gen_non_contig_grad_outputs=True"
-    return checked(subject, leaves, check, f"torch.autograd.gradgradcheck({arguments})")
+    return check_derivative(subject, leaves, check, f"torch.autograd.gradgradcheck({arguments})")

@@ -8,17 +8,17 @@ from ..cases.case import Case
 from ..outcome import Failed, Skipped, Uncovered
 from ..process import run
 from ..subject import TOO_LARGE, Subject
-from ._choice import deterministic, has_gradients, outputs_of, various_cases
+from ._cases import arguments_of, has_gradients, skip_random, various_cases
 
 LIMIT = 1 << 12
-"""Elements: small calls meet more often."""
+"""Elements: small calls overlap more often."""
 THREADS = 8
 ROUNDS, ROUNDS_IN_FULL = 4, 40
 
 
 def check(subject: Subject) -> str:
     cases = _cases(subject)
-    deterministic(subject, cases[0])
+    skip_random(subject, cases[0])
     calls = [call for case in cases for call in _calls(subject, case, THREADS // len(cases))]
     for call in calls:
         if not memory.same_bits(call(), call()):
@@ -29,16 +29,16 @@ def check(subject: Subject) -> str:
     except AssertionError as error:
         raise Failed(str(error), None, _lines(subject, cases, ROUNDS_IN_FULL)) from None
     summary = f"{len(calls)} threads, {rounds} calls each"
-    return f"{summary}, and {_first_call(subject, cases)}" if subject.full else summary
+    return f"{summary}, and {_check_first_calls(subject, cases)}" if subject.full else summary
 
 
 def _cases(subject: Subject) -> list[Case]:
-    """Two of different sizes, where there are two."""
-    whole = [case for case in various_cases(subject, LIMIT) if case.has_elements]
-    if not whole:
+    """Two of different sizes, if there are two."""
+    filled = [case for case in various_cases(subject, LIMIT) if case.has_elements]
+    if not filled:
         raise Uncovered(f"{TOO_LARGE} to {LIMIT} elements")
-    others = [case for case in whole if case.numel != whole[0].numel and case.dtype == whole[0].dtype]
-    return [whole[0], *others[:1]]
+    others = [case for case in filled if case.numel != filled[0].numel and case.dtype == filled[0].dtype]
+    return [filled[0], *others[:1]]
 
 
 def _calls(subject: Subject, case: Case, count: int) -> list[Call]:
@@ -47,16 +47,15 @@ def _calls(subject: Subject, case: Case, count: int) -> list[Call]:
 
 
 def _lines(subject: Subject, cases: list[Case], rounds: int) -> list[str]:
+    module = "opsmith.checks.calls.concurrency"
     lines = ["calls = []"]
     for case in cases:
-        call = outputs_of(case, has_gradients(subject, case)).replace(
-            "checks.outputs", "checks.calls.concurrency.calls_of"
-        )
-        lines += [*case.lines, f"calls += {call[:-1]}, count={THREADS // len(cases)})"]
-    return [*lines, f"opsmith.checks.calls.concurrency.assert_threads_agree(calls, {rounds})"]
+        options = f"gradients={has_gradients(subject, case)}, count={THREADS // len(cases)}"
+        lines += [*case.lines, f"calls += {module}.calls_of(op, {arguments_of(case)}, {options})"]
+    return [*lines, f"{module}.assert_threads_agree(calls, {rounds})"]
 
 
-def _first_call(subject: Subject, cases: list[Case]) -> str:
+def _check_first_calls(subject: Subject, cases: list[Case]) -> str:
     lines = _lines(subject, cases, 1)
     try:
         finished = run(subject, lines)

@@ -8,53 +8,46 @@ from ..accuracy.evaluate import evaluate
 from ..cases.case import Case
 from ..outcome import Failed, Uncovered
 from ..subject import SMALL, TOO_LARGE, Subject
-from ._choice import deterministic
-from ._truth import Worst, compared, given, judged
+from ._cases import each_case, skip_random
+from ._compare import LargestErrors, check_match, op_outputs
 
 ORDER = 1
 LARGE = 1 << 24
-"""Elements of the largest sample that is looked at."""
+"""Elements of the largest sample that is checked whole."""
 ON = ("cpu", "cuda", "emulated")
 
 
 def check(subject: Subject) -> str:
-    worst = Worst()
-    looked = False
-    for dtype in subject.dtypes:
-        for case in subject.some_cases(dtype):
-            deterministic(subject, case)
-            looked = True
-            for each in judged(case, compared(subject, case, gradients=False, figures=True)):
-                worst.add(dtype, each)
-    large = _large(subject)
+    errors = LargestErrors()
+    case = None
+    for case in each_case(subject):
+        for each in check_match(subject, case, False, figures=True):
+            errors.add(case.dtype, each)
+    # The largest sample of float32 that other items leave out for its size.
+    samples = subject.cases(torch.float32)
+    large = max((case for case in samples if SMALL < case.numel <= LARGE), key=lambda case: case.numel, default=None)
     if large is not None:
-        deterministic(subject, large)
-        _look_at_large(subject, large)
-    if not looked and large is None:
+        skip_random(subject, large)
+        _check_large(subject, large)
+    if case is None and large is None:
         if not subject.dtypes:
-            raise Failed("there is no sample to look at: register_samples yields none")
+            raise Failed("there is no sample to check: register_samples yields none")
         raise Uncovered(f"{TOO_LARGE} to {SMALL} elements")
-    summary = f"largest error in ULP: {worst}" if worst else "nothing that is rounded"
+    summary = str(errors) if errors else "nothing that is rounded"
     summary += f"; {large.name}, of {large.numel} elements, by its largest number" if large else ""
-    larger = [case for case in subject.cases(torch.float32) if case.numel > LARGE]
-    return summary + (f"; {len(larger)} samples of more than {LARGE} elements only cut down" if larger else "")
+    larger = sum(case.numel > LARGE for case in samples)
+    return summary + (f"; {larger} samples of more than {LARGE} elements only cut down" if larger else "")
 
 
-def _large(subject: Subject) -> Case | None:
-    """The largest sample of float32 that others leave out for its size."""
-    found = [case for case in subject.cases(torch.float32, LARGE) if case.numel > SMALL]
-    return max(found, key=lambda case: case.numel, default=None)
-
-
-def _look_at_large(subject: Subject, case: Case) -> None:
-    """First beside the rounding of the largest number there is, in sums of as many terms: the truth of every element
-    takes seconds, and is asked for where that leaves a doubt, as beside ties and jumps."""
-    mine = given(subject, case, False)
+def _check_large(subject: Subject, case: Case) -> None:
+    """Compares with the rounding of the largest number, in sums of as many terms. The truth of every element takes
+    seconds, and is computed only if that leaves a doubt, as at ties and jumps."""
+    mine = op_outputs(subject, case, False)
     own = evaluate(subject.arguments, subject.inline, case.values, gradients=False)
     exact = evaluate(subject.arguments, subject.inline, case.values, dtype=torch.float64, gradients=False)
-    for (_, found), (_, beside), (_, right) in zip(mine, own, exact, strict=True):
-        if found is None or beside is None or right is None or _is_doubtful(found, beside, right, case.numel):
-            judged(case, compared(subject, case, gradients=False))
+    for (_, found), (_, reference), (_, right) in zip(mine, own, exact, strict=True):
+        if found is None or reference is None or right is None or _is_doubtful(found, reference, right, case.numel):
+            check_match(subject, case, False)
             return
 
 

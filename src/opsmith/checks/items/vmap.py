@@ -10,34 +10,34 @@ from ..calls.derivatives import has_second_gradients
 from ..calls.vmap import Dims, by_vmap, compared, stacked
 from ..cases.case import Case
 from ..subject import Subject
-from ._choice import deterministic, has_gradients, made_up
-from ._truth import judged, raising
+from ._cases import generated_case, has_gradients, skip_random
+from ._compare import failing_on_error, require
 
 QUICK, FULL = 4, 27
 """Combinations that are tried."""
 
 
 def check(subject: Subject) -> str:
-    case = made_up(subject)
-    deterministic(subject, case)
+    case = generated_case(subject)
+    skip_random(subject, case)
     gradients = has_gradients(subject, case)
     combinations = _combinations(subject, case)
     for dims in combinations:
-        _one(subject, _batched(case, dims), dims, gradients)
+        _check_batch(subject, _batched(case, dims), dims, gradients)
     every = tuple(0 if _is_given(value) else None for value in _tensor_values(case))
-    nested = _batched(_batched(case, every), every)
-    _one(subject, nested, every, gradients, times=2)
+    batched = _batched(case, every)
+    _check_batch(subject, _batched(batched, every), every, gradients, times=2)
     if gradients:
-        _one(subject, _batched(case, every), every, has_second_gradients(subject, case), of_gradient=True)
+        _check_batch(subject, batched, every, has_second_gradients(subject, case), of_gradient=True)
     return f"{len(combinations)} combinations of in_dims, nested" + (", and vmap of grad" if gradients else "")
 
 
 def _combinations(subject: Subject, case: Case) -> Sequence[Dims]:
-    """All of 0, -1 and None for each tensor; those first in which every dimension occurs, then one tensor alone."""
+    """All of 0, -1 and None for each tensor: first one with every dimension in it, then each tensor alone."""
     given = [(0, -1, None) if _is_given(value) else (None,) for value in _tensor_values(case)]
     every = [dims for dims in itertools.product(*given) if any(dim is not None for dim in dims)]
     mutated = [index for index, argument in enumerate(subject.signature.tensors) if argument.mutated]
-    # What is changed in place can take no batch that it has no dimension for.
+    # What is changed in place has no room for a batch if it is not batched itself.
     every = [dims for dims in every if all(dims[index] is not None for index in mutated)]
     kinds = max(len(set(dims)) for dims in every)
     mixed = [dims for dims in every if len(set(dims)) == kinds and (dims[0] == 0 or kinds == 1)]
@@ -46,19 +46,17 @@ def _combinations(subject: Subject, case: Case) -> Sequence[Dims]:
     return list(dict.fromkeys([*mixed[:1], *alone, *every]))[: FULL if subject.full else QUICK]
 
 
-def _one(subject: Subject, case: Case, dims: Dims, gradients: bool, times: int = 1, of_gradient: bool = False) -> None:
-    options = [f"in_dims={tuple(dims)}"]
-    options += [f"times={times}"] if times > 1 else []
-    options += ["of_gradient=True"] if of_gradient else []
-    options += [] if gradients else ["gradients=False"]
+def _check_batch(
+    subject: Subject, case: Case, dims: Dims, gradients: bool, times: int = 1, of_gradient: bool = False
+) -> None:
+    options = f"in_dims={tuple(dims)}, times={times}, of_gradient={of_gradient}, gradients={gradients}"
     names = ", ".join(argument.name for argument in case.arguments)
-    line = f"opsmith.checks.assert_vmap_matches(op, {names}, {', '.join(options)})"
+    lines = [f"opsmith.checks.assert_vmap_matches(op, {names}, {options})"]
     how = (case.values, dims, times, of_gradient, gradients)
     derived = isinstance(subject.op, Op) and subject.op._families.default.forward.written_vmap is None
-    reference = (lambda: by_vmap(subject, subject.reference, *how)) if derived else None
-    with raising(case, [line], reference=reference):
+    with failing_on_error(case, lines, (lambda: by_vmap(subject, subject.reference, *how)) if derived else None):
         found = compared(subject, *how)
-    judged(case, found, line)
+    require(case, found, lines)
 
 
 def _batched(case: Case, dims: Dims) -> Case:
