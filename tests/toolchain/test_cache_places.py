@@ -56,7 +56,7 @@ def test_a_directory_that_cannot_be_created_falls_back_with_one_warning(
     (message,) = [str(warning.message) for warning in caught]
     assert f"The cache directory {tmp_path}/file/cache cannot be written: Not a directory" in message
     assert str(library.parents[2]) in message
-    assert "Set OPSMITH_CACHE_DIR to a directory of yours with free space." in message
+    assert "Set OPSMITH_CACHE_DIR to your own directory with free space." in message
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert build() == library

@@ -59,7 +59,7 @@ def test_where_nobody_says_it_is_this_machines_gpus_else_one_of_each_generation(
     assert settings.gpu_targets(None) == settings.gpu_targets("native") == ("sm_86", "sm_90")
     monkeypatch.setattr(settings, "architectures", tuple)
     assert settings.gpu_targets(None) == ("all-major",)
-    with pytest.raises(errors.BuildSettingError, match="'native' are the GPUs of this machine, and it has none"):
+    with pytest.raises(errors.BuildSettingError, match="'native' means the GPUs of this machine, and it has none"):
         settings.gpu_targets("native")
 
 

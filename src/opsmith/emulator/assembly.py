@@ -100,7 +100,7 @@ def assemble(
     ]  # fmt: skip
     try:
         invoke(
-            find_cxx(), command, workdir=workdir, output=output, label=label, own_directories=own_directories,
+            find_cxx(), command, workdir=workdir, output=output.name, label=label, own_directories=own_directories,
             is_text=True,
         )  # fmt: skip
     except CompileError as error:
@@ -137,7 +137,7 @@ def _kept_prelude(checks: bool) -> Path:
         (workdir / header.name).write_text(f'#include "{header}"\n')
         return invoke(
             compiler, [*flags, "-x", "c++-header", str(workdir / header.name), "-o", kept], workdir=workdir,
-            output=workdir / kept, label=_PRELUDE, is_text=True,
+            output=kept, label=_PRELUDE, is_text=True,
         )  # fmt: skip
 
     try:

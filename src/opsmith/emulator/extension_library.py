@@ -70,7 +70,7 @@ def build(recipe: Recipe, checks: bool) -> ExtensionLibrary:
             *(f"-L{directory}" for directory in settings.library_dirs),
             *(f"-l{library}" for library in settings.libraries), *libraries,
         ]  # fmt: skip
-        facts = invoke(find_cxx(), arguments, workdir=workdir, output=workdir / name, label=f"{recipe.label} (linking)")
+        facts = invoke(find_cxx(), arguments, workdir=workdir, output=name, label=f"{recipe.label} (linking)")
         if registers_operators(workdir / name):
             raise EmulationError(
                 f"The extension {recipe.name}",
@@ -138,7 +138,7 @@ class _Unit:
                 *(part for directory in system for part in ("-isystem", str(directory))),
             ]  # fmt: skip
         return invoke(
-            find_cxx(), arguments, workdir=workdir, output=workdir / self.object, label=self.label,
+            find_cxx(), arguments, workdir=workdir, output=self.object, label=self.label,
             own_directories=self._own(),
         )  # fmt: skip
 

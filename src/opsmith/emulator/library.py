@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ..kernels.cuda_source.signature import DeviceType, Variable, described_types, template_arguments
-from ..toolchain import compile_shared_library, load_library
+from ..toolchain import compile_shared_library, elf, load_library
 from ..toolchain.demangle import demangled
-from . import elf, entries, shared_memory
+from . import entries, shared_memory
 from .assembly import NATIVE
 from .structures import CONSTANT, DEVICE, IGNORED, SHARED, Region, array
 

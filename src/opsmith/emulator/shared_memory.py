@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from . import elf
+from ..toolchain import elf
 
 SECTION = "opsmith_shared"
 

@@ -85,7 +85,7 @@ def compile_library(
                 refused |= more
         return invoke(
             find_cxx(), ["-shared", "kernels.s", "-o", name, *(WRAPPED if checks else ()), str(linked)],
-            workdir=workdir, output=workdir / name, label=source.label,
+            workdir=workdir, output=name, label=source.label,
         )  # fmt: skip
 
     path = obtain(key, build, label=f"{source.label} for the emulator", filenames=[name]).path(name)

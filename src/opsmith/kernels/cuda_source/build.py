@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import KernelNotFoundError, OpsmithError, OverloadedKernelError, TemplateArgumentsError
-from ...toolchain.nvrtc import CudaModule, compile_module
+from ...toolchain.nvrtc import CudaModule, CudaProgram
 from .attributes import Attributes, from_build
 from .origin import Origin, Snapshot, resolved
 from .plan import Plan
@@ -116,7 +116,7 @@ def build(origin: Origin, snapshot: Snapshot, settings: Settings, arch: str, spe
     expressions = {_kernel_group(name): kernel_expressions(name) for name in wanted}
     expressions |= {f"constant {name}": variable_expressions(name) for name in dict.fromkeys(found.constants)}
     line = origin.line_of_text() if origin.path is None else None
-    module = compile_module(
+    program = CudaProgram(
         snapshot.text,
         arch=arch,
         options=settings.options,
@@ -128,7 +128,7 @@ def build(origin: Origin, snapshot: Snapshot, settings: Settings, arch: str, spe
         line=None if line is None else (line, os.path.abspath(origin.python_file)),
         shown=None if origin.path is not None else origin.label,
     )
-    return Build(module, arch, origin, snapshot)
+    return Build(program.compile(), arch, origin, snapshot)
 
 
 def _kernel_group(spelling: str) -> str:

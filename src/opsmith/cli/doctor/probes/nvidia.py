@@ -11,7 +11,7 @@ from ....errors import (
     CudaVersionMismatchError,
     NvrtcNotFoundError,
 )
-from ....toolchain import compile_cubin, compile_with_nvcc, find_nvcc, find_nvrtc
+from ....toolchain import CudaProgram, compile_with_nvcc, find_nvcc, find_nvrtc
 from ....toolchain.find import torch_cuda_version
 from ..._screen import tilde
 from ..cuda_driver import Driver, gpus
@@ -31,7 +31,7 @@ def nvrtc() -> Finding:
     try:
         found = find_nvrtc()
         with workshop():
-            proof = _prove(compile_cubin(SOURCE, arch=_arch(), name="doctor.cu"))
+            proof = _prove(CudaProgram(SOURCE, arch=_arch(), name="doctor.cu").compile().path)
     except (NvrtcNotFoundError, CudaHeadersNotFoundError, CudaVersionMismatchError) as error:
         major = (torch_cuda_version() or "13").split(".")[0]
         return Finding.of_error(error, f"pip install 'opsmith[cuda{major}]'")
