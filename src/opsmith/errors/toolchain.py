@@ -184,7 +184,7 @@ class SourceNotFoundError(ToolchainError, FileNotFoundError):
     def __init__(self, path: object, label: str, reason: str) -> None:
         super().__init__(
             f"The source file {path} of {label} cannot be read: {reason}.\n"
-            "Relative paths start at the current directory; Path(__file__).parent / 'kernel.cpp' works from any directory."
+            "Relative paths start at the current directory; Path(__file__).parent / 'kernel.cpp' works from anywhere."
         )
 
 
