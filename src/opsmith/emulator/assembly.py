@@ -31,8 +31,8 @@ RED_ZONE = 256
 FLAGS = (
     "-std=c++20", "-gdwarf-4", "-fno-var-tracking", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique",
     "-fno-math-errno", "-ffp-contract=off", "-w", "-pthread",
-    # A frame that is too large for its stack must hit the guard page below it; memcpy and printf must keep their names; a
-    # call must return to the kernel, because its line is known by the return address.
+    # A frame that is too large for its stack must hit the guard page below it; memcpy and printf must keep their names;
+    # a call must return to the kernel, because its line is known by the return address.
     "-fstack-clash-protection", "-U_FORTIFY_SOURCE", "-fno-builtin-printf", "-fno-optimize-sibling-calls",
 )  # fmt: skip
 # The compiler emits a call before each load and store, for each addition that might overflow, and for each pointer that

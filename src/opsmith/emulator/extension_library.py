@@ -41,8 +41,8 @@ class ExtensionLibrary:
 
 
 def build(recipe: Recipe, checks: bool) -> ExtensionLibrary:
-    """Build the library. Raises CompileError with the author's lines, UnsupportedFeatureError, and EmulationError for a library that
-    registers operators."""
+    """Build the library. Raises CompileError with the author's lines, UnsupportedFeatureError, and EmulationError for
+    one that registers operators."""
     settings = abi_settings("stable")
     sources = [source for source in recipe.sources if source.suffix not in COMPILED]
     first = next(source for source in sources if source.suffix == CUDA_SUFFIX)

@@ -105,7 +105,7 @@ class EmulatedOperator(NativeOperator):
             if checks not in self._operators:
                 _set_hook()
                 exported = NativeFunction(built.library.path, self._function.symbol)
-                exported.unknown = self._function.unknown
+                exported.unknown = self._function.unknown  # type: ignore[method-assign]
                 self._operators[checks] = NativeOperator(exported, self._schema)
             return self._operators[checks]
 
@@ -129,7 +129,7 @@ class _Calls(threading.local):
 _calls = _Calls()
 
 
-@Hook  # type: ignore[untyped-decorator]
+@Hook
 def _launched(pointer: Any) -> int:
     call, host = _calls.stack[-1], pointer.contents
     if call.error is not None:

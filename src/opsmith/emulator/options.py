@@ -1,4 +1,4 @@
-"""What of a GPU compiler's options a C++ compiler understands likewise: macros. Others are for a GPU's code alone."""
+"""The options of a GPU compiler that also apply to a C++ compiler: macros."""
 
 from __future__ import annotations
 
