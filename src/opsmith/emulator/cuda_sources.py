@@ -137,13 +137,14 @@ def _refuse_hidden_addresses(plan: Plan, args: Sequence[Any]) -> None:
             what = "an address given as ctypes.c_void_p has no extent to check: give the tensor"
         elif isinstance(value, ctypes.Structure) and _holds_address(type(value)):
             what = (
-                f"an address in a {type(value).__name__} has no extent to check: give the tensor as a parameter of its "
-                "own, or emulate with checks=False"
+                f"an address in a {type(value).__name__} has no extent to check: give the tensor as a separate "
+                "parameter, or emulate with checks=False"
             )
         elif isinstance(value, torch.Tensor) and isinstance(each, Pointer) and each.element.endswith("*"):
             what = (
-                f"{each.place} leads to further pointers, and a checked launch works on copies of the tensors, to "
-                "which those do not lead. Give each tensor as a parameter of its own, or emulate with checks=False"
+                f"{each.place} leads to further pointers, and a checked launch works on copies of the tensors, "
+                "which those pointers do not reach. Give each tensor as a separate parameter, or emulate with "
+                "checks=False"
             )
         else:
             continue

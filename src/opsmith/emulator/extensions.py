@@ -196,9 +196,9 @@ def _pointers(call: _Call, kernel: str, host: HostLaunch) -> list[_Slot]:
             if parameter.kind == POINTER_TO_POINTERS:
                 raise EmulationError(
                     kernel,
-                    f"{declared} leads to further pointers, and a checked launch works on copies of the tensors, to "
-                    "which those do not lead. Give each tensor as a parameter of its own, or the pointers in a struct "
-                    "by value; or emulate with checks=False",
+                    f"{declared} leads to further pointers, and a checked launch works on copies of the tensors, "
+                    "which those pointers do not reach. Give each tensor as a separate parameter, or the pointers in a "
+                    "struct by value; or emulate with checks=False",
                 )
             inside = _found(known, by_data, value)
             if inside is not None:

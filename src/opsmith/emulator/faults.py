@@ -18,7 +18,7 @@ Line = tuple[str | None, int | None]
 
 
 class _Message(NamedTuple):
-    """What the error says of a kind of fault: templates over the properties of a _Description."""
+    """The message for a kind of fault: templates over the properties of a _Description."""
 
     kind: str
     what: str
@@ -118,7 +118,7 @@ def _places(output: str) -> list[tuple[str, int]]:
 
 
 class _Description:
-    """The facts of a fault in words; each is computed when a message needs it."""
+    """The facts of a fault as text; each is computed when a message needs it."""
 
     def __init__(self, library: Library, fault: Fault, tensors: Sequence[str], seconds: float) -> None:
         self.library, self.fault, self.tensors, self.seconds = library, fault, tensors, seconds

@@ -65,7 +65,7 @@ def launch(
 
 
 def _run(launch: Launch) -> int:
-    """The kind of the fault that the launch ends in; 0 for none. Meanwhile what its kernels print is printed."""
+    """The kind of the fault that the launch ends in; 0 for none. Kernels' printed output appears meanwhile."""
     native = _native()
     place = ctypes.c_void_p()
     try:

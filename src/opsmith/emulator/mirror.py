@@ -48,8 +48,8 @@ class Mirror:
     def add_source(self, label: str, ending: str = "") -> None:
         """Add the file itself, followed by `ending`, and its headers.
 
-        Raises UnsupportedFeatureError for what the source uses; what a header uses is reported when the compiler reads
-        it."""
+        Raises UnsupportedFeatureError for what the source uses; what a header uses is reported when the compiler
+        reads it."""
         contents = body = Path(self.file).read_text(errors="surrogateescape")
         if self.translate:
             body, self.dynamic_names = translated(contents, label)

@@ -11,7 +11,7 @@ _MACRO = re.compile(r"^(?P<option>-D|-U|--define-macro|--undefine-macro)(?P<valu
 
 def macros(options: Sequence[str]) -> list[str]:
     """-DNAME=VALUE and -UNAME, in their order, for NVRTC's and nvcc's spellings: -DX, -D X, -D=X, --define-macro=X, and
-    each with its value as an option of its own."""
+    each with its value as a separate option."""
     found = []
     remaining = iter(options)
     for given in remaining:
