@@ -263,7 +263,8 @@ def test_memory_that_is_no_tensors_is_refused_unless_nothing_is_checked(declared
     with opsmith.emulate(), pytest.raises(EmulationError) as caught:
         op(x)
     assert re.match(
-        r"scale<float>, emulated on the CPU: x \(const float\*\) leads to memory outside every known tensor", str(caught.value)
+        r"scale<float>, emulated on the CPU: x \(const float\*\) leads to memory outside every known tensor",
+        str(caught.value),
     )
     assert "opsmith::data" in str(caught.value) and "checks=False" in str(caught.value)
     with opsmith.emulate(checks=False):

@@ -123,7 +123,7 @@ def test_a_block_has_up_to_227_kib_of_shared_memory(name: str, shared: int, chec
         ("at_the_limit", 179 * KIB + 1, "a block requests 232449 bytes of shared memory, of which the kernel itself "
          "declares 49152; an H100 or H200 has 232448 per block"),
         ("only_dynamic", 227 * KIB + 1, "a block requests 232449 bytes of shared memory; an H100"),
-        ("both", 188 * KIB, "a block requests 233472 bytes of shared memory, of which the kernel itself declares 40960"),
+        ("both", 188 * KIB, "233472 bytes of shared memory, of which the kernel itself declares 40960"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("checks", [True, False])
