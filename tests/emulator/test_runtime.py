@@ -208,7 +208,7 @@ def test_shared_memory_beyond_all_measure_is_the_machines_fault_and_no_kernels()
 
     with pytest.MonkeyPatch.context() as patch, opsmith.emulate():
         patch.setattr(limits, "require", lambda *_: None)
-        with pytest.raises(EmulationError, match="no GPU has so much shared memory"):
+        with pytest.raises(EmulationError, match="no GPU has that much shared memory"):
             SOURCE.turns_around[1, 64, 2**24](zeros(64))
 
 
