@@ -228,7 +228,7 @@ def test_host_code_may_do_as_it_likes(declared: Any, emulated: None) -> None:
 # --- Pointers ---------------------------------------------------------------------------------------------------------
 
 
-def test_pointers_in_a_struct_and_into_the_midst_of_a_tensor(declared: Any, emulated: None) -> None:
+def test_pointers_in_a_struct_and_into_the_middle_of_a_tensor(declared: Any, emulated: None) -> None:
     op = declared(rows_by_struct)
     x = torch.randn(5, 40)
     assert torch.equal(op(x, 40), x + 1)
@@ -383,7 +383,7 @@ def test_host_codes_own_errors_stay_its_own(declared: Any, emulated: None) -> No
         declared(refuses)(torch.ones(3))
 
 
-def test_a_launch_from_another_thread_is_refused_in_words(declared: Any, emulated: None) -> None:
+def test_a_launch_from_another_thread_is_refused(declared: Any, emulated: None) -> None:
     def launched_by_a_thread(x: Tensor) -> Tensor:
         return x * 2
 

@@ -172,7 +172,7 @@ def test_a_limit_on_file_sizes_is_a_full_disk_too(start: Callable[..., Child]) -
 # --- other users
 
 
-def test_a_directory_others_can_write_is_refused_with_the_chmod_that_mends_it(cache_dir: Path) -> None:
+def test_a_directory_others_can_write_is_refused_with_the_chmod_that_fixes_it(cache_dir: Path) -> None:
     library = build()
     for mode in (0o777, 0o770, 0o702):
         cache_dir.chmod(mode)
@@ -210,7 +210,7 @@ def test_a_directory_of_another_user_is_refused(cache_dir: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
-def test_an_artifact_of_another_user_is_built_anew_and_not_loaded(cache_dir: Path) -> None:
+def test_an_artifact_of_another_user_is_rebuilt_and_not_loaded(cache_dir: Path) -> None:
     library = build()
     os.chown(library, 65534, 65534)
     with pytest.warns(errors.CorruptCacheEntryWarning, match=r"another user can write answer\.so"):

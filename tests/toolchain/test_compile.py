@@ -220,7 +220,7 @@ def test_an_error_in_generated_text_shows_its_line() -> None:
         toolchain.compile_shared_library("made", text="int f() {\n return x;\n}\n", abi="plain")
 
 
-def test_a_missing_library_is_told_in_the_linkers_words() -> None:
+def test_a_missing_library_is_reported_with_the_linkers_message() -> None:
     with pytest.raises(errors.CompileError, match="cannot find -lno_such_library"):
         toolchain.compile_shared_library("a", text="int a;\n", abi="plain", extra_ldflags=["-lno_such_library"])
 

@@ -121,7 +121,7 @@ extern "C" __global__ void f(int* x) {
         cubin_of(source, arch="sm_90", name=str(tmp_path / "f.cu"))
 
 
-def test_an_option_nvrtc_does_not_know_is_told_in_its_words() -> None:
+def test_an_unknown_option_is_reported_with_nvrtcs_message() -> None:
     with pytest.raises(errors.CompileError, match="--no-such-option"):
         cubin_of(KERNEL, arch="sm_90", name="twice.cu", options=["--no-such-option"])
 
