@@ -2,7 +2,7 @@
 
     cd tests && ../.venv/bin/python -m emulator.test_guide
 
-writes the messages anew.
+regenerates the messages.
 """
 
 from __future__ import annotations
