@@ -55,6 +55,8 @@ WRAPPED = tuple(
           for kind in ("", "St11align_val_t")),
     )
 )  # fmt: skip
+_LONG_OPTIONS = {"--define-macro": "-D", "--undefine-macro": "-U"}
+_MACRO = re.compile(r"^(?P<option>-D|-U|--define-macro|--undefine-macro)(?P<value>.*)$", re.DOTALL)
 _VARIABLE = re.compile(r"^(?P<label>[^\s:#.][^\s:]*):\n\t\.zero\t(?P<bytes>\d+)$", re.MULTILINE)
 _OBJECT = re.compile(
     r"^\t\.type\t(?P<name>[^,\s]+), ?@object\n(?:\t\.size\t[^\n]+\n)?(?P<label>(?P=name):\n)", re.MULTILINE
@@ -74,6 +76,21 @@ def own_headers() -> dict[str, str | bytes]:
 def own_flags(checks: bool) -> list[str]:
     """The flags of everything that is emulated."""
     return [*FLAGS, *(CHECKED if checks else UNCHECKED)]
+
+
+def macros(options: Sequence[str]) -> list[str]:
+    """-DNAME=VALUE and -UNAME, in their order, for NVRTC's and nvcc's spellings: -DX, -D X, -D=X, --define-macro=X, and
+    each with its value as a separate option."""
+    found = []
+    remaining = iter(options)
+    for given in remaining:
+        match = _MACRO.match(given)
+        if match is None:
+            continue
+        option = _LONG_OPTIONS.get(match["option"], match["option"])
+        value = match["value"] or next(remaining, "")
+        found.append(option + value.removeprefix("=").strip())
+    return found
 
 
 def assemble(

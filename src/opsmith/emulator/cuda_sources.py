@@ -20,10 +20,10 @@ from ..kernels.cuda_source.build import refusal
 from ..kernels.cuda_source.parameters import Pointer
 from ..kernels.cuda_source.plan import Plan
 from ..kernels.emulation import state
+from .assembly import macros
 from .launching import launch
 from .library import Library
 from .memory import Piece, piece
-from .options import macros
 from .source_library import Source, compile_library
 
 if TYPE_CHECKING:

@@ -20,10 +20,9 @@ from ..toolchain.objects import CUDA_SUFFIX, library_flags, link_flags, register
 from ..toolchain.parallel import run_together
 from ..toolchain.settings import max_jobs
 from . import entries
-from .assembly import ASSEMBLY, INCLUDE, WRAPPED, assemble, own_flags, own_headers
+from .assembly import ASSEMBLY, INCLUDE, WRAPPED, assemble, macros, own_flags, own_headers
 from .library import Library, digest, runtime_path
 from .mirror import Mirror
-from .options import macros
 
 # Those of a build for a GPU, and those by which kernel.h knows the emulator.
 _DEFINES = ("-DOPSMITH_WITH_CUDA", "-DUSE_CUDA", "-DOPSMITH_EMULATOR=1", "-DOPSMITH_EMULATED_HOST=1")
