@@ -347,7 +347,7 @@ def test_a_compiler_that_is_missing_or_too_old_is_told_as_such(
 ) -> None:
     sources = returning(tmp_path, 1)
     use_compiler('echo "g++ (Ubuntu 9.4.0) 9.4.0"\n')
-    with pytest.raises(errors.CompilerTooOldError, match=r"gcc 9\.4\.0.*does not know C\+\+20.*gcc 10 or newer"):
+    with pytest.raises(errors.CompilerTooOldError, match=r"gcc 9\.4\.0.*does not support C\+\+20.*gcc 10 or newer"):
         opsmith.extension("old", sources)
     monkeypatch.setenv("CXX", "no-such-compiler")
     toolchain.forget()
