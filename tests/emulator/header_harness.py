@@ -13,6 +13,7 @@ import numpy
 
 import opsmith
 from opsmith.emulator import library
+from opsmith.emulator.structures import Dim, Fault, Launch, Region, array
 
 EMULATOR = Path(opsmith.__file__).parent / "emulator"
 INCLUDE = EMULATOR / "include"
@@ -40,42 +41,6 @@ struct Entry<void (*)(Parameters...)> {
 static thread_local char shared_marker;
 extern "C" __attribute__((visibility("default"))) void* shared_base() { return &shared_marker; }
 """
-
-
-class _Dim(ctypes.Structure):
-    _fields_ = [(axis, ctypes.c_uint) for axis in "xyz"]
-
-
-class _Region(ctypes.Structure):
-    _fields_ = [
-        ("begin", ctypes.c_uint64),
-        ("end", ctypes.c_uint64),
-        ("kind", ctypes.c_uint32),
-        ("number", ctypes.c_uint32),
-    ]
-
-
-class _Place(ctypes.Structure):
-    _fields_ = [("pc", ctypes.c_uint64), ("block", _Dim), ("thread", _Dim), ("count", ctypes.c_uint32)]
-
-
-class _Fault(ctypes.Structure):
-    _fields_ = [
-        ("kind", ctypes.c_int32), ("is_write", ctypes.c_int32), ("pc", ctypes.c_uint64), ("address", ctypes.c_uint64),
-        ("size", ctypes.c_uint64), ("block", _Dim), ("thread", _Dim), ("region", ctypes.c_int64),
-        ("offset", ctypes.c_int64), ("mask", ctypes.c_uint32), ("lane", ctypes.c_uint32), ("has_other", ctypes.c_int32),
-        ("other", _Place), ("waits", ctypes.c_int32), ("wait", _Place * 8), ("words", ctypes.c_char * 256),
-    ]  # fmt: skip
-
-
-class _Launch(ctypes.Structure):
-    _fields_ = [
-        ("entry", ctypes.c_void_p), ("arguments", ctypes.c_void_p), ("grid", _Dim), ("block", _Dim),
-        ("shared_bytes", ctypes.c_uint64), ("checks", ctypes.c_int32), ("workers", ctypes.c_int32),
-        ("seed", ctypes.c_uint64), ("seconds", ctypes.c_double), ("regions", ctypes.c_void_p),
-        ("region_count", ctypes.c_uint64), ("shared_variables", ctypes.c_void_p),
-        ("shared_variable_count", ctypes.c_uint64), ("shared_base", ctypes.c_void_p), ("fault", ctypes.c_void_p),
-    ]  # fmt: skip
 
 
 class Faulted(Exception):
@@ -110,17 +75,7 @@ class Library:
         entries = "".join(f"ENTRY({name})\n" for name in names)
         compiled = compile_text(text + _ENTRY + entries, *flags, *(instrumented if checks else ["-O2"]))
         assert compiled.returncode == 0, compiled.stderr
-        subprocess.run(
-            [
-                "g++",
-                "-shared",
-                str(target.with_suffix(".o")),
-                "-o",
-                str(target),
-                str(beside),
-            ],
-            check=True,
-        )
+        subprocess.run(["g++", "-shared", str(target.with_suffix(".o")), "-o", str(target), str(beside)], check=True)
         self._target = target
         self._library = ctypes.CDLL(str(target))
         self._shared = _shared_variables(target) if checks else []
@@ -133,15 +88,15 @@ class Library:
             for argument in arguments
         ]
         arrays = [argument for argument in arguments if isinstance(argument, numpy.ndarray)]
-        regions = [_Region(array.ctypes.data, array.ctypes.data + array.nbytes, 0, i) for i, array in enumerate(arrays)]
+        regions = [Region(array.ctypes.data, array.ctypes.data + array.nbytes, 0, i) for i, array in enumerate(arrays)]
         pointers = (ctypes.c_void_p * len(boxes))(*[ctypes.addressof(box) for box in boxes])
-        region_array = (_Region * max(1, len(regions)))(*regions)
-        shared_array = (_Region * max(1, len(self._shared)))(*self._shared)
+        region_array = array(Region, regions)
+        shared_array = array(Region, self._shared)
         threads = [block] if isinstance(block, int) else list(block)
-        fault = _Fault()
-        launch = _Launch(
+        fault = Fault()
+        launch = Launch(
             ctypes.cast(getattr(self._library, f"entry_{name}"), ctypes.c_void_p).value,
-            ctypes.addressof(pointers), _Dim(grid, 1, 1), _Dim(*threads, *[1] * (3 - len(threads))), 0,
+            ctypes.addressof(pointers), Dim(grid, 1, 1), Dim(*threads, *[1] * (3 - len(threads))), 0,
             int(self._checks), workers, seed, 20.0, ctypes.addressof(region_array), len(regions),
             ctypes.addressof(shared_array), len(self._shared),
             ctypes.cast(self._library.shared_base, ctypes.c_void_p).value, ctypes.addressof(fault),
@@ -159,14 +114,14 @@ class Library:
         return [int(line) for line in re.findall(r"<stdin>:(\d+)", found)]
 
 
-def _shared_variables(library: Path) -> list[_Region]:
+def _shared_variables(library: Path) -> list[Region]:
     """Where the library's `__shared__` variables lie, from the marker that shared_base tells the address of."""
     listing = subprocess.run(["readelf", "-sW", str(library)], capture_output=True, text=True, check=True).stdout
     found = re.findall(r"^\s*\d+:\s+(\w+)\s+(\w+)\s+TLS\s+\w+\s+\w+\s+(?!UND)\w+\s+(\S+)", listing, re.MULTILINE)
     places = {name: (int(value, 16), int(size, 0)) for value, size, name in found}
     marker = next(value for name, (value, _) in places.items() if "shared_marker" in name)
     return [
-        _Region((value - marker) % 2**64, (value + size - marker) % 2**64, 3, i)
+        Region((value - marker) % 2**64, (value + size - marker) % 2**64, 3, i)
         for i, (name, (value, size)) in enumerate(places.items())
         if "shared_marker" not in name
     ]

@@ -66,10 +66,21 @@ def twice(x: Tensor) -> Tensor:
     return x * 2
 
 
-def test_an_edited_header_is_seen(applied: Any, tmp_path: Path, emulated: None) -> None:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the extension that several tests use: it is compiled once."""
+    return tmp_path_factory.mktemp("plain")
+
+
+@pytest.fixture
+def plain(folder: Path) -> Extension:
+    return simple(folder, "plain_apply")
+
+
+def test_an_edited_header_is_seen(applied: Any, folder: Path, plain: Extension, emulated: None) -> None:
     x = torch.randn(8)
-    assert torch.equal(applied(simple(tmp_path, "edited"))(x), 2 * x)
-    assert torch.equal(applied(simple(tmp_path, "edited", factor="#define FACTOR 5.0f"))(x), 5 * x)
+    assert torch.equal(applied(plain)(x), 2 * x)
+    assert torch.equal(applied(simple(folder, "edited", factor="#define FACTOR 5.0f"))(x), 5 * x)
 
 
 def test_macros_and_directories_among_the_flags(applied: Any, tmp_path: Path, emulated: None) -> None:
@@ -81,7 +92,7 @@ def test_macros_and_directories_among_the_flags(applied: Any, tmp_path: Path, em
     assert torch.equal(applied(ext)(x), 7 * x)
 
 
-def test_the_compilers_words_are_about_the_authors_line(applied: Any, tmp_path: Path, emulated: None) -> None:
+def test_an_error_of_the_compiler_names_the_authors_line(applied: Any, tmp_path: Path, emulated: None) -> None:
     with pytest.raises(CompileError, match=r"factor\.cuh:2:\d+: error: 'nonsense'"):
         applied(simple(tmp_path, "broken", factor="\nint factor = nonsense;\n#define FACTOR 2.0f"))(torch.ones(3))
 
@@ -92,23 +103,27 @@ def test_launches_with_brackets_are_refused_by_name(applied: Any, tmp_path: Path
         applied(simple(tmp_path, "brackets", launch=launch))(torch.ones(3))
 
 
-@pytest.mark.parametrize(
-    ("text", "feature"),
-    [
-        ('__device__ void stop() {\n  asm volatile("exit;");\n}\n', "inline PTX"),
-        ("__global__ void k() {}\ninline void go() { k<<<1, 1>>>(); }\n", "launches with <<<...>>>"),
-    ],
-    ids=["PTX", "brackets"],
-)
+REFUSED_HEADERS = {
+    "inline PTX": '__device__ void stop() {\n  asm volatile("exit;");\n}\n',
+    "launches with <<<...>>>": "__global__ void k() {}\ninline void go() { k<<<1, 1>>>(); }\n",
+}
+
+
+@pytest.mark.parametrize("feature", REFUSED_HEADERS)
 def test_what_a_header_uses_is_refused_if_it_is_compiled(
-    applied: Any, tmp_path: Path, text: str, feature: str, emulated: None
+    applied: Any, tmp_path: Path, feature: str, emulated: None
 ) -> None:
-    (tmp_path / "other.cuh").write_text(text)
+    (tmp_path / "other.cuh").write_text(REFUSED_HEADERS[feature])
     included = '#include "other.cuh"\n#define FACTOR 2.0f'
     with pytest.raises(UnsupportedFeatureError) as caught:
         applied(simple(tmp_path, "refused", factor=included))(torch.ones(3))
     assert feature in str(caught.value) and "other.cuh" in str(caught.value) and "(line 2" in str(caught.value)
-    guarded = '#if defined(__CUDA_ARCH__)\n#include "other.cuh"\n#endif\n#define FACTOR 2.0f'
+
+
+def test_what_a_header_uses_only_on_a_gpu_is_not_refused(applied: Any, tmp_path: Path, emulated: None) -> None:
+    for number, text in enumerate(REFUSED_HEADERS.values()):
+        (tmp_path / f"other{number}.cuh").write_text(text)
+    guarded = '#if defined(__CUDA_ARCH__)\n#include "other0.cuh"\n#include "other1.cuh"\n#endif\n#define FACTOR 2.0f'
     assert applied(simple(tmp_path, "guarded", factor=guarded))(torch.ones(3)).tolist() == [2.0] * 3
 
 
@@ -122,7 +137,7 @@ def test_sources_that_register_operators_and_those_on_torchs_own_api_are_not_emu
         assert not simple(tmp_path, "other", **more).is_emulated
 
 
-def test_a_registration_that_the_text_does_not_show_is_told(applied: Any, tmp_path: Path, emulated: None) -> None:
+def test_a_registration_that_a_macro_hides_is_refused(applied: Any, tmp_path: Path, emulated: None) -> None:
     after = textwrap.dedent(
         """
         #define JOINED(a, b) a##b
@@ -134,21 +149,14 @@ def test_a_registration_that_the_text_does_not_show_is_told(applied: Any, tmp_pa
         applied(simple(tmp_path, "hidden", after=after))(torch.ones(3))
 
 
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Extension:
-    return simple(tmp_path_factory.mktemp("plain"), "plain_apply")
-
-
-def test_a_function_that_is_not_there_is_told_with_those_that_are(
-    fresh: Fresh, plain: Extension, emulated: None
-) -> None:
+def test_an_unknown_function_is_reported_with_those_that_exist(fresh: Fresh, plain: Extension, emulated: None) -> None:
     op = opsmith.op(fresh("applied"))(twice)
     op.register_kernel("cuda", plain.aplied_cuda)
     with pytest.raises(UnknownFunctionError, match="applied_cuda"):
         op(torch.ones(3))
 
 
-def test_types_that_are_not_the_ops_are_told(fresh: Fresh, plain: Extension, emulated: None) -> None:
+def test_types_that_differ_from_the_ops_are_reported(fresh: Fresh, plain: Extension, emulated: None) -> None:
     def scaled(x: Tensor, factor: float) -> Tensor:
         return x * factor
 

@@ -228,7 +228,7 @@ def test_host_code_may_do_as_it_likes(declared: Any, emulated: None) -> None:
 # --- Pointers ---------------------------------------------------------------------------------------------------------
 
 
-def test_pointers_in_a_struct_and_into_the_midst_of_a_tensor(declared: Any, emulated: None) -> None:
+def test_pointers_in_a_struct_and_into_the_middle_of_a_tensor(declared: Any, emulated: None) -> None:
     op = declared(rows_by_struct)
     x = torch.randn(5, 40)
     assert torch.equal(op(x, 40), x + 1)
@@ -263,7 +263,8 @@ def test_memory_that_is_no_tensors_is_refused_unless_nothing_is_checked(declared
     with opsmith.emulate(), pytest.raises(EmulationError) as caught:
         op(x)
     assert re.match(
-        r"scale<float>, emulated on the CPU: x \(const float\*\) leads to memory of no tensor", str(caught.value)
+        r"scale<float>, emulated on the CPU: x \(const float\*\) leads to memory outside every known tensor",
+        str(caught.value),
     )
     assert "opsmith::data" in str(caught.value) and "checks=False" in str(caught.value)
     with opsmith.emulate(checks=False):
@@ -318,9 +319,9 @@ MISTAKES = {
     "torch's assertion": "assert(x[threadIdx.x] > 2.0f)",
     "data race": "y (float32 [64], 256 bytes)",
     "uninitialised": "it reads 4 bytes of shared memory",
-    "partial barrier": "__syncthreads() is for all threads",
-    "misaligned": "no multiple of 16",
-    "signed overflow": "the multiplication goes beyond",
+    "partial barrier": "every thread of the block must reach the same __syncthreads()",
+    "misaligned": "not a multiple of 16",
+    "signed overflow": "the multiplication overflows its signed type",
     "inactive lane": "with mask 0x000000ff",
     "division by zero": "an integer is divided by zero",
 }
@@ -382,7 +383,7 @@ def test_host_codes_own_errors_stay_its_own(declared: Any, emulated: None) -> No
         declared(refuses)(torch.ones(3))
 
 
-def test_a_launch_from_another_thread_is_refused_in_words(declared: Any, emulated: None) -> None:
+def test_a_launch_from_another_thread_is_refused(declared: Any, emulated: None) -> None:
     def launched_by_a_thread(x: Tensor) -> Tensor:
         return x * 2
 

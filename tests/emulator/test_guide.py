@@ -2,7 +2,7 @@
 
     cd tests && ../.venv/bin/python -m emulator.test_guide
 
-writes the messages anew.
+regenerates the messages.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def renewed(text: str) -> str:
     )
 
 
-def test_the_messages_of_the_guide_are_what_the_emulator_says() -> None:
+def test_the_messages_of_the_guide_are_the_emulators() -> None:
     text = GUIDE.read_text()
     assert text == renewed(text), "run: cd tests && ../.venv/bin/python -m emulator.test_guide"
     assert text.count("```text") == len(MESSAGE.findall(text))

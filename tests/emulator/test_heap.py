@@ -194,16 +194,16 @@ FAULTS = {
     "after_free": ("use after free", "reads 4 bytes at byte 0 of the 64 bytes that the kernel has freed at"),
     "after_delete": ("use after free", "reads 4 bytes at byte 0 of the 4 bytes that the kernel has freed at"),
     "freed_twice": ("bad free", "it frees memory that has been freed before, at"),
-    "frees_a_tensor": ("bad free", "that neither malloc nor new has given"),
-    "frees_the_midst": ("bad free", "that neither malloc nor new has given"),
+    "frees_a_tensor": ("bad free", "that neither malloc nor new has returned"),
+    "frees_the_midst": ("bad free", "that neither malloc nor new has returned"),
     "no_memory_left": ("out of bounds", "through a null pointer"),
-    "races": ("data race", "nothing puts the two in order"),
+    "races": ("data race", "nothing orders the two"),
 }
 
 
 @pytest.mark.parametrize("name", FAULTS)
 @pytest.mark.parametrize("seed", [0, 1])
-def test_its_misuse_is_found_and_told_with_where_it_came_from(name: str, seed: int) -> None:
+def test_misuse_is_found_and_names_where_the_memory_came_from(name: str, seed: int) -> None:
     kind, words = FAULTS[name]
     launches: dict[str, Callable[[CudaSource], None]] = {
         "overrun": lambda cu: cu.overrun[1, 1](torch.zeros(1), 10),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -59,18 +62,76 @@ def threads() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
-def script(text: str) -> subprocess.CompletedProcess[str]:
-    """A process of its own, which knows the names of this module."""
-    begin = "import os, signal, sys, threading, time\nfrom emulator.test_launches import *\n"
-    command = [sys.executable, "-c", begin + textwrap.dedent(text)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PATH.parents[1]), *filter(None, sys.path)])}
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+# --- Processes --------------------------------------------------------------------------------------------------------
+
+SERVER = """
+import os, signal, sys, threading, time
+import ctypes, faulthandler, traceback
+from emulator.test_launches import *
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for name in iter(sys.stdin.readline, ""):
+    child = os.fork()
+    if child == 0:
+        name = name.strip()
+        for number, suffix in ((0, None), (1, ".out"), (2, ".err")):
+            path, flags = (name + suffix, os.O_WRONLY | os.O_CREAT) if suffix else (os.devnull, os.O_RDONLY)
+            os.dup2(os.open(path, flags, 0o600), number)
+        text = open(name).read()
+        break
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+else:
+    text = ""
+exec(text)
+"""
+
+
+class Ended(NamedTuple):
+    """How a process has ended, and its output."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class Script:
+    """Runs texts, each in a new process that has not launched anything. They are forks of one that has imported torch
+    and this module: importing them takes longer than most of these tests."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory, self._serial = directory, itertools.count()
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PATH.parents[1]), *filter(None, sys.path)])}
+        self._server = subprocess.Popen(
+            [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+
+    def __call__(self, text: str, exits: bool = False) -> Ended:
+        """`exits` is for what happens when the interpreter exits, which takes a second with torch."""
+        assert self._server.stdin is not None and self._server.stdout is not None
+        path = self._directory / f"script{next(self._serial)}"
+        path.write_text(textwrap.dedent(text) + ("" if exits else "\nsys.stdout.flush(); os._exit(0)\n"))
+        self._server.stdin.write(f"{path}\n")
+        self._server.stdin.flush()
+        assert select.select([self._server.stdout], [], [], 300)[0], "the script has not ended within 300 s"
+        status = int(self._server.stdout.readline())
+        return Ended(status, *(path.with_suffix(suffix).read_text() for suffix in (".out", ".err")))
+
+    def end(self) -> None:
+        self._server.kill()
+        self._server.communicate()
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Script]:
+    scripts = Script(tmp_path_factory.mktemp("scripts"))
+    yield scripts
+    scripts.end()
 
 
 # --- Threads of the machine -----------------------------------------------------------------------------------------
 
 
-def test_launches_share_their_threads_which_end_when_there_are_no_more() -> None:
+def test_launches_share_their_threads_which_end_when_there_are_no_more(script: Script) -> None:
     ended = script("""
         numbered(False), numbered(True)
         time.sleep(4)
@@ -86,7 +147,7 @@ def test_launches_share_their_threads_which_end_when_there_are_no_more() -> None
     assert ended.returncode == 0, ended.stderr
 
 
-def test_the_memory_of_large_stacks_is_given_back_while_launches_go_on() -> None:
+def test_the_memory_of_large_stacks_is_given_back_while_launches_go_on(script: Script) -> None:
     ended = script("""
         def resident():
             return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20  # MiB
@@ -104,7 +165,7 @@ def test_the_memory_of_large_stacks_is_given_back_while_launches_go_on() -> None
     assert ended.returncode == 0, ended.stderr
 
 
-def test_there_are_none_before_the_first_launch() -> None:
+def test_there_are_none_before_the_first_launch(script: Script) -> None:
     ended = script("""
         from opsmith.emulator import library
         before = threads()
@@ -188,7 +249,7 @@ def test_dynamic_shared_memory_declared_for_the_file_is_the_launchs_own(checks: 
             assert torch.equal(x, torch.arange(size, dtype=torch.int32).flip(0))
 
 
-def test_kernels_know_denormal_numbers_whatever_the_launching_thread_does() -> None:
+def test_kernels_know_denormal_numbers_whatever_the_launching_thread_does(script: Script) -> None:
     ended = script("""
         torch.set_flush_denormal(True)
         x, y = torch.full((1,), 2.0**-126), torch.zeros(1)
@@ -204,7 +265,7 @@ def test_kernels_know_denormal_numbers_whatever_the_launching_thread_does() -> N
 
 
 @checked_or_not
-def test_a_forked_child_launches_as_its_parent_does(checks: bool) -> None:
+def test_a_forked_child_launches_as_its_parent_does(script: Script, checks: bool) -> None:
     ended = script(f"""
         numbered({checks})
         child = os.fork()
@@ -218,7 +279,7 @@ def test_a_forked_child_launches_as_its_parent_does(checks: bool) -> None:
     assert ended.returncode == 0, ended.stderr
 
 
-def test_so_does_one_forked_during_a_launch_of_another_thread() -> None:
+def test_so_does_one_forked_during_a_launch_of_another_thread(script: Script) -> None:
     ended = script("""
         numbered(False), numbered(True)
         with launch_under_way() as launching:
@@ -239,21 +300,27 @@ def test_so_does_one_forked_during_a_launch_of_another_thread() -> None:
     assert ended.returncode == 0, ended.stderr
 
 
-def test_the_last_launch_may_be_at_exit() -> None:
-    ended = script("""
+def test_the_last_launch_may_be_at_exit(script: Script) -> None:
+    ended = script(
+        """
         import atexit
         atexit.register(lambda: (numbered(False), numbered(True), print("launched")))
         numbered(False)
-    """)
+    """,
+        exits=True,
+    )
     assert ended.returncode == 0 and ended.stdout == "launched\n", ended.stderr
 
 
-def test_a_process_ends_though_a_kernel_has_not() -> None:
-    ended = script("""
+def test_a_process_ends_though_a_kernel_has_not(script: Script) -> None:
+    ended = script(
+        """
         under_way = launch_under_way()
         under_way.__enter__()
         print("the end")
-    """)
+    """,
+        exits=True,
+    )
     assert ended.returncode == 0 and ended.stdout == "the end\n", ended.stderr
 
 
@@ -274,7 +341,7 @@ def test_ctrl_c_ends_a_launch(checks: bool) -> None:
     numbered(checks)
 
 
-def test_signals_of_a_kernel_are_its_own_and_others_go_where_they_went() -> None:
+def test_signals_of_a_kernel_are_its_own_and_others_go_where_they_went(script: Script) -> None:
     """Python's faulthandler tells of the process's own end, after launches and during one."""
     for meanwhile in ("contextlib.nullcontext()", "launch_under_way()"):
         ended = script(f"""
@@ -292,7 +359,7 @@ def test_signals_of_a_kernel_are_its_own_and_others_go_where_they_went() -> None
         assert "Fatal Python error: Segmentation fault" in ended.stderr and "string_at" in ended.stderr
 
 
-def test_a_handler_of_python_is_called_during_a_launch_and_after_it() -> None:
+def test_a_handler_of_python_is_called_during_a_launch_and_after_it(script: Script) -> None:
     ended = script("""
         came = []
         signal.signal(signal.SIGFPE, lambda *_: came.append("FPE"))
@@ -310,7 +377,7 @@ def test_a_handler_of_python_is_called_during_a_launch_and_after_it() -> None:
     assert ended.returncode == 0, ended.stderr
 
 
-def test_a_handler_installed_during_a_launch_stays() -> None:
+def test_a_handler_installed_during_a_launch_stays(script: Script) -> None:
     ended = script("""
         import ctypes, faulthandler
         with launch_under_way():

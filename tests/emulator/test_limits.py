@@ -120,20 +120,19 @@ def test_a_block_has_up_to_227_kib_of_shared_memory(name: str, shared: int, chec
         ("beyond_the_limit", 0, "static __shared__ variables take 49156 bytes (tile 49152, more 4)"),
         ("by_what_it_calls", 0, "static __shared__ variables take 53248 bytes (scratch 40960, tile 12288)"),
         ("of_template<12289>", 0, "static __shared__ variables take 49156 bytes (tile 49156)"),
-        ("at_the_limit", 179 * KIB + 1, "232449 bytes of shared memory a block are asked for, of which the kernel "
-         "itself declares 49152; an H100 or H200 has 232448 a block"),
-        ("only_dynamic", 227 * KIB + 1, "232449 bytes of shared memory a block are asked for; an H100"),
-        ("both", 188 * KIB, "233472 bytes of shared memory a block are asked for, of which the kernel itself declares "
-         "40960"),
+        ("at_the_limit", 179 * KIB + 1, "a block requests 232449 bytes of shared memory, of which the kernel itself "
+         "declares 49152; an H100 or H200 has 232448 per block"),
+        ("only_dynamic", 227 * KIB + 1, "a block requests 232449 bytes of shared memory; an H100"),
+        ("both", 188 * KIB, "233472 bytes of shared memory, of which the kernel itself declares 40960"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("checks", [True, False])
-def test_more_is_refused_with_the_sum_told(name: str, shared: int, words: str, checks: bool) -> None:
+def test_more_is_refused_with_the_sum(name: str, shared: int, words: str, checks: bool) -> None:
     with opsmith.emulate(checks=checks), pytest.raises(LaunchConfigurationError, match=re.escape(words)):
         SHARED[name][1, 32, shared](torch.zeros(32), torch.zeros(32))
 
 
-def test_the_static_sums_are_those_that_ptxas_tells() -> None:
+def test_the_static_sums_are_those_of_ptxas() -> None:
     try:
         find_nvrtc()
     except NvrtcNotFoundError as error:

@@ -155,17 +155,17 @@ def copied_by_memcpy(cu: CudaSource) -> None:
     cu.copied_by_memcpy[1, 32](floats(128), floats(64), 260)
 
 
-@planted("bounds.cu", "misaligned access", words="16 bytes at an address that is no multiple of 16")
+@planted("bounds.cu", "misaligned access", words="16 bytes at an address that is not a multiple of 16")
 def misaligned_float4(cu: CudaSource) -> None:
     cu.misaligned_float4[1, 32](floats(130)[1:], floats(32), 129)
 
 
-@planted("bounds.cu", "misaligned access", words="8 bytes at an address that is no multiple of 8")
+@planted("bounds.cu", "misaligned access", words="8 bytes at an address that is not a multiple of 8")
 def double_at_four_bytes(cu: CudaSource) -> None:
     cu.double_at_four_bytes[1, 8](torch.zeros(68, dtype=torch.uint8), torch.zeros(8, dtype=torch.float64))
 
 
-@planted("bounds.cu", "misaligned access", words="8 bytes at an address that is no multiple of 8")
+@planted("bounds.cu", "misaligned access", words="8 bytes at an address that is not a multiple of 8")
 def carved_without_alignment(cu: CudaSource) -> None:
     cu.carved_without_alignment[1, 32, 33 * 4 + 32 * 8](torch.zeros(32, dtype=torch.float64), 33)
 
@@ -214,7 +214,7 @@ def tile_half_filled(cu: CudaSource) -> None:
     cu.tile_half_filled[8, 128](floats(1000), floats(8), 1000)
 
 
-@planted("shared.cu", RACE, block=(0, 0, 0), words="nothing puts the two in order")
+@planted("shared.cu", RACE, block=(0, 0, 0), words="nothing orders the two")
 def missing_barrier(cu: CudaSource) -> None:
     cu.missing_barrier[1, 128](floats(128), floats(128))
 

@@ -66,7 +66,7 @@ def fault_of(kernel: str, block: int, *args: object, checks: bool, grid: int = 2
         ("prints_for_ever", 64),
     ],
 )
-def test_a_kernel_that_never_ends_is_told_with_its_line(kernel: str, threads: int, checks: bool) -> None:
+def test_a_kernel_that_never_ends_is_reported_with_its_line(kernel: str, threads: int, checks: bool) -> None:
     given = torch.ones(1) if kernel == "computes" else zeros()
     start = time.monotonic()
     fault = fault_of(kernel, threads, given, checks=checks, timeout=0.2, grid=1)
@@ -148,7 +148,7 @@ def test_what_the_processor_refuses_is_a_fault_without_checks_too() -> None:
 
 
 @checked_or_not
-def test_an_assertion_that_ends_a_kernel_is_told_with_its_line(checks: bool) -> None:
+def test_a_failed_assertion_is_reported_with_its_line(checks: bool) -> None:
     fault = fault_of("asserts_at_its_end", 32, zeros(32), checks=checks)
     assert fault.kind == "failed assertion" and fault.line in lines_of("asserts_at_its_end")
 
@@ -208,7 +208,7 @@ def test_shared_memory_beyond_all_measure_is_the_machines_fault_and_no_kernels()
 
     with pytest.MonkeyPatch.context() as patch, opsmith.emulate():
         patch.setattr(limits, "require", lambda *_: None)
-        with pytest.raises(EmulationError, match="no GPU has so much shared memory"):
+        with pytest.raises(EmulationError, match="no GPU has that much shared memory"):
             SOURCE.turns_around[1, 64, 2**24](zeros(64))
 
 

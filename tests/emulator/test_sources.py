@@ -136,19 +136,19 @@ namespace inner { template <class T> __global__ void of_namespace(T* x) { x[0] =
         ("inner::of_namespace<unheard_of>", "inner::of_namespace<unheard_of> of .* cannot be compiled"),
     ],
 )
-def test_a_bad_template_argument_is_told_by_the_launchs_own_spelling(spelling: str, words: str) -> None:
+def test_a_bad_template_argument_is_reported_with_the_launchs_spelling(spelling: str, words: str) -> None:
     with pytest.raises(AmbiguousKernelError, match=words) as caught:
         launched(KERNELS, spelling)
     assert "<opsmith>" not in str(caught.value)
 
 
-def test_an_instance_that_the_author_forbids_is_told_by_the_authors_line() -> None:
+def test_an_instance_that_the_author_forbids_is_reported_with_the_authors_line() -> None:
     with pytest.raises(CompileError, match="static assertion failed: too small") as caught:
         launched(KERNELS, "large<2>")
     assert "<opsmith>" not in str(caught.value).partition("Command:")[0]
 
 
-def test_overloads_and_kernels_behind_an_if_are_told_and_the_others_run() -> None:
+def test_overloads_and_kernels_behind_an_if_are_reported_and_the_others_run() -> None:
     with pytest.raises(AmbiguousKernelError, match="several kernels named twice"):
         launched(KERNELS, "twice")
     with pytest.raises(KernelNotFoundError, match=r"no __global__ kernel 'absent'.*inside an #if\?"):
@@ -176,7 +176,7 @@ __global__ void k(int* x) { x[0] = value; }
 # --- Pointers to pointers ---------------------------------------------------------------------------------------------
 
 
-def test_a_tensor_of_addresses_is_refused_in_words_with_checks_and_runs_without() -> None:
+def test_a_tensor_of_addresses_is_refused_with_checks_and_runs_without() -> None:
     cu = opsmith.cuda_source("__global__ void gather(float* const* rows, float* y) { y[0] = rows[1][2]; }\n")
     rows = [torch.arange(4.0), torch.arange(10.0, 14.0)]
     addresses, y = torch.tensor([row.data_ptr() for row in rows]), torch.zeros(1)

@@ -17,7 +17,7 @@ from opsmith.generate.expression import Program
 from opsmith.generate.text import fast_math
 from opsmith.launch.driver import Driver
 from opsmith.launch.planner import LayoutClass
-from opsmith.toolchain import compile_cubin, find_nvrtc
+from opsmith.toolchain import CudaProgram, find_nvrtc
 from opsmith.toolchain.find import nvrtc_binding
 
 from . import host_cuda, programs
@@ -46,7 +46,7 @@ class Compiled(NamedTuple):
 
 
 def compiled(text: str, arch: str = "sm_90") -> Compiled:
-    """The PTX of a text, and what the assembler tells of it. (compile_cubin keeps neither.)"""
+    """The PTX of a text, and what the assembler tells of it. (CudaProgram keeps no PTX.)"""
     nvrtc = nvrtc_binding()
     _, program = nvrtc.nvrtcCreateProgram(text.encode(), b"kernel.cu", 0, [], [])
     options = [f"--gpu-architecture={arch}", *emit_cuda.options(text), f"--include-path={host_cuda.INCLUDE}"]
@@ -107,10 +107,10 @@ def test_kernels_compile_for_every_architecture(arch: str, dtype: torch.dtype) -
         emit_cuda.combine_text(dtype),
     ]
     for text in texts:
-        cubin = compile_cubin(
+        program = CudaProgram(
             text, arch=arch, options=emit_cuda.options(text), include_dirs=[host_cuda.INCLUDE], name="kernel.cu"
         )
-        assert cubin.stat().st_size > 0
+        assert program.compile().path.stat().st_size > 0
 
 
 @pytest.mark.parametrize("wide", [False, True])

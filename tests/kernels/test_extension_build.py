@@ -329,7 +329,7 @@ def test_arguments_that_mean_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "words"),
     [
-        ("DEBUG", "maybe", "DEBUG='maybe' is not a setting: set 1 or 0, or nothing at all"),
+        ("DEBUG", "maybe", "DEBUG='maybe' is not a setting: set it to 1 or 0, or unset it"),
         ("USE_CUDA", "13", "USE_CUDA='13' is not a setting"),
         ("MAX_JOBS", "many", "MAX_JOBS='many' is not a setting: set the number of compilers"),
         ("MAX_JOBS", "0", "MAX_JOBS='0' is not a setting"),
@@ -350,7 +350,7 @@ def test_a_compiler_that_is_missing_or_too_old_is_told_as_such(
 ) -> None:
     sources = returning(tmp_path, 1)
     use_compiler('echo "g++ (Ubuntu 9.4.0) 9.4.0"\n')
-    with pytest.raises(errors.CompilerTooOldError, match=r"gcc 9\.4\.0.*does not know C\+\+20.*gcc 10 or newer"):
+    with pytest.raises(errors.CompilerTooOldError, match=r"gcc 9\.4\.0.*does not support C\+\+20.*gcc 10 or newer"):
         opsmith.extension("old", sources)
     monkeypatch.setenv("CXX", "no-such-compiler")
     toolchain.forget()

@@ -37,7 +37,7 @@ def compile() -> Path:
         (
             'version "$1"; echo "x.cpp:1:1: internal compiler error: Segmentation fault"; exit 4',
             errors.CompilerCrashedError,
-            "reports an error inside itself(.|\n)*internal compiler error: Segmentation fault",
+            "reports an internal error(.|\n)*internal compiler error: Segmentation fault",
         ),
         (
             'version "$1"; kill -KILL $$',
@@ -57,13 +57,13 @@ def compile() -> Path:
         (
             'version "$1"; exit 1',
             errors.CompilerSilentError,
-            "exit status 1 and without a word while compiling mylib(.|\n)*Check the compiler by itself",
+            "exit status 1 and without any message while compiling mylib(.|\n)*Run the command above to check",
         ),
         ('version "$1"; exit 0', errors.CompilerNoOutputError, r"reported success, but mylib\.so is missing"),
         (
             'version "$1"; echo rubbish > mylib.so',
             errors.CompilerNoOutputError,
-            r"mylib\.so is missing or no ELF file",
+            r"mylib\.so is missing or not an ELF file",
         ),
         (
             'version "$1"; echo "something odd"; exit 1',

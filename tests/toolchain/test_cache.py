@@ -142,7 +142,7 @@ def test_an_artifact_is_built_once_and_found_again(cache_dir: Path) -> None:
     ]
 
 
-def test_provenance_tells_where_the_artifact_came_from() -> None:
+def test_provenance_records_where_the_artifact_came_from() -> None:
     provenance = json.loads(obtain(Builds()).path("provenance.json").read_text())
     assert provenance["label"] == "mylib::a"
     assert provenance["compiler"] == "g++ 99"
@@ -250,7 +250,7 @@ def let_others_write_the_entry(entry: Path) -> None:
     ("damage", "reason"),
     [
         (flip_a_byte, r"the contents of a\.so have changed"),
-        (truncate, r"a\.so has 2 bytes, and 5 when it was built"),
+        (truncate, r"a\.so has 2 bytes, and had 5 when it was built"),
         (remove, "FileNotFoundError"),
         (replace_by_a_link, "not a regular file"),
         (garble_provenance, "JSONDecodeError"),
@@ -260,7 +260,7 @@ def let_others_write_the_entry(entry: Path) -> None:
         (let_others_write_the_entry, "another user can write it"),
     ],
 )
-def test_a_damaged_entry_is_built_anew_with_a_warning(
+def test_a_damaged_entry_is_rebuilt_with_a_warning(
     damage: Callable[[Path], None], reason: str, cache_dir: Path
 ) -> None:
     before = files_under(obtain(Builds()).directory)
@@ -322,7 +322,7 @@ def test_clear_removes_what_dead_builders_left(cache_dir: Path) -> None:
     assert files_under(cache_dir) == ["artifacts", "locks", "work"]
 
 
-def test_clear_leaves_an_entry_alone_that_is_being_built_anew(cache_dir: Path) -> None:
+def test_clear_leaves_an_entry_alone_that_is_being_rebuilt(cache_dir: Path) -> None:
     artifact = obtain(Builds())
     lock = KeyLock(cache_dir / "locks" / KEY)
     assert lock.try_acquire()

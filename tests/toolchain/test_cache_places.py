@@ -56,7 +56,7 @@ def test_a_directory_that_cannot_be_created_falls_back_with_one_warning(
     (message,) = [str(warning.message) for warning in caught]
     assert f"The cache directory {tmp_path}/file/cache cannot be written: Not a directory" in message
     assert str(library.parents[2]) in message
-    assert "Set OPSMITH_CACHE_DIR to a directory of yours with free space." in message
+    assert "Set OPSMITH_CACHE_DIR to your own directory with free space." in message
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert build() == library
@@ -172,7 +172,7 @@ def test_a_limit_on_file_sizes_is_a_full_disk_too(start: Callable[..., Child]) -
 # --- other users
 
 
-def test_a_directory_others_can_write_is_refused_with_the_chmod_that_mends_it(cache_dir: Path) -> None:
+def test_a_directory_others_can_write_is_refused_with_the_chmod_that_fixes_it(cache_dir: Path) -> None:
     library = build()
     for mode in (0o777, 0o770, 0o702):
         cache_dir.chmod(mode)
@@ -210,7 +210,7 @@ def test_a_directory_of_another_user_is_refused(cache_dir: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
-def test_an_artifact_of_another_user_is_built_anew_and_not_loaded(cache_dir: Path) -> None:
+def test_an_artifact_of_another_user_is_rebuilt_and_not_loaded(cache_dir: Path) -> None:
     library = build()
     os.chown(library, 65534, 65534)
     with pytest.warns(errors.CorruptCacheEntryWarning, match=r"another user can write answer\.so"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import torch
 import opsmith.toolchain as toolchain
 from opsmith import errors
 from opsmith.toolchain import cache
-from opsmith.toolchain.compile import host_arch
+from opsmith.toolchain.compile import host_arch, stub
 
 EXPORT = 'extern "C" __attribute__((visibility("default")))'
 
@@ -73,7 +75,7 @@ def test_an_edited_header_changes_what_is_built(compile: Compile, source: Path) 
 def test_sources_flags_and_abi_change_what_is_built(compile: Compile, source: Path) -> None:
     libraries = {compile(), compile(extra_cflags=["-DMORE=1"]), compile(extra_ldflags=["-s"]), compile(abi="torch")}
     source.write_text(source.read_text() + "\n")
-    libraries |= {compile(), compile(text="int more;\n"), compile(libraries=["m"])}
+    libraries |= {compile(), compile(text="int more;\n"), compile(extra_ldflags=["-lm"])}
     assert len(libraries) == 7
 
 
@@ -218,9 +220,9 @@ def test_an_error_in_generated_text_shows_its_line() -> None:
         toolchain.compile_shared_library("made", text="int f() {\n return x;\n}\n", abi="plain")
 
 
-def test_a_missing_library_is_told_in_the_linkers_words() -> None:
+def test_a_missing_library_is_reported_with_the_linkers_message() -> None:
     with pytest.raises(errors.CompileError, match="cannot find -lno_such_library"):
-        toolchain.compile_shared_library("a", text="int a;\n", abi="plain", libraries=["no_such_library"])
+        toolchain.compile_shared_library("a", text="int a;\n", abi="plain", extra_ldflags=["-lno_such_library"])
 
 
 def test_errors_arrive_whole_from_another_process() -> None:
@@ -229,6 +231,42 @@ def test_errors_arrive_whole_from_another_process() -> None:
     copy = pickle.loads(pickle.dumps(caught.value))
     assert type(copy) is errors.CompileError
     assert (str(copy), copy.log, copy.errors) == (str(caught.value), caught.value.log, caught.value.errors)
+
+
+# --- Linking against a stub of a library: the real one is needed only when the result is loaded
+
+THREADS = f"""
+#include <stdint.h>
+extern "C" int torch_get_num_threads(uint32_t*);
+{EXPORT} int threads() {{ uint32_t found; return torch_get_num_threads(&found) ? -1 : found; }}
+"""
+
+
+def test_a_kernel_finds_torchs_functions() -> None:
+    library = toolchain.load_library(toolchain.compile_shared_library("threads", text=THREADS, abi="sleef"))
+    assert library.threads() == torch.get_num_threads()
+
+
+def test_it_does_not_load_without_torch() -> None:
+    path = toolchain.compile_shared_library("threads", text=THREADS, abi="sleef")
+    load = f"import ctypes\ntry:\n    ctypes.CDLL({str(path)!r})\nexcept OSError as error:\n    print(error)"
+    output = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True).stdout
+    assert "libtorch_cpu.so: cannot open shared object file" in output
+
+
+def test_the_linker_reads_no_library_of_torchs(tmp_path: Path, use_compiler: Callable[[str], Path]) -> None:
+    use_compiler(f'version "$1"\necho "$@" >> {tmp_path}/commands\nreal "$@"\n')
+    toolchain.compile_shared_library("threads", text=THREADS, abi="sleef")
+    (command,) = [line for line in (tmp_path / "commands").read_text().splitlines() if "threads.so" in line]
+    assert "-ltorch" not in command
+    assert str(stub("libtorch_cpu.so")) in command
+
+
+def test_what_is_built_is_found_where_no_compiler_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = toolchain.compile_shared_library("threads", text=THREADS, abi="sleef")
+    monkeypatch.setenv("CXX", "/there/is/none")
+    toolchain.forget()
+    assert toolchain.compile_shared_library("threads", text=THREADS, abi="sleef") == path
 
 
 # --- nvcc
@@ -246,9 +284,8 @@ def nvcc() -> toolchain.Compiler:
 def kernel(tmp_path: Path) -> Path:
     path = tmp_path / "twice.cu"
     path.write_text(
-        f"""#include "factor.h"
-__global__ void twice(float* x) {{ x[threadIdx.x] *= FACTOR; }}
-{EXPORT} const void* entry() {{ return (const void*)twice; }}
+        """#include "factor.h"
+__global__ void twice(float* x) { x[threadIdx.x] *= FACTOR; }
 """
     )
     (tmp_path / "factor.h").write_text("#define FACTOR 2\n")
@@ -262,25 +299,6 @@ def test_nvcc_makes_a_cubin_and_makes_it_again_for_an_edited_header(nvcc: toolch
     assert toolchain.compile_with_nvcc("twice", kernel, arch="sm_90") == cubin
     (kernel.parent / "factor.h").write_text("#define FACTOR 3\n")
     assert toolchain.compile_with_nvcc("twice", kernel, arch="sm_90") != cubin
-
-
-def test_an_object_of_nvcc_links_into_a_library_of_the_cxx_compiler(nvcc: toolchain.Compiler, kernel: Path) -> None:
-    compiled = toolchain.compile_with_nvcc("twice", kernel, arch="sm_90", output="object")
-    runtime = nvcc.path.resolve()
-    for place in (Path("/usr/local/cuda"), *runtime.parents):
-        if (place / "lib64" / "libcudart_static.a").is_file():
-            break
-    else:
-        pytest.skip("the CUDA toolkit has no libcudart_static.a")
-    library = toolchain.compile_shared_library(
-        "mixed",
-        [compiled],
-        text=f'extern "C" const void* entry();\n{EXPORT} int linked() {{ return entry() != nullptr; }}',
-        abi="plain",
-        libraries=["cudart_static", "rt", "pthread", "dl"],
-        extra_ldflags=[f"-L{place / 'lib64'}"],
-    )
-    assert toolchain.load_library(library).linked() == 1
 
 
 def test_an_error_of_nvcc_shows_the_authors_line(nvcc: toolchain.Compiler, kernel: Path) -> None:

@@ -49,7 +49,7 @@ def test_the_installed_compiler_is_found_with_its_version() -> None:
         ("Ubuntu clang version 18.1.3 (1ubuntu1)", "clang", "18.1.3"),
     ],
 )
-def test_a_compiler_is_told_by_its_version_line(
+def test_a_compiler_is_identified_by_its_version_line(
     says: str, kind: str, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CXX", str(script(tmp_path / "cxx", f"echo '{says}'")))
@@ -131,7 +131,7 @@ def test_nvcc_is_taken_from_nvcc_then_cuda_home_then_cuda_path_then_path(
         monkeypatch.delenv(variable, raising=False)
 
 
-def test_no_nvcc_says_where_it_was_looked_for_and_what_works_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_nvcc_is_reported_with_the_searched_places_and_alternatives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NVCC", "/no/such/nvcc")
     with pytest.raises(errors.NvccNotFoundError, match=r"NVCC=/no/such/nvcc(.|\n)*pip install 'opsmith\[cuda13\]'"):
         toolchain.find_nvcc()

@@ -26,7 +26,7 @@ def test_symbols_of_one_library_do_not_leak_into_another(tmp_path: Path) -> None
         assert toolchain.load_library(library).ask() == number
 
 
-def test_an_undefined_symbol_is_told_with_both_torch_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_undefined_symbol_is_reported_with_both_torch_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     text = f'extern "C" int not_defined_anywhere();\n{EXPORT} int ask() {{ return not_defined_anywhere(); }}'
     library = toolchain.compile_shared_library("ask", text=text, abi="plain")
     with pytest.raises(errors.LoadError, match="undefined symbol: not_defined_anywhere") as caught:
@@ -41,7 +41,7 @@ def test_an_undefined_symbol_is_told_with_both_torch_versions(monkeypatch: pytes
     assert isinstance(caught.value, ImportError)
 
 
-def test_a_library_that_is_gone_is_told(tmp_path: Path) -> None:
+def test_a_library_that_is_gone_is_reported(tmp_path: Path) -> None:
     library = toolchain.compile_shared_library("gone", text="int a;\n", abi="plain")
     toolchain.clear()
     with pytest.raises(errors.LoadError, match=r"is gone .*run the program again"):

@@ -42,7 +42,7 @@ def test_five_processes_build_once(
     assert len(log.read_text().splitlines()) == 1
 
 
-def test_a_process_that_waits_tells_for_whom(
+def test_a_process_that_waits_names_the_builder(
     tmp_path: Path, use_compiler: Callable[[str], Path], start: Callable[..., Child]
 ) -> None:
     use_compiler(f'version "$1"\ntouch {tmp_path}/building\nwait_for {tmp_path}/told\nreal "$@"\n')

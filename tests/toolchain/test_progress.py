@@ -24,11 +24,11 @@ with toolchain.progress("mylib::mish"):
 """
 
 
-def test_a_short_build_says_nothing(start: Callable[..., Child]) -> None:
+def test_a_short_build_prints_nothing(start: Callable[..., Child]) -> None:
     assert start(WORK.format(seconds=0.7)).end() == (0, "", "")
 
 
-def test_a_long_build_says_two_lines_where_there_is_no_terminal(start: Callable[..., Child]) -> None:
+def test_a_long_build_prints_two_lines_without_a_terminal(start: Callable[..., Child]) -> None:
     status, output, error = start(WORK.format(seconds=1.3)).end()
     assert (status, output) == (0, "")
     first, second = error.splitlines()

@@ -51,7 +51,7 @@ def test_what_is_no_architecture(given: str, monkeypatch: pytest.MonkeyPatch) ->
             settings.gpu_targets(None)
 
 
-def test_where_nobody_says_it_is_this_machines_gpus_else_one_of_each_generation(
+def test_the_default_is_this_machines_gpus_else_one_of_each_generation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("GPU_TARGETS", raising=False)
@@ -59,7 +59,7 @@ def test_where_nobody_says_it_is_this_machines_gpus_else_one_of_each_generation(
     assert settings.gpu_targets(None) == settings.gpu_targets("native") == ("sm_86", "sm_90")
     monkeypatch.setattr(settings, "architectures", tuple)
     assert settings.gpu_targets(None) == ("all-major",)
-    with pytest.raises(errors.BuildSettingError, match="'native' are the GPUs of this machine, and it has none"):
+    with pytest.raises(errors.BuildSettingError, match="'native' means the GPUs of this machine, and it has none"):
         settings.gpu_targets("native")
 
 

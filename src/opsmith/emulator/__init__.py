@@ -1,7 +1,6 @@
-"""Running GPU kernels on the CPU: `opsmith.emulate`.
+"""Run GPU kernels on the CPU: `opsmith.emulate`.
 
-Each language has its own way. CUDA C++ is compiled for the CPU, by what is here; Triton and Numba have an interpreter
-and a simulator of their own, used by kernels/.
+CUDA C++ is compiled for the CPU by this package; Triton has an interpreter and Numba a simulator, used by kernels/.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ def emulate(checks: bool = True, seed: int | None = 0, timeout: float = 60.0) ->
     >>> with opsmith.emulate():
     ...     y = my_op(torch.randn(1000))  # by the kernel registered for "cuda"
 
-    That holds for the kernels of pointwise ops, of opsmith.cuda_source, of opsmith.extension where opsmith::launch
-    starts them, and those written in Triton and Numba; an op without one runs as ever on the CPU, and so does torch.ops
-    called directly. The kernel is the one that `using` has
-    picked, else the op's default. A launch of a CudaSource on CPU tensors, `cu.name[grid, block](x)`, is emulated too.
-    A block of a grid takes milliseconds in Triton and Numba: try small tensors.
+    This holds for the kernels of pointwise ops, of opsmith.cuda_source, of opsmith.extension where opsmith::launch
+    starts them, and for those written in Triton and Numba; an op without one runs on the CPU as usual, and so does
+    torch.ops called directly. The kernel is the one that `using` has chosen, else the op's default. A launch of a
+    CudaSource on CPU tensors, `cu.name[grid, block](x)`, is emulated too. A block of a grid takes milliseconds in
+    Triton and Numba: use small tensors.
 
     Args:
         checks: each load and store must lie within a tensor of the launch (Numba's simulator checks that in any case);
-            in CUDA C++ barriers, shuffles, races, alignment and overflow are watched as well. What is found raises
-            (opsmith.KernelFault for CUDA C++). Without, a kernel does what it does.
-        seed: the blocks of a grid run in an order drawn from it, since a GPU promises none: a kernel whose result
-            changes with the seed has a race. None for the order of their numbers. In CUDA C++ the order of a block's
-            warps and lanes is drawn as well.
-        timeout: seconds after which a launch of CUDA C++ is said to hang, and where its threads wait.
+            in CUDA C++ barriers, shuffles, races, alignment and overflow are checked as well. A mistake raises
+            (opsmith.KernelFault for CUDA C++). With checks=False, kernels run unchecked.
+        seed: the seed of the order in which the blocks of a grid run, since a GPU promises none: a kernel whose result
+            changes with the seed has a race. None runs them in the order of their numbers. In CUDA C++ the order of a
+            block's warps and lanes depends on it as well.
+        timeout: seconds after which a launch of CUDA C++ counts as hanging; the error names where its threads wait.
     """
     detour_every_op(1)
     try:

@@ -1,4 +1,4 @@
-"""CUDA C++ through the machine's C++ compiler: to assembly in which nothing lies beside a variable."""
+"""Compile CUDA C++ with the machine's C++ compiler to assembly in which every variable has unused bytes around it."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ from ..errors import CompileError
 from ..toolchain import cache_key, find_cxx, obtain
 from ..toolchain.invoke import invoke
 from . import shared_memory
+from .mirror import Mirror
 from .refused import refusal, refuse_assembly
 
 NATIVE = Path(__file__).parent / "native"
 INCLUDE = Path(__file__).parent / "include"
 OPSMITH_INCLUDE = Path(__file__).parents[1] / "include"
 SETTLED = {INCLUDE: "/opsmith/emulator/include", OPSMITH_INCLUDE: "/opsmith/include"}
-"""What the lines of opsmith's own headers are filed under: another installation may have built a cached library."""
+"""The names of opsmith's own headers in debug information: another installation may have built a cached library."""
+ASSEMBLY = "kernels.s"
 _CUDA = "opsmith_cuda.h"
 _PRELUDE = f"{_CUDA} for the emulator"
 RED_ZONE = 256
-"""Bytes behind each static __shared__ variable that are nobody's."""
+"""Unused bytes behind each static __shared__ variable."""
 
-# DWARF 4: addr2line of binutils 2.40 takes some lines of version 5 to be in another file. Where variables lie is for
-# debuggers, and would take a fifth of the compiler's time.
+# DWARF 4: addr2line of binutils 2.40 places some lines of version 5 in another file. The locations of variables serve
+# only debuggers, and would take a fifth of the compiler's time.
 FLAGS = (
     "-std=c++20", "-gdwarf-4", "-fno-var-tracking", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique",
     "-fno-math-errno", "-ffp-contract=off", "-w", "-pthread",
-    # A frame that is too large for its stack must meet the guard below it; memcpy and printf must go by their names; a
-    # call must return to the kernel, for that is how its line is known.
+    # A frame that is too large for its stack must hit the guard page below it; memcpy and printf must keep their names;
+    # a call must return to the kernel, because its line is known by the return address.
     "-fstack-clash-protection", "-U_FORTIFY_SOURCE", "-fno-builtin-printf", "-fno-optimize-sibling-calls",
 )  # fmt: skip
 # The compiler emits a call before each load and store, for each addition that might overflow, and for each pointer that
@@ -39,11 +41,11 @@ FLAGS = (
 CHECKED = (
     "-O1", "-fsanitize=thread", "--param=tsan-distinguish-volatile=1",
     "-fsanitize=signed-integer-overflow,alignment,integer-divide-by-zero",
-    # What is allocated and freed without need is none the less looked at.
+    # Allocations that are never needed are checked too.
     "-fno-builtin-malloc", "-fno-builtin-free", "-fno-allocation-dce",
 )  # fmt: skip
 UNCHECKED = ("-O2",)
-# Functions of the C library and operators new and delete, in place of which the linker puts the runtime's.
+# Functions of the C library, and operators new and delete, which the linker replaces with the runtime's.
 WRAPPED = tuple(
     f"-Wl,--wrap={name}"
     for name in (
@@ -53,6 +55,8 @@ WRAPPED = tuple(
           for kind in ("", "St11align_val_t")),
     )
 )  # fmt: skip
+_LONG_OPTIONS = {"--define-macro": "-D", "--undefine-macro": "-U"}
+_MACRO = re.compile(r"^(?P<option>-D|-U|--define-macro|--undefine-macro)(?P<value>.*)$", re.DOTALL)
 _VARIABLE = re.compile(r"^(?P<label>[^\s:#.][^\s:]*):\n\t\.zero\t(?P<bytes>\d+)$", re.MULTILINE)
 _OBJECT = re.compile(
     r"^\t\.type\t(?P<name>[^,\s]+), ?@object\n(?:\t\.size\t[^\n]+\n)?(?P<label>(?P=name):\n)", re.MULTILINE
@@ -70,46 +74,56 @@ def own_headers() -> dict[str, str | bytes]:
 
 
 def own_flags(checks: bool) -> list[str]:
-    """Those that everything emulated is compiled with."""
+    """The flags of everything that is emulated."""
     return [*FLAGS, *(CHECKED if checks else UNCHECKED)]
+
+
+def macros(options: Sequence[str]) -> list[str]:
+    """-DNAME=VALUE and -UNAME, in their order, for NVRTC's and nvcc's spellings: -DX, -D X, -D=X, --define-macro=X, and
+    each with its value as a separate option."""
+    found = []
+    remaining = iter(options)
+    for given in remaining:
+        match = _MACRO.match(given)
+        if match is None:
+            continue
+        option = _LONG_OPTIONS.get(match["option"], match["option"])
+        value = match["value"] or next(remaining, "")
+        found.append(option + value.removeprefix("=").strip())
+    return found
 
 
 def assemble(
     source: Path,
-    output: Path,
     checks: bool,
     flags: Sequence[str],
-    directories: Sequence[Path],
+    mirror: Mirror,
     *,
     workdir: Path,
     label: str,
-    own_directories: Sequence[Path],
-    system_directories: Sequence[Path] = (),
+    system_dirs: Sequence[Path] = (),
 ) -> None:
-    """Compiles a text that `translated` has gone over, with these flags besides our own. `own_directories` hold the
-    author's files.
+    """Compile a translated text to `workdir / ASSEMBLY`, with these flags besides our own.
 
     Raises CompileError with the author's lines, and UnsupportedFeatureError."""
     command = [
         *own_flags(checks), *flags,
         # First, for an author may name the directory of CUDA's own headers too.
         "-include", str(INCLUDE / _CUDA if flags else _prelude(checks)), f"-I{INCLUDE}",
-        *(f"-I{directory}" for directory in directories),
-        *(part for directory in system_directories for part in ("-isystem", str(directory))),
-        *_prefix_maps(), "-x", "c++", "-S", str(source), "-o", str(output),
+        *mirror.flags(workdir, system_dirs), *_prefix_maps(), "-x", "c++", "-S", str(source), "-o", ASSEMBLY,
     ]  # fmt: skip
     try:
         invoke(
-            find_cxx(), command, workdir=workdir, output=output, label=label, own_directories=own_directories,
-            is_text=True,
+            find_cxx(), command, workdir=workdir, output=ASSEMBLY, label=label,
+            own_directories=mirror.own_directories, is_text=True,
         )  # fmt: skip
     except CompileError as error:
         if refused := refusal(error, label):
-            raise refused from None
+            raise mirror.refusals.get(refused.feature, refused) from None
         raise
-    assembly = output.read_text()
-    refuse_assembly(assembly, label, own_directories)
-    output.write_text(shared_memory.noted(_with_red_zones(assembly)))
+    assembly = (workdir / ASSEMBLY).read_text()
+    refuse_assembly(assembly, label, mirror.own_directories)
+    (workdir / ASSEMBLY).write_text(shared_memory.noted(_with_red_zones(assembly)))
 
 
 def _prelude(checks: bool) -> Path:
@@ -122,8 +136,8 @@ def _prelude(checks: bool) -> Path:
 
 @functools.cache
 def _kept_prelude(checks: bool) -> Path:
-    """What every source begins with, as the compiler keeps it once it has read it: to read takes half of the time of a
-    small kernel. It is for our own flags alone: an author's macro may change what is read."""
+    """The headers that every source begins with, precompiled: reading them takes half of the time of a small kernel.
+    Only for our own flags: an author's macro may change what they declare."""
     header, compiler = INCLUDE / _CUDA, find_cxx()
     if compiler.kind != "gcc":
         return header
@@ -137,13 +151,13 @@ def _kept_prelude(checks: bool) -> Path:
         (workdir / header.name).write_text(f'#include "{header}"\n')
         return invoke(
             compiler, [*flags, "-x", "c++-header", str(workdir / header.name), "-o", kept], workdir=workdir,
-            output=workdir / kept, label=_PRELUDE, is_text=True,
+            output=kept, label=_PRELUDE, is_text=True,
         )  # fmt: skip
 
     try:
         return obtain(key, build, label=_PRELUDE, filenames=[header.name, kept]).path(header.name)
     except CompileError:
-        return header  # a compiler that keeps none
+        return header  # a compiler without precompiled headers
 
 
 def _prefix_maps() -> list[str]:
@@ -151,9 +165,8 @@ def _prefix_maps() -> list[str]:
 
 
 def _with_red_zones(assembly: str) -> str:
-    """Puts RED_ZONE bytes that are nobody's around variables: what runs over the end of one does not land in the next.
-
-    Behind each variable of a thread, which is one of a block here; before each of the device, and behind the last."""
+    """Put RED_ZONE unused bytes around variables, so that running over the end of one does not reach the next: behind
+    each thread-local variable, which is a block's here; before each device variable, and behind the last."""
 
     def common(found: re.Match[str]) -> str:
         name, size = found["name"], found["bytes"]

@@ -1,4 +1,4 @@
-"""cu.name[grid, block](...) inside of `emulate`: the kernels of a CudaSource on CPU tensors."""
+"""cu.name[grid, block](...) inside `emulate`: the kernels of a CudaSource on CPU tensors."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ..kernels.cuda_source.build import refusal
 from ..kernels.cuda_source.parameters import Pointer
 from ..kernels.cuda_source.plan import Plan
 from ..kernels.emulation import state
+from .assembly import macros
 from .launching import launch
 from .library import Library
 from .memory import Piece, piece
-from .options import macros
 from .source_library import Source, compile_library
 
 if TYPE_CHECKING:
@@ -31,33 +31,32 @@ if TYPE_CHECKING:
     from ..kernels.cuda_source.origin import Snapshot
     from ..kernels.cuda_source.source import CudaSource
 
-_CPU = -1  # what torch tells as the index of the CPU
+_CPU = -1  # torch's index of the CPU
 _POINTER = struct.Struct("<Q")
 _UNKNOWN = re.compile(r"'(?:[\w:]*::)?(\w+)' (?:was not declared|has not been declared|is not a member)")
 
 _libraries: dict[tuple[str, str | None, bool], Library] = {}
 _using_constants: dict[Path, threading.RLock] = {}
 _lock = threading.Lock()
-_NO_CONSTANTS = contextlib.nullcontext()
 
 
 class _Kernel(NamedTuple):
-    """What every launch of a kernel needs, worked out for one state of its source's files."""
+    """What every launch of a kernel needs, for one state of its source's files."""
 
     snapshot: Snapshot
     library: Library
     plan: Plan
     entry: int
-    pointers: Sequence[int]  # where they stand in a launch's frame
+    pointers: Sequence[int]  # their offsets in a launch's frame
 
 
 def run(chosen: Launch, args: Sequence[Any]) -> None:
-    """A launch, checked against the kernel's signature as on a GPU."""
+    """Run a launch, checked against the kernel's signature as on a GPU."""
     source, name, settings = chosen.kernel.source, chosen.kernel.name, state.settings
     _, library, plan, entry, pointers = _kernel(source, name, settings.checks)
     for value in args:
         if isinstance(value, torch.Tensor) and value.device.type != "cpu":
-            raise EmulationError(name, f"it was given a tensor on {value.device}, and runs on those of the CPU")
+            raise EmulationError(name, f"it was given a tensor on {value.device}; emulation needs CPU tensors")
     frame = plan.pack(args, _CPU)
     buffer, addresses = frame[0], frame[1]
     pieces: list[Piece] = []
@@ -75,7 +74,7 @@ def run(chosen: Launch, args: Sequence[Any]) -> None:
             _POINTER.pack_into(buffer, offset, moved(address))
 
     try:
-        with _constants_put(source, library) if library.initial else _NO_CONSTANTS:
+        with _with_constants(source, library):
             launch(name, library, entry, chosen.configuration, addresses, pieces, relocate, settings)
     finally:
         plan.frames.append(frame)
@@ -88,8 +87,8 @@ def _kernel(source: CudaSource, name: str, checks: bool) -> _Kernel:
     if known is not None and known.snapshot is snapshot:
         return known
     library = _library(source, snapshot, name, checks)
-    if (words := library.refusal(name)) is not None:
-        raise refusal(name, _as_nvrtc(words, source, name), snapshot)
+    if (message := library.refusal(name)) is not None:
+        raise refusal(name, _as_nvrtc(message, source, name), snapshot)
     plan = Plan(name, library.types(name), snapshot)
     pointers = [at for each, at in zip(plan.parameters, plan.offsets, strict=True) if isinstance(each, Pointer)]
     kernels[name, checks] = made = _Kernel(snapshot, library, plan, library.entry(name), pointers)
@@ -97,54 +96,54 @@ def _kernel(source: CudaSource, name: str, checks: bool) -> _Kernel:
 
 
 def set_constant(source: CudaSource, name: str, value: Any) -> None:
-    """Sets a __constant__ variable for the launches to come."""
+    """Set a __constant__ variable for later launches."""
     snapshot = source._current()
     library = _library(source, snapshot, None, state.settings.checks)
     if name not in library.constants:
         raise values.not_declared(snapshot, name, library.constants)
-    _, variable = library.constant(name)
+    _, variable = library.constants[name]
     _constants(source)[name] = values.held(snapshot, name, variable, value, None).data
 
 
 def _constants(source: CudaSource) -> dict[str, bytes]:
-    """What a source's constants have been set to. Each source has its own, as on a GPU, also where two are equal."""
+    """The values that a source's constants were set to. Each source has its own, as on a GPU, also where two are
+    equal."""
     found: dict[str, bytes] = source.__dict__.setdefault("_emulated_constants", {})
     return found
 
 
 @contextlib.contextmanager
-def _constants_put(source: CudaSource, library: Library) -> Iterator[None]:
-    """Inside, the library's constants are the source's: another source of the same text waits with its launches."""
+def _with_constants(source: CudaSource, library: Library) -> Iterator[None]:
+    """Inside, the library's constants have the source's values: launches of another source of the same text wait."""
+    if not library.constants:
+        yield
+        return
     with _lock:
         using = _using_constants.setdefault(library.path, threading.RLock())
     with using:
-        _put_constants(source, library)
+        for name, (address, variable) in library.constants.items():
+            data = _constants(source).get(name, b"")
+            data = data if len(data) == variable.size else library.initial[name]
+            if ctypes.string_at(address, len(data)) != data:
+                ctypes.memmove(address, data, len(data))
         yield
 
 
-def _put_constants(source: CudaSource, library: Library) -> None:
-    for name, initial in library.initial.items():
-        address, variable = library.constant(name)
-        data = _constants(source).get(name, initial)
-        data = data if len(data) == variable.size else initial
-        if ctypes.string_at(address, len(data)) != data:
-            ctypes.memmove(address, data, len(data))
-
-
 def _refuse_hidden_addresses(plan: Plan, args: Sequence[Any]) -> None:
-    """Raises for memory that a checked launch cannot know the extent of, nor lead a pointer to its copy of."""
+    """Raise for pointers that a checked launch can neither check nor redirect to a copy of their memory."""
     for each, value in zip(plan.parameters, args, strict=True):
         if isinstance(value, ctypes.c_void_p) and value.value:
             what = "an address given as ctypes.c_void_p has no extent to check: give the tensor"
         elif isinstance(value, ctypes.Structure) and _holds_address(type(value)):
             what = (
-                f"an address in a {type(value).__name__} has no extent to check: give the tensor as a parameter of its "
-                "own, or emulate with checks=False"
+                f"an address in a {type(value).__name__} has no extent to check: give the tensor as a separate "
+                "parameter, or emulate with checks=False"
             )
         elif isinstance(value, torch.Tensor) and isinstance(each, Pointer) and each.element.endswith("*"):
             what = (
-                f"{each.place} leads to further pointers, and a checked launch works on copies of the tensors, to "
-                "which those do not lead. Give each tensor as a parameter of its own, or emulate with checks=False"
+                f"{each.place} leads to further pointers, and a checked launch works on copies of the tensors, "
+                "which those pointers do not reach. Give each tensor as a separate parameter, or emulate with "
+                "checks=False"
             )
         else:
             continue
@@ -161,7 +160,7 @@ def _holds_address(kind: type[Any]) -> bool:
 
 
 def _library(source: CudaSource, snapshot: Snapshot, name: str | None, checks: bool) -> Library:
-    """The library that has a kernel: all plain ones of the source together, an instance of a template for itself."""
+    """The library of a kernel: all plain ones of the source together, an instance of a template alone."""
     unit = snapshot.unit(name)
     key = snapshot.fingerprint + str(source._given[1:]), unit, checks
     with _lock:
@@ -190,13 +189,13 @@ def _described(source: CudaSource, text: str) -> Source:
     )
 
 
-def _as_nvrtc(words: str, source: CudaSource, spelling: str) -> str:
-    """What g++ says of a kernel's name, in the words of NVRTC for the same."""
+def _as_nvrtc(message: str, source: CudaSource, spelling: str) -> str:
+    """g++'s message about a kernel's name as NVRTC's for the same mistake."""
     text = source._current().found.kernels.get(spelling.partition("<")[0])
-    if "no matches converting function" in words:
+    if "no matches converting function" in message:
         return "function template" if text is not None and text.template is not None else "overloaded function"
-    if "no matching function for call to 'enter(" in words or "opsmith_internal::of<" in words:
+    if "no matching function for call to 'enter(" in message or "opsmith_internal::of<" in message:
         return "address of a non-function"
-    if found := _UNKNOWN.search(words):
+    if found := _UNKNOWN.search(message):
         return f'identifier "{found[1]}" is undefined'
-    return words
+    return message

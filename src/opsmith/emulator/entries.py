@@ -1,8 +1,7 @@
-"""What is appended to a source so that its kernels can be entered: for each a plain C function, and what is to be known
-of it.
+"""The code that is appended to a source to enter its kernels: for each a plain C function, and facts about it.
 
-The compiler may not take a kernel's entry: an instance that the template does not have, a kernel inside an #if. By the
-lines that entries stand at it tells which, and the source is compiled without; the others are there nevertheless.
+The compiler may reject a kernel's entry: an instance that the template does not have, a kernel inside an #if. The line
+of its error identifies the entry, and the source is compiled without it.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from ..toolchain.diagnostics import Diagnostic
 
 MARKER = "13shared_marker"
 FILE = "<opsmith>"
-"""What the compiler is told that these lines are in."""
+"""The file name of these lines."""
 
 Entry = tuple[str, int]
-"""A kind, 'kernel', 'constant' or 'bound', and which one of it."""
+"""A kind, 'kernel', 'constant' or 'bound', and its number."""
 
 _KINDS = ("prelude", "kernel", "constant", "bound")
 _OF_A_KIND, _OF_AN_ENTRY = 10**8, 10  # lines
@@ -34,21 +33,19 @@ def text(
     __launch_bounds__, opsmith_bound_<number>; for constants of the source opsmith_constant_<number>, its address,
     opsmith_constant_bytes_<number>, opsmith_constant_type_<number>.
 
-    Those in `refused` are left out; of a kernel there is opsmith_refusal_<number>, the compiler's words.
+    Those in `refused` are left out; a kernel then has opsmith_refusal_<number>, the compiler's message.
     """
-    made: dict[Entry, str] = {}
-    for number, name in enumerate(constants):
-        made["constant", number] = _constant(number, name)
+    made: dict[Entry, str] = {("constant", number): _constant(number, name) for number, name in enumerate(constants)}
     for number, spelling in enumerate(spellings):
         made["kernel", number] = _kernel(number, spelling)
         written = (kernels or {}).get(spelling.partition("<")[0])
         if written is not None and written.launch_bounds:
             made["bound", number] = _bound(number, spelling, written)
-    for (kind, number), words in (refused or {}).items():
+    for (kind, number), message in (refused or {}).items():
         made.pop((kind, number), None)
         if kind == "kernel":
             made.pop(("bound", number), None)
-            made[kind, number] = _refusal(number, words)
+            made[kind, number] = _refusal(number, message)
     lines = [f'#line 1 "{FILE}"\n{_PRELUDE_TEXT}']
     for (kind, number), entry in made.items():
         line = _KINDS.index(kind) * _OF_A_KIND + number * _OF_AN_ENTRY
@@ -57,7 +54,7 @@ def text(
 
 
 def refused(errors: Iterable[object]) -> dict[Entry, str]:
-    """The entries that the compiler does not take, with its first words on each."""
+    """The entries that the compiler rejects, with its first message on each."""
     found: dict[Entry, str] = {}
     for error in errors:
         if not isinstance(error, Diagnostic) or error.file != FILE or error.line < _OF_A_KIND:
@@ -89,7 +86,7 @@ def _constant(number: int, name: str) -> str:
 
 
 def _bound(number: int, spelling: str, written: KernelText) -> str:
-    """The first number of __launch_bounds__, in the scope that the kernel is in and over its template's parameters."""
+    """The first number of __launch_bounds__, in the kernel's scope and with its template's parameters."""
     scope, _, _ = written.name.rpartition("::")
     arguments = spelling[len(written.name) :]
     template = f"template <{', '.join(written.template)}> " if written.template is not None else ""
@@ -102,8 +99,8 @@ def _bound(number: int, spelling: str, written: KernelText) -> str:
     )
 
 
-def _refusal(number: int, words: str) -> str:
-    quoted = words.replace("\\", "\\\\").replace('"', '\\"')
+def _refusal(number: int, message: str) -> str:
+    quoted = message.replace("\\", "\\\\").replace('"', '\\"')
     return f'OPSMITH_EXPORTED const char* opsmith_refusal_{number}() {{ return "{quoted}"; }}'
 
 

@@ -1,8 +1,8 @@
-"""Kernels of opsmith.extension inside of `emulate`: host code runs as ever, on CPU tensors, and its launches come here.
+"""Kernels of opsmith.extension inside `emulate`: host code runs as usual, on CPU tensors; its launches are emulated.
 
 The extension is compiled a second time, for the emulator (extension_library.py). There opsmith::launch calls the hook
 below with the kernel, the geometry, the addresses of the arguments, and the tensors that host code has used. An error
-of a launch is kept while C++ goes back to where it was called from, and raised there.
+of a launch is stored while C++ returns to its caller, and raised there.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from ..errors import EmulationError, OpsmithError
-from ..kernels.configuration import MAX_BLOCK, MAX_GRID, MAX_THREADS
 from ..kernels.cuda_source.plan import shown
 from ..kernels.emulation import Settings, state
 from ..kernels.native import NativeFunction, NativeOperator
 from ..toolchain.demangle import demangled
 from . import extension_library, limits
 from .extension_library import ExtensionLibrary
-from .host_structures import DONE, POINTER, POINTER_TO_POINTERS, RECORD, REFUSED, STOPPED, Hook, HostLaunch
 from .launching import launch
 from .library import runtime
 from .memory import Piece, piece
+from .structures import DONE, POINTER, POINTER_TO_POINTERS, RECORD, REFUSED, STOPPED, Hook, HostLaunch
 
 if TYPE_CHECKING:
     from ..kernels.extension import Extension, ExtensionFunction
@@ -40,7 +39,7 @@ _lock = threading.RLock()
 
 
 class EmulatedFunction(NativeFunction):
-    """A function of an extension whose launches the emulator runs. It is built when it is first called."""
+    """A function of an extension whose launches the emulator runs; built on its first call."""
 
     entered_directly = False
     ready = False
@@ -74,7 +73,7 @@ class EmulatedFunction(NativeFunction):
 
 
 class EmulatedOperator(NativeOperator):
-    """An emulated function as Python calls it: the library with checks or the one without, as the moment asks."""
+    """An emulated function as Python calls it, in the library with checks or the one without."""
 
     def __init__(self, function: EmulatedFunction, schema: Callable[[str], str]) -> None:
         self.name = str(function)
@@ -97,25 +96,18 @@ class EmulatedOperator(NativeOperator):
                 raise
         finally:
             _calls.stack.pop()
-        if call.error is not None:  # also where host code has caught what it was stopped by
+        if call.error is not None:  # also where host code has caught the C++ exception
             raise call.error
         return returned
 
     def _operator(self, built: ExtensionLibrary, checks: bool) -> NativeOperator:
         with _lock:
             if checks not in self._operators:
-                _listen()
-                function = _Exported(built.library.path, self._function)
-                self._operators[checks] = NativeOperator(function, self._schema)
+                _set_hook()
+                exported = NativeFunction(built.library.path, self._function.symbol)
+                exported.unknown = self._function.unknown  # type: ignore[method-assign]
+                self._operators[checks] = NativeOperator(exported, self._schema)
             return self._operators[checks]
-
-
-class _Exported(NativeFunction):
-    """The symbol in a library for the emulator."""
-
-    def __init__(self, path: Path, function: EmulatedFunction) -> None:
-        super().__init__(path, function.symbol)
-        self.unknown = function.unknown  # type: ignore[method-assign]
 
 
 # --- A call, and the launches that it makes -------------------------------------------------------------------------
@@ -137,7 +129,7 @@ class _Calls(threading.local):
 _calls = _Calls()
 
 
-@Hook  # type: ignore[untyped-decorator]
+@Hook
 def _launched(pointer: Any) -> int:
     call, host = _calls.stack[-1], pointer.contents
     if call.error is not None:
@@ -150,18 +142,17 @@ def _launched(pointer: Any) -> int:
 
 
 @functools.cache
-def _listen() -> None:
+def _set_hook() -> None:
     runtime().opsmith_set_host_hook(_launched)
 
 
 def _run(call: _Call, host: HostLaunch) -> int:
     library = call.built.library
     kernel = _kernel_name(library.functions.get(host.kernel, ""))
-    grid, block = _triple(host.grid), _triple(host.block)
+    grid, block = host.grid.triple, host.block.triple
     limits.require(kernel, library, host.kernel, block, 0)
-    static = sum(library.static_shared(host.kernel).values())
-    if words := _refusal(kernel, grid, block, host.shared_bytes, limits.SHARED_BYTES - static):
-        host.refusal = words.encode()
+    if refusal := limits.refusal(kernel, library, host.kernel, grid, block, host.shared_bytes):
+        host.refusal = refusal.encode()
         return REFUSED
     slots = _pointers(call, kernel, host) if call.settings.checks else []
 
@@ -177,50 +168,27 @@ def _run(call: _Call, host: HostLaunch) -> int:
     return DONE
 
 
-def _refusal(kernel: str, grid: Sequence[int], block: Sequence[int], shared: int, most_shared: int) -> str | None:
-    """What opsmith::launch says where a GPU does not take a launch."""
-    threads = block[0] * block[1] * block[2]
-    too_large = any(n > most for n, most in zip((*grid, *block), (*MAX_GRID, *MAX_BLOCK), strict=True))
-    if too_large or threads > MAX_THREADS:
-        code = "invalid configuration argument (cudaErrorInvalidConfiguration)"
-    elif shared > most_shared:
-        code = "invalid argument (cudaErrorInvalidValue)"
-    else:
-        return None
-    return (
-        f"{kernel} was not launched with grid {tuple(grid)}, block {tuple(block)} and {shared} bytes of dynamic shared "
-        f"memory on the emulated GPU: {code}; it takes at most {MAX_THREADS} threads a block and {most_shared} bytes "
-        f"of dynamic shared memory, and a grid {MAX_GRID} of blocks {MAX_BLOCK}"
-    )
-
-
 # --- Pointers among the arguments -----------------------------------------------------------------------------------
 
 
 class _Slot(NamedTuple):
-    """An address among the arguments, and the memory it leads to."""
+    """The address of a pointer among the arguments, and the memory that it leads to."""
 
     address: int
     piece: Piece
 
 
-class _Known(NamedTuple):
-    piece: Piece
-    by_data: bool  # opsmith::data was asked for its elements
-
-
 def _pointers(call: _Call, kernel: str, host: HostLaunch) -> list[_Slot]:
-    """Raises EmulationError for a pointer whose memory is not known."""
-    known = [_Known(each, False) for each in call.pieces]
-    for tensor in host.tensors:
-        found = Piece("", tensor.told.decode(), tensor.begin, tensor.end, tensor.storage)
-        known.append(_Known(found, bool(tensor.by_data)))
+    """The pointers of a launch. Raises EmulationError for one whose memory is not known."""
+    made = [Piece("", each.description.decode(), each.begin, each.end, each.storage) for each in host.tensors]
+    known = [*call.pieces, *made]
+    by_data = [piece for piece, each in zip(made, host.tensors, strict=True) if each.by_data]
     slots = []
     names = _parameter_names(call.built, kernel, host.parameter_count)
     for name, parameter in zip(names, host.parameters, strict=True):
         if parameter.kind == RECORD:
             for address in range(parameter.address, parameter.address + parameter.size - _WORD + 1, _WORD):
-                inside = _found(known, _value(address))
+                inside = _found(known, by_data, _value(address))
                 if inside is not None:
                     slots.append(_Slot(address, inside._replace(name=inside.name or f"a tensor of {name}")))
         elif parameter.kind in (POINTER, POINTER_TO_POINTERS) and (value := _value(parameter.address)):
@@ -228,19 +196,19 @@ def _pointers(call: _Call, kernel: str, host: HostLaunch) -> list[_Slot]:
             if parameter.kind == POINTER_TO_POINTERS:
                 raise EmulationError(
                     kernel,
-                    f"{declared} leads to further pointers, and a checked launch works on copies of the tensors, to "
-                    "which those do not lead. Give each tensor as a parameter of its own, or the pointers in a struct "
-                    "by value; or emulate with checks=False",
+                    f"{declared} leads to further pointers, and a checked launch works on copies of the tensors, "
+                    "which those pointers do not reach. Give each tensor as a separate parameter, or the pointers in a "
+                    "struct by value; or emulate with checks=False",
                 )
-            inside = _found(known, value)
+            inside = _found(known, by_data, value)
             if inside is not None:
                 slots.append(_Slot(parameter.address, inside._replace(name=name)))
             elif not any(region.begin <= value < region.end for region in call.built.library.variables):
                 raise EmulationError(
                     kernel,
-                    f"{declared} leads to memory of no tensor that is known, so that its extent cannot be checked. "
-                    "Known are the tensors that the function was called with, those that opsmith::empty has made, and "
-                    "those whose elements opsmith::data was asked for: ask it for this one's, or emulate with "
+                    f"{declared} leads to memory outside every known tensor, so that its extent cannot be checked. "
+                    "Known are the tensors that the function was called with, those from opsmith::empty, and those "
+                    "whose elements opsmith::data has returned: get this pointer from opsmith::data, or emulate with "
                     "checks=False",
                 )
     return slots
@@ -250,12 +218,12 @@ def _value(address: int) -> int:
     return ctypes.c_uint64.from_address(address).value
 
 
-def _found(known: Sequence[_Known], address: int) -> Piece | None:
-    """The memory that a pointer leads to. One that opsmith::data has given is the tensor's that it was asked for; of
-    several that begin there, and for a pointer into the midst of some, it may be meant for the largest."""
-    candidates = [each.piece for each in known if each.by_data and each.piece.begin == address]
-    candidates = candidates or [each.piece for each in known if each.piece.begin <= address < each.piece.end]
-    candidates = candidates or [each.piece for each in known if address in (each.piece.begin, each.piece.end)]
+def _found(known: Sequence[Piece], by_data: Sequence[Piece], address: int) -> Piece | None:
+    """The memory that a pointer leads to: the tensor whose elements opsmith::data returned there, else one that has the
+    address inside, else one that it is the end of. Of several it may be meant for the largest."""
+    candidates = [each for each in by_data if each.begin == address]
+    candidates = candidates or [each for each in known if each.begin <= address < each.end]
+    candidates = candidates or [each for each in known if address in (each.begin, each.end)]
     return max(candidates, key=lambda each: each.end - each.begin, default=None) if address else None
 
 
@@ -275,7 +243,7 @@ def _pieces(names: Sequence[str], args: Sequence[Any]) -> list[Piece]:
 
 @functools.lru_cache(maxsize=1024)
 def _kernel_name(symbol: str) -> str:
-    """'scale<float>' of the symbol of `template <typename T> __global__ void scale(T* x)`."""
+    """'scale<float>' for the symbol of `template <typename T> __global__ void scale(T* x)`."""
     if not symbol.startswith("_Z"):
         return symbol or "the kernel"
     name = demangled(symbol).replace("(anonymous namespace)::", "").removeprefix("void ")
@@ -291,7 +259,3 @@ def _parameter_names(built: ExtensionLibrary, kernel: str, count: int) -> list[s
     text = built.kernels.get(kernel.partition("<")[0])
     written = [each.name for each in text.parameters] if text is not None and len(text.parameters) == count else []
     return [name or f"argument {number + 1}" for number, name in enumerate(written or [""] * count)]
-
-
-def _triple(dim: Any) -> tuple[int, int, int]:
-    return dim.x, dim.y, dim.z

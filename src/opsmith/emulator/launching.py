@@ -1,8 +1,9 @@
-"""One launch on the CPU: its memory, its blocks, and the fault it may end in."""
+"""One launch on the CPU: its memory, its blocks, its printed output, and the fault that it may end in."""
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 from collections.abc import Callable, Sequence
 
@@ -10,12 +11,14 @@ from ..errors import EmulationError
 from ..kernels.emulation import Settings
 from . import limits
 from .faults import fault_of
-from .library import Library
+from .library import Library, runtime
 from .memory import GuardedMemory, Piece
-from .running import run
-from .structures import CONSTANT, IN_ORDER, NO_RESOURCES, TENSOR, Dim, Fault, Launch, Region, array
+from .structures import CONSTANT, IN_ORDER, PRINTED, TENSOR, Dim, Fault, Launch, Region, array
 
 Extent = tuple[int, int, int]
+
+_NO_RESOURCES = 15  # FaultKind: the machine's fault, not the kernel's
+_POLL_SECONDS = 0.05  # how long printed output, and Ctrl-C, may have to wait
 
 
 def launch(
@@ -29,52 +32,61 @@ def launch(
     settings: Settings,
     readable: tuple[int, int] | None = None,
 ) -> None:
-    """Runs a kernel to its end, or raises KernelFault; LaunchConfigurationError for what a GPU would not launch.
+    """Run a kernel to its end. Raises KernelFault, and LaunchConfigurationError for a launch that a GPU refuses.
 
-    `entry` is the address of the function that enters it, `arguments` that of the array of the parameters' addresses,
-    as cuLaunchKernel takes it. A checked launch works on copies of the tensors: `relocate` is given a function from an
-    address to that of the copy, to be applied to every pointer among the parameters. `readable` is memory, from one
-    address to another, that the kernel may read besides.
+    `entry` is the address of the function that enters the kernel, `arguments` that of the array of the parameters'
+    addresses, as for cuLaunchKernel. A checked launch works on copies of the tensors: `relocate` is called with a
+    function from an address to that of the copy, and applies it to every pointer among the parameters. `readable` is
+    further memory that the kernel may read, as its first address and the one after its last.
     """
-    limits.require(kernel, library, entry, geometry[1], geometry[2])
-    guarded = GuardedMemory(pieces) if settings.checks else None
-    regions = [] if guarded is None else _regions(guarded)
-    if guarded is not None:
-        relocate(guarded.address)
-    fault = Fault()
-    regions += library.variables
-    if readable:
-        regions.append(Region(*readable, CONSTANT, 0))
-    given = array(Region, regions)
     grid, block, shared_bytes = geometry
+    limits.require(kernel, library, entry, block, shared_bytes)
+    guarded = GuardedMemory(pieces if settings.checks else ())
+    relocate(guarded.address)
+    regions = [
+        *(Region(span.address, span.address + span.size, TENSOR, n) for n, span in enumerate(guarded.spans)),
+        *library.variables,
+        *([Region(*readable, CONSTANT, 0)] if readable else []),
+    ]
+    region_array, fault = array(Region, regions), Fault()
     seed = IN_ORDER if settings.seed is None else settings.seed
     described = Launch(
         entry, arguments, Dim(*grid), Dim(*block), shared_bytes, settings.checks,
-        len(os.sched_getaffinity(0)), seed, settings.seconds, ctypes.addressof(given),
+        len(os.sched_getaffinity(0)), seed, settings.seconds, ctypes.addressof(region_array),
         len(regions), ctypes.addressof(library.shared), library.shared_count, library.marker,
         ctypes.addressof(fault),
     )  # fmt: skip
-    kind = run(described)
-    if kind == NO_RESOURCES:
+    kind = _run(described)
+    if kind == _NO_RESOURCES:
         raise EmulationError(kernel, fault.words.decode())
     if kind:
-        raise fault_of(kernel, library, fault, _told(pieces, guarded), settings.seconds)
-    if guarded is not None:
-        guarded.write_back()
+        raise fault_of(kernel, library, fault, guarded.descriptions, settings.seconds)
+    guarded.write_back()
 
 
-def _regions(guarded: GuardedMemory) -> list[Region]:
-    """Disjoint pieces of memory: the copies of the tensors."""
-    return [
-        Region(span.address, span.address + span.end - span.begin, TENSOR, number)
-        for number, span in enumerate(guarded.spans)
-    ]
+def _run(launch: Launch) -> int:
+    """The kind of the fault that the launch ends in; 0 for none. Kernels' printed output appears meanwhile."""
+    native = _native()
+    place = ctypes.c_void_p()
+    try:
+        kind: int = native.opsmith_begin(ctypes.byref(launch), ctypes.byref(place), _POLL_SECONDS)
+        while kind < 0:
+            if kind == PRINTED:
+                size = ctypes.c_uint64()
+                text = ctypes.string_at(native.opsmith_printed(place, ctypes.byref(size)), size.value)
+                print(text.decode(errors="replace"), end="")
+            kind = native.opsmith_await(ctypes.byref(place), _POLL_SECONDS)
+    except BaseException:
+        native.opsmith_stop(ctypes.byref(place))  # its workers must not go on with memory that is freed
+        raise
+    return kind
 
 
-def _told(pieces: Sequence[Piece], guarded: GuardedMemory | None) -> list[str]:
-    """What messages call each of these regions."""
-    told = []
-    for span in guarded.spans if guarded is not None else ():
-        inside = [str(each) for each in pieces if each.begin < each.end and span.begin <= each.begin < span.end]
-        told.append(" and ".join(dict.fromkeys(inside)))
-    return told
+@functools.cache
+def _native() -> ctypes.CDLL:
+    native = runtime()
+    native.opsmith_begin.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_double)
+    native.opsmith_await.argtypes = (ctypes.c_void_p, ctypes.c_double)
+    native.opsmith_printed.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+    native.opsmith_printed.restype = ctypes.c_void_p
+    return native

@@ -6,18 +6,17 @@ import ctypes
 import functools
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..kernels.cuda_source.signature import DeviceType, Variable, described_types, template_arguments
-from ..toolchain import compile_shared_library, load_library
+from ..toolchain import compile_shared_library, elf, load_library
 from ..toolchain.demangle import demangled
-from . import elf, entries, shared_memory
+from . import entries, shared_memory
 from .assembly import NATIVE
 from .structures import CONSTANT, DEVICE, IGNORED, SHARED, Region, array
 
-_LINKED_IN = ("completed.0", "__dso_handle")  # what the compiler's own start-up code brings
+_START_UP = ("completed.0", "__dso_handle")  # variables of the compiler's own start-up code
 
 
 @functools.cache
@@ -27,7 +26,7 @@ def runtime() -> ctypes.CDLL:
 
 
 def digest() -> str:
-    """Of the runtime: what a library was compiled for."""
+    """The identity of the runtime that a library is compiled for."""
     contents = b"".join(path.read_bytes() for path in sorted(NATIVE.iterdir()))
     return hashlib.sha256(contents).hexdigest()[:16]
 
@@ -39,63 +38,59 @@ def runtime_path() -> Path:
         [NATIVE / "runtime.cpp"],
         abi="plain",
         extra_cflags=("-g", "-pthread", "-ftls-model=initial-exec"),
-        # By this name a library of kernels finds it in the process: another build of it must have another.
+        # Libraries of kernels find it in the process by this name, so another build of it needs another name.
         extra_ldflags=(f"-Wl,-soname,libopsmith_emulator_{digest()}.so",),
         label="opsmith's CUDA emulator",
     )
 
 
-@dataclass
 class Library:
     """A compiled library: its kernels by their spelling."""
 
-    path: Path
-    spellings: tuple[str, ...]
-    constants: tuple[str, ...]
-    dynamic_names: tuple[str, ...]
-    author_files: frozenset[str] = frozenset()  # where they are known, a fault is told by their lines
-    handle: ctypes.CDLL = field(init=False)
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        path: Path,
+        spellings: tuple[str, ...],
+        constants: tuple[str, ...],
+        dynamic_names: tuple[str, ...],
+        author_files: frozenset[str] = frozenset(),
+    ) -> None:
+        """`author_files` are preferred for the line of a fault, where they are known."""
+        self.path, self.spellings, self.dynamic_names, self.author_files = path, spellings, dynamic_names, author_files
         runtime()  # the library finds it in the process, by its name
-        self.handle = load_library(self.path)
-        sections, symbols = elf.read(self.path)
-        self.marker = ctypes.cast(self.handle.opsmith_shared_marker, ctypes.c_void_p).value or 0
+        self.handle = load_library(path)
+        sections, symbols = elf.read(path)
+        self.marker = self._address("opsmith_shared_marker")
         self.base = self.marker - next(each.value for each in symbols if each.name == "opsmith_shared_marker")
         self.names: list[str] = []
-        # One that stands inside an #if is not there.
-        self._constants = {
-            name: number
-            for number, name in enumerate(self.constants)
-            if hasattr(self.handle, f"opsmith_constant_{number}")
-        }
-        self.constants = tuple(self._constants)
         self.functions = {self.base + each.value: each.name for each in symbols if each.kind == elf.FUNCTION}
         shared = self._shared(symbols)
         self.shared, self.shared_count = array(Region, shared), len(shared)
-        self._uses = shared_memory.read(self.path, sections)
+        self._uses = shared_memory.read(path, sections)
         self._sizes = {each.name: each.size for each in symbols if each.kind == elf.THREAD_LOCAL}
         self._static_shared: dict[int, dict[str, int]] = {}
-        self._refusals = {name: words.decode() for name, words in self._told("refusal", ctypes.c_char_p).items()}
-        self._bounds = {self.entry(name): bound for name, bound in self._told("bound", ctypes.c_long).items()}
+        self._refusals = {name: text.decode() for name, text in self._values("refusal", ctypes.c_char_p).items()}
+        self._bounds = {self.entry(name): bound for name, bound in self._values("bound", ctypes.c_long).items()}
         self.variables = self._variables(sections, symbols)
-        # Sources of one text share the library, and set its constants apart.
-        self.initial = {
-            name: ctypes.string_at(at, kept.size) for name in self.constants for at, kept in [self.constant(name)]
+        # A constant inside an #if may not exist.
+        self.constants = {
+            name: self._constant(name, number)
+            for number, name in enumerate(constants)
+            if hasattr(self.handle, f"opsmith_constant_{number}")
         }
+        # Sources with the same text share the library, and each has its own values of the constants.
+        self.initial = {name: ctypes.string_at(at, kept.size) for name, (at, kept) in self.constants.items()}
 
     def entry(self, spelling: str) -> int:
-        function = getattr(self.handle, f"opsmith_enter_{self.spellings.index(spelling)}")
-        return ctypes.cast(function, ctypes.c_void_p).value or 0
+        return self._address(f"opsmith_enter_{self.spellings.index(spelling)}")
 
     def types(self, spelling: str) -> list[DeviceType]:
         """The types of a kernel's parameters."""
-        function = getattr(self.handle, f"opsmith_signature_{self.spellings.index(spelling)}")
-        function.restype = ctypes.c_char_p
-        return described_types(demangled(function().decode()))
+        signature = self._value(f"opsmith_signature_{self.spellings.index(spelling)}", ctypes.c_char_p)
+        return described_types(demangled(signature.decode()))
 
     def refusal(self, spelling: str) -> str | None:
-        """The compiler's words, where it has not found a kernel of that spelling."""
+        """The compiler's message, where it has not found a kernel of that spelling."""
         return self._refusals.get(spelling)
 
     def launch_bound(self, entry: int) -> int | None:
@@ -111,39 +106,41 @@ class Library:
             }
         return self._static_shared[entry]
 
-    def _told(self, what: str, kind: type[Any]) -> dict[str, Any]:
+    def _address(self, function: str) -> int:
+        return ctypes.cast(getattr(self.handle, function), ctypes.c_void_p).value or 0
+
+    def _value(self, function: str, kind: type[Any]) -> Any:
+        """What a function without parameters returns."""
+        call = getattr(self.handle, function)
+        call.restype = kind
+        return call()
+
+    def _values(self, what: str, kind: type[Any]) -> dict[str, Any]:
         """What the functions opsmith_<what>_<number> return, by the spellings of the kernels that have one."""
-        found = {}
-        for number, spelling in enumerate(self.spellings):
-            function = getattr(self.handle, f"opsmith_{what}_{number}", None)
-            if function is not None:
-                function.restype = kind
-                found[spelling] = function()
-        return found
+        names = {spelling: f"opsmith_{what}_{number}" for number, spelling in enumerate(self.spellings)}
+        return {each: self._value(name, kind) for each, name in names.items() if hasattr(self.handle, name)}
+
+    def _constant(self, name: str, number: int) -> tuple[int, Variable]:
+        """The address of a __constant__ variable, and its type."""
+        kinds = {"": ctypes.c_void_p, "_bytes": ctypes.c_ulong, "_type": ctypes.c_char_p}
+        address, size, kind = (self._value(f"opsmith_constant{part}_{number}", each) for part, each in kinds.items())
+        (element,) = template_arguments(demangled(kind.decode()))
+        return address, Variable(name, element, size)
 
     def _is_shared(self, symbol: str) -> bool:
-        """Whether a variable of a thread is the author's: not what marks their place, nor a pointer to the dynamic
-        shared memory, declared at file scope, nor what guards its initialisation. _ZZ is a variable of a function."""
+        """Whether a thread-local variable is a __shared__ one of the author's: not the marker of their place, a pointer
+        to the dynamic shared memory, declared at file scope, or the guard of its initialisation. _ZZ is a variable of a
+        function."""
         if entries.MARKER in symbol or symbol == "__tls_guard":
             return False
         return symbol.startswith("_ZZ") or _readable(symbol) not in self.dynamic_names
 
-    def constant(self, name: str) -> tuple[int, Variable]:
-        """A __constant__ variable: its address, and what it holds."""
-        number = self._constants[name]
-        address, size, kind = (
-            getattr(self.handle, f"opsmith_constant{part}_{number}") for part in ("", "_bytes", "_type")
-        )
-        address.restype, size.restype, kind.restype = ctypes.c_void_p, ctypes.c_ulong, ctypes.c_char_p
-        (element,) = template_arguments(demangled(kind().decode()))
-        return address(), Variable(name, element, size())
-
     def _shared(self, symbols: Sequence[elf.Symbol]) -> list[Region]:
-        """Static __shared__ variables, from where the marker lies."""
-        of_threads = {each.name: each for each in symbols if each.kind == elf.THREAD_LOCAL}
-        marker = next(each.value for name, each in of_threads.items() if entries.MARKER in name)
+        """Static __shared__ variables, relative to the marker."""
+        thread_local = {each.name: each for each in symbols if each.kind == elf.THREAD_LOCAL}
+        marker = next(each.value for name, each in thread_local.items() if entries.MARKER in name)
         found = []
-        for name, each in of_threads.items():
+        for name, each in thread_local.items():
             if entries.MARKER in name or not each.size:
                 continue
             begin, end = (each.value - marker) % 2**64, (each.value + each.size - marker) % 2**64
@@ -152,19 +149,22 @@ class Library:
 
     def _variables(self, sections: Sequence[elf.Section], symbols: Sequence[elf.Symbol]) -> list[Region]:
         """Variables at file scope, and what the compiler has put into read-only sections."""
-        found = []
-        for section in sections:
-            if section.is_constant and section.name.startswith(".rodata"):
-                begin = self.base + section.address
-                found.append(Region(begin, begin + section.size, CONSTANT, self._numbered("the compiler's constants")))
+        found = [
+            self._region(each.address, each.size, CONSTANT, "the compiler's constants")
+            for each in sections
+            if each.is_constant and each.name.startswith(".rodata")
+        ]
         for each in symbols:
-            if each.name in _LINKED_IN:
+            if each.kind != elf.OBJECT or not each.size or each.name in _START_UP:
                 continue
-            if each.kind == elf.OBJECT and each.size and not each.section.startswith((".rodata", ".tbss", ".tdata")):
+            if not each.section.startswith((".rodata", ".tbss", ".tdata")):
                 kind = CONSTANT if each.section.startswith("opsmith_constant") else DEVICE
-                begin = self.base + each.value
-                found.append(Region(begin, begin + each.size, kind, self._numbered(each.name)))
+                found.append(self._region(each.value, each.size, kind, each.name))
         return found
+
+    def _region(self, offset: int, size: int, kind: int, name: str) -> Region:
+        begin = self.base + offset
+        return Region(begin, begin + size, kind, self._numbered(name))
 
     def _numbered(self, name: str) -> int:
         self.names.append(_readable(name))

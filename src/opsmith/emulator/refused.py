@@ -1,7 +1,7 @@
-"""What of CUDA the emulator has no meaning for, by its names: a source that uses one is refused by name and line.
+"""The parts of CUDA that the emulator does not run: a source that uses one is refused by name and line.
 
-The headers do not declare these names, so that the compiler stumbles over them just where they are used. A function of
-that name that the author has written is not concerned.
+The headers do not declare these names, so the compiler reports them where they are used. A function of that name that
+the author has written is not affected.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ REFUSED = {
     "tensor cores": r"nvcuda|wmma|__[hibd]mma_\w+",
     "the CUDA runtime's functions": r"cuda[A-Z]\w*|__cuda\w+",
     "the CUDA driver's functions": r"cu[A-Z]\w*|CU[a-z]\w*",
-    # Such names are the compiler's, not an author's; but those of the half types want an #include.
+    # Such names are the compiler's, not an author's; but those of the half types need an #include.
     _UNKNOWN: r"__(?!\w*(?:half|bfloat16)|h[a-z])\w+",
 }
-"""Names, as patterns, by what they are; the first that fits counts."""
+"""Patterns of names by feature; the first match counts."""
 
 _HEADER = re.compile(
     r"(?:cub|thrust|cuda|cute|cutlass|nv|nvtx3|crt|cooperative_groups|cudnn_frontend)/.*"
@@ -50,15 +50,15 @@ _UNKNOWN_NAMES = (
     re.compile(r"there are no arguments to '(?P<name>\w+)' that depend on a template parameter"),
 )
 _UNKNOWN_MEMBER = re.compile(r"'(?P<name>\w+)' is not a member of '(?P<space>(?:cuda|cooperative_groups)(?:::\w+)*)'")
-_TOLD_BY_A_HEADER = re.compile(r"opsmith's emulator does not run (?P<feature>[^:\n]*\([^)\n]*\)|[^.:\"\n]+)")
+_HEADER_MESSAGE = re.compile(r"opsmith's emulator does not run (?P<feature>[^:\n]*\([^)\n]*\)|[^.:\"\n]+)")
 _OF_INLINE_PTX = re.compile(r"(?:constraint|operand)\w* .*'asm'|'asm' operand")
 INLINE_PTX = "inline PTX (asm)"
-# What the compiler makes of an asm in its own output: the line, the file, the text.
+# An asm statement in the compiler's output: the line, the file, the text.
 _ASSEMBLED = re.compile(r'^# (?P<line>\d+) "(?P<file>[^"]+)" 1\n(?P<text>.*?)\n# 0 "" 2$', re.DOTALL | re.MULTILINE)
 
 
 def feature_of(name: str) -> str | None:
-    """What a name that the headers do not have is: 'textures and surfaces (tex2D)'."""
+    """The feature of a name that the headers do not have: 'textures and surfaces (tex2D)'."""
     for feature, names in REFUSED.items():
         if re.fullmatch(names, name):
             return f"{feature} ({name})"
@@ -66,9 +66,9 @@ def feature_of(name: str) -> str | None:
 
 
 def refusal(error: CompileError, label: str) -> UnsupportedFeatureError | None:
-    """The error for a source that the compiler refused because of something that is not emulated, if it is that."""
+    """The error for a source that the compiler rejected because of a feature that is not emulated; None for others."""
     for each in error.errors:
-        # In an entry it is the spelling of a launch that is at fault.
+        # In an entry the spelling of a launch is at fault.
         if not isinstance(each, Diagnostic) or each.file == entries.FILE:
             continue
         if (feature := _feature(each.message)) is not None:
@@ -77,7 +77,7 @@ def refusal(error: CompileError, label: str) -> UnsupportedFeatureError | None:
 
 
 def refuse_assembly(assembly: str, label: str, own_directories: Sequence[Path]) -> None:
-    """Raises where the compiler's output holds an asm of the author's, as one in a header may have got there."""
+    """Raise for inline PTX of the author's in the compiler's output, where that of a header may appear."""
     own = tuple(os.path.join(directory, "") for directory in own_directories)
     for found in _ASSEMBLED.finditer(assembly):
         if found["text"].strip() and found["file"].startswith((*own, "<")):
@@ -85,7 +85,7 @@ def refuse_assembly(assembly: str, label: str, own_directories: Sequence[Path]) 
 
 
 def _feature(message: str) -> str | None:
-    if found := _TOLD_BY_A_HEADER.search(message):
+    if found := _HEADER_MESSAGE.search(message):
         return found["feature"].strip()
     if _OF_INLINE_PTX.search(message):
         return INLINE_PTX

@@ -1,4 +1,4 @@
-"""A CUDA source's text compiled for the emulator: a library of its kernels, cached by content."""
+"""Compile a CUDA source's text for the emulator: a library of its kernels, cached by content."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..cuda_text.declarations import KernelText
-from ..errors import CompileError, UnsupportedFeatureError
+from ..errors import CompileError
 from ..toolchain import cache_key, find_cxx, obtain
 from ..toolchain.invoke import invoke
 from . import entries
-from .assembly import OPSMITH_INCLUDE, WRAPPED, assemble, own_flags, own_headers
+from .assembly import ASSEMBLY, OPSMITH_INCLUDE, WRAPPED, assemble, own_flags, own_headers
 from .library import Library, digest, runtime_path
-from .mirror import Mirror, add_headers, inside
+from .mirror import Mirror
 from .translate import translated
 
 
 @dataclass(frozen=True)
 class Source:
-    """A text to compile: what errors call it, the file and line its first line has, where headers are looked for."""
+    """A text to compile: its name in errors, the file and line of its first line, the directories of its headers."""
 
     text: str
     label: str
@@ -40,8 +40,8 @@ def compile_library(
 ) -> Library:
     """The library of these kernels; `kernels` has them as their author wrote them.
 
-    What of them the compiler does not find is left out, and `Library.refusal` tells why. Raises CompileError with the
-    author's lines, and UnsupportedFeatureError.
+    Those that the compiler does not find are left out, and `Library.refusal` has the reason. Raises CompileError with
+    the author's lines, and UnsupportedFeatureError.
     """
     body, dynamic_names = translated(source.text, source.label, source.line)
     before = "".join(f'#include "{header}"\n' for header in source.pre_included)
@@ -50,9 +50,8 @@ def compile_library(
         entered = entries.text(spellings, constants, kernels, refused)
         return f'#line 1 "<pre-included>"\n{before}#line {source.line} "{source.file}"\n{body}\n{entered}'
 
-    searched = [*([source.directory] if source.directory else []), *source.include_dirs]
-    mirror = Mirror(source.file)
-    add_headers(mirror, before + source.text, source.directory, source.include_dirs, [OPSMITH_INCLUDE])
+    mirror = Mirror(source.file, source.directory, source.include_dirs, [OPSMITH_INCLUDE])
+    mirror.add_headers(before + source.text)
     key = cache_key(
         kind="emulated",
         sources={"text": text(), **mirror.contents, **own_headers()},
@@ -65,28 +64,21 @@ def compile_library(
     def build(workdir: Path) -> dict[str, object]:
         linked = runtime_path()
         mirror.write(workdir)
-        # The originals come after: a header that a macro names is in no tree.
-        directories = [*(inside(workdir, each) for each in searched), *searched, OPSMITH_INCLUDE]
         refused: dict[entries.Entry, str] = {}
         while True:
             (workdir / "kernels.cpp").write_text(text(refused))
             try:
                 assemble(
-                    workdir / "kernels.cpp", workdir / "kernels.s", checks, source.macros, directories,
-                    workdir=workdir, label=source.label, own_directories=[Path(source.file).parent, *searched],
+                    workdir / "kernels.cpp", checks, source.macros, mirror, workdir=workdir, label=source.label
                 )  # fmt: skip
                 break
-            except UnsupportedFeatureError as error:
-                raise mirror.refusals.get(error.feature, error) from None
             except CompileError as error:
                 more = entries.refused(error.errors)
                 if not more.keys() - refused.keys():
                     raise
                 refused |= more
-        return invoke(
-            find_cxx(), ["-shared", "kernels.s", "-o", name, *(WRAPPED if checks else ()), str(linked)],
-            workdir=workdir, output=workdir / name, label=source.label,
-        )  # fmt: skip
+        command = ["-shared", ASSEMBLY, "-o", name, *(WRAPPED if checks else ()), str(linked)]
+        return invoke(find_cxx(), command, workdir=workdir, output=name, label=source.label)
 
     path = obtain(key, build, label=f"{source.label} for the emulator", filenames=[name]).path(name)
     return Library(path, tuple(spellings), tuple(constants), (*dynamic_names, *mirror.dynamic_names))

@@ -1,7 +1,7 @@
-"""From the text of a CUDA source to one that a C++ compiler takes: line for line the same, but for few words.
+"""Translate a CUDA source to text that a C++ compiler accepts: the same line for line, except for a few words.
 
-What the emulator's headers cannot give a meaning to is done here: `extern __shared__` becomes a pointer, and what is
-not emulated is refused by its name.
+This module handles what the emulator's headers cannot: `extern __shared__` becomes a pointer, and features that are not
+emulated are refused by name.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _DYNAMIC_SHARED = re.compile(
     r"\b(?P<name>[A-Za-z_]\w*)\s*\[\s*\]\s*;"
 )
 _DOUBLY_STATIC = re.compile(r"\bstatic\s+__shared__\s|\b__shared__\s+static\s")
-# alignas may stand before all other words of a declaration, but not between them.
+# alignas may come first in a declaration, but not in the middle.
 _ALIGNED_LATE = re.compile(r"\b__shared__(?P<between>\s+)(?P<alignas>alignas\s*\((?:[^()]|\([^()]*\))*\))")
 _CONDITION = re.compile(r"\s*#\s*(?P<word>ifdef|ifndef|if|elif|else|endif)\b(?P<condition>.*)")
 _CONSTANT = re.compile(r"\b__constant__\b")
 _ALIGNMENT = re.compile(r"(?:alignas|__align__)\s*\([^)]*\)|__attribute__\s*\(\([^)]*\)*\)+")
 _SCOPE = re.compile(r'\b(?:namespace(?:\s+[\w:]+)?|extern\s+"C")\s*\{|[{}]')
 
-# Words that no header refuses, with what they are.
+# Features that no header refuses, by their spelling.
 _ASM = r"\b(?:__asm__|__asm|asm)(?=\s*(?:\(|volatile\b|__volatile__\b|goto\b))"
 _REFUSED = {
     _ASM: INLINE_PTX,
@@ -66,8 +66,8 @@ def translated(text: str, label: str, first_line: int = 1, is_header: bool = Fal
 
 
 def _without_other_branches(bare: str) -> str:
-    """The text without the lines that `#if` on __CUDA_ARCH__ or OPSMITH_EMULATOR leaves to a GPU: the former is not
-    defined here, the latter is. Of other conditions both branches stay."""
+    """The text without the lines that `#if` on __CUDA_ARCH__ or OPSMITH_EMULATOR compiles only for a GPU: here the
+    former is not defined and the latter is. Both branches of other conditions stay."""
     lines: list[str] = []
     open_ifs: list[tuple[bool, bool]] = []  # whether the present branch is taken, and whether another one has been
     for line in bare.split("\n"):
@@ -87,7 +87,7 @@ def _without_other_branches(bare: str) -> str:
 
 
 def _taken(word: str, condition: str) -> bool | None:
-    """Whether a branch is compiled; None where that is not for us to know."""
+    """Whether a branch is compiled; None if unknown."""
     for name, is_defined in (("__CUDA_ARCH__", False), ("OPSMITH_EMULATOR", True)):
         if re.fullmatch(rf"\(?\s*(?:defined\s*\(?\s*)?{name}\b(?:\s*\))*(?:\s*[<>=]+\s*\d+)?\s*\)?", condition.strip()):
             return is_defined != (word == "ifndef")
@@ -99,7 +99,7 @@ def _taken(word: str, condition: str) -> bool | None:
 
 
 def _with_sections(text: str) -> str:
-    """With OPSMITH_CONST_CONSTANT for the __constant__ of const variables: a section holds those or the others."""
+    """The text with OPSMITH_CONST_CONSTANT for the __constant__ of const variables, which need a separate section."""
     bare = without_comments(text)
     pieces, end = [], 0
     for found in _CONSTANT.finditer(bare):
@@ -113,7 +113,7 @@ def _with_sections(text: str) -> str:
 
 
 def _at_file_scope(bare: str, position: int) -> bool:
-    """Whether nothing but namespaces is open there."""
+    """Whether only namespaces are open there."""
     open_scopes: list[bool] = []
     for found in _SCOPE.finditer(bare, 0, position):
         if found[0] == "}":

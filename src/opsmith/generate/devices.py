@@ -12,7 +12,7 @@ import torch
 
 from ..launch.driver import driver
 from ..launch.planner import Combine, LayoutClass, Pass, Target
-from ..toolchain import compile_cubin, compile_shared_library, load_library
+from ..toolchain import CudaProgram, compile_shared_library, load_library
 from . import emit_cpp, emit_cuda
 from .expression import Program
 from .launch import Device
@@ -116,7 +116,7 @@ def _cuda_target(index: int) -> Any:
 
 def compile_cuda(text: str, entry: str, arch: str) -> Path:
     """The cubin of a generated source; needs no GPU."""
-    return compile_cubin(
+    program = CudaProgram(
         text,
         arch=arch,
         options=emit_cuda.options(text),
@@ -124,6 +124,7 @@ def compile_cuda(text: str, entry: str, arch: str) -> Path:
         name=f"{entry}.cu",
         label=entry,
     )
+    return program.compile().path
 
 
 @functools.cache

@@ -1,25 +1,26 @@
-"""Find compilers, compile, cache and load: kernels in, libraries and cubins out.
+"""Find compilers, compile, cache and load.
 
-Every function here that builds goes through one cache (``obtain``) and raises the errors of opsmith.errors' toolchain
-section. Importing this package starts no process and imports neither torch nor CUDA.
+Every function here that builds goes through one cache (``obtain``) and raises ToolchainErrors. Importing this package
+starts no process and imports neither torch nor CUDA.
 """
 
 from __future__ import annotations
 
 from .cache import Artifact, Usage, cache_directory, cache_key, clear, obtain, usage
 from .compile import compile_shared_library, compile_with_nvcc, find_shared_library
+from .elf import defined_symbols
 from .find import Compiler, Nvrtc, find_cxx, find_nvcc, find_nvrtc, forget, python_headers
 from .headers import included_files
 from .load import load_library
-from .nvrtc import compile_cubin
+from .nvrtc import CudaProgram
 from .objects import Recipe, build_library, editor_commands
 from .progress import progress
 from .settings import gpu_targets, switch
-from .symbols import defined_symbols
 
 __all__ = [
     "Artifact",
     "Compiler",
+    "CudaProgram",
     "Nvrtc",
     "Recipe",
     "Usage",
@@ -27,7 +28,6 @@ __all__ = [
     "cache_directory",
     "cache_key",
     "clear",
-    "compile_cubin",
     "compile_shared_library",
     "compile_with_nvcc",
     "defined_symbols",

@@ -14,15 +14,15 @@ STABLE_ABI = "0x020b000000000000"
 
 @dataclass(frozen=True)
 class AbiSettings:
-    """``level`` is the part of the cache key; the paths are this machine's, and no part of it."""
+    """``level`` is part of the cache key; the paths are this machine's, and not part of it."""
 
     level: str
     cflags: tuple[str, ...] = ()
     include_dirs: tuple[Path, ...] = ()
     library_dirs: tuple[Path, ...] = ()
     libraries: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
-    """Libraries that are in the process by these names, and that the linker need not read (stand_in.py)."""
+    stubs: tuple[str, ...] = ()
+    """Libraries that the process has already loaded, and that the linker need not read (compile.stub)."""
 
 
 def abi_settings(abi: Abi) -> AbiSettings:
@@ -30,12 +30,12 @@ def abi_settings(abi: Abi) -> AbiSettings:
     if abi == "plain":
         return AbiSettings("plain")
     if abi == "sleef":
-        return AbiSettings("sleef", names=("libtorch_cpu.so",))
+        return AbiSettings("sleef", stubs=("libtorch_cpu.so",))
     import torch
 
     package = Path(torch.__file__).parent
     include_dirs = (package / "include", package / "include/torch/csrc/api/include")
-    # No run path leads to torch's libraries: they are in the process already, and the linker knows them by name.
+    # No run path to torch's libraries: they are in the process already, and the dynamic linker finds them by name.
     library_dirs, libraries = (package / "lib",), ("torch", "torch_cpu", "c10")
     if abi == "stable":
         level = f"torch-stable-{STABLE_ABI}"
@@ -45,4 +45,4 @@ def abi_settings(abi: Abi) -> AbiSettings:
         cxx11 = int(torch._C._GLIBCXX_USE_CXX11_ABI)
         level = f"torch-{torch.__version__}-cxx11abi{cxx11}"
         return AbiSettings(level, (f"-D_GLIBCXX_USE_CXX11_ABI={cxx11}",), include_dirs, library_dirs, libraries)
-    raise ValueError(f"abi is 'stable', 'torch', 'sleef' or 'plain', not {abi!r}")
+    raise ValueError(f"abi must be 'stable', 'torch', 'sleef' or 'plain', not {abi!r}")

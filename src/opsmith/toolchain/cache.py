@@ -1,11 +1,12 @@
-"""The cache contract: what a build's key is, where builds are kept, and what happens where they cannot be kept.
+"""The cache contract: the key of a build, where builds are stored, and what happens if they cannot be stored.
 
-A key is made of what the author wrote and asked for: sources, headers, flags, architecture, ABI level. Compiler and
-torch versions are provenance and no part of it, so that a prebuilt artifact is found on a machine without any compiler.
+A key is made of what the author wrote and requested: sources, headers, flags, architecture, ABI level. The
+versions of compiler and torch are provenance and not part of it, so that a machine without a compiler finds prebuilt
+artifacts.
 
-``obtain`` looks in the directories that ship inside the package, then in the cache directory; only then it builds.
-Where the cache directory cannot be written (read-only, full), one CacheFallbackWarning says so and this process keeps
-its builds in a private temporary directory. A directory that another user can write raises CacheSecurityError.
+``obtain`` looks in the directories that ship inside the package, then in the cache directory; only then does it build.
+Where the cache directory cannot be written (read-only, full), a CacheFallbackWarning is given once and this process
+keeps its builds in a private temporary directory. A directory that another user can write raises CacheSecurityError.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def cache_directory() -> Path:
 
 
 def cache_key(*, kind: str, sources: Mapping[str, str | bytes], flags: Sequence[str], arch: str, abi: str) -> str:
-    """SHA-256 over every part, each with its length before it, so that no two different builds read the same."""
+    """SHA-256 over every part, each preceded by its length, so that no two different builds have the same input."""
     contents = [part for name in sorted(sources) for part in (name, sources[name])]
     digest = hashlib.sha256()
     for parts in ([_KEY_FORMAT, kind, arch, abi], flags, contents):
@@ -76,10 +77,10 @@ def find(key: str, *, label: str, filenames: Sequence[str]) -> Artifact | None:
 
 
 def obtain(key: str, build: Build, *, label: str, filenames: Sequence[str]) -> Artifact:
-    """The artifact of ``key``: found, or built by ``build(workdir)``, once among all processes that want it.
+    """The artifact of ``key``: found, or built by ``build(workdir)`` once, whichever processes want it.
 
     ``filenames`` are the files the build writes into its directory and the artifact keeps. They are compared with
-    their recorded size and SHA-256 on every call: a damaged entry is never returned, but built anew with a
+    their recorded size and SHA-256 on every call: a damaged entry is never returned, but rebuilt with a
     CorruptCacheEntryWarning.
     """
     if found := find(key, label=label, filenames=filenames):
@@ -103,7 +104,7 @@ def usage() -> Usage:
 
 
 def clear() -> Usage:
-    """Empty the cache and tell how much that was. What another process is building at this moment is left alone."""
+    """Empty the cache and return how much that was. Entries that another process is building are left alone."""
     store = Store(_location())
     try:
         return store.clear()
@@ -115,10 +116,10 @@ def _location() -> Path:
     if chosen := os.environ.get("OPSMITH_CACHE_DIR"):
         return Path(os.path.abspath(os.path.expanduser(chosen)))
     xdg = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(xdg):  # the XDG specification has relative ones ignored
+    if os.path.isabs(xdg):  # the XDG specification says to ignore relative ones
         return Path(xdg, "opsmith")
     home = os.path.expanduser("~")
-    # A user without a home (an arbitrary uid in a container): the attempt to write here fails, and is told as such.
+    # A user without a home (an arbitrary uid in a container): writing here fails, with the warning or error for that.
     return Path(home if os.path.isabs(home) else "/", ".cache", "opsmith")
 
 
@@ -128,7 +129,7 @@ def _first_sound(stores: Iterable[Store], key: str, filenames: Sequence[str]) ->
             if found := store.find(key, filenames):
                 return found
         except DamagedEntry:
-            continue  # looked at again, and told, by whoever builds it anew under the lock
+            continue  # checked again, with a warning, by the process that rebuilds it under the lock
     return None
 
 

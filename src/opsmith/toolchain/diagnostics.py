@@ -1,4 +1,4 @@
-"""Find in a compiler's output the errors and the author's own lines, and leave the flood of template notes out."""
+"""Find the errors and the author's own lines in a compiler's output, without the flood of template notes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 # g++ and clang++:  kernel.cpp:12:5: error: 'x' was not declared in this scope
 # nvcc and NVRTC:   kernel.cu(12): error: identifier "x" is undefined
-# A text without a file of its own has a name in angle brackets, which may have a colon in it.
+# A text without a file has a name in angle brackets, which may have a colon in it.
 _ERROR = re.compile(
     r"^(?P<file><[^>\n]*>|[^\s:(][^:(]*)(?::(?P<line>\d+)(?::(?P<column>\d+))?|\((?P<edg_line>\d+)\)):"
     r" (?:fatal |catastrophic )?error(?: #[\w-]+)?: (?P<message>.*)$"
 )
-# The way from the author's code to an error inside a header: before the error with g++, after it with the others.
+# How the author's code leads to an error inside a header: before the error with g++, after it with the others.
 _LED_HERE = (
     re.compile(r"^(?P<file><[^>\n]*>|[^\s:][^:]*):(?P<line>\d+)(?::\d+)?:\s+(?:recursively )?required (?:from|by)"),
     re.compile(r"^(?P<file>[^\s:][^:]*):(?P<line>\d+)(?::\d+)?: note: in instantiation of .*requested here"),
@@ -28,7 +28,7 @@ _OTHER_MESSAGE = re.compile(r": (?:warning|note|remark)(?: #[\w-]+)?: ")
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """One error: where, the compiler's words, and the source line, with a caret where the compiler gives one."""
+    """One error: where, the compiler's message, and the source line, with a caret where the compiler gives one."""
 
     file: str
     line: int
@@ -44,8 +44,8 @@ class Diagnostic:
 def parse(log: str, own_directories: Iterable[Path], workdir: Path) -> list[Diagnostic]:
     """The errors in ``log``, those at the author's own lines first.
 
-    Files are the author's when they lie in ``own_directories``. An error inside another's header is placed at the
-    author's line that led there, if the compiler tells. Generated files are in ``workdir``, which is not shown.
+    Files in ``own_directories`` are the author's. An error inside another header is placed at the author's line that
+    led there, if the compiler prints it. Generated files are in ``workdir``, which is not shown.
     """
     own = [os.path.join(os.path.abspath(directory), "") for directory in (*own_directories, workdir)]
 

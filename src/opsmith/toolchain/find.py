@@ -1,7 +1,7 @@
 """Find the tools: a C++ compiler, nvcc, NVRTC with its headers, and Python's headers.
 
-Each answer is remembered for the life of the process; a failure is not, so that a notebook can install what is missing
-and try again. ``forget()`` drops what is remembered, for tests and after changing CXX, NVCC or CUDA_HOME.
+What is found is cached for the life of the process; a failure is not, so that a notebook can install what is missing
+and try again. ``forget()`` clears the cache, for tests and after changing CXX, NVCC or CUDA_HOME.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _DEFAULT_CUDA_MAJOR = 13
 
 @dataclass(frozen=True)
 class Compiler:
-    """A compiler that answered when asked for its version. ``arguments`` come of a CXX such as "ccache g++"."""
+    """A compiler that printed its version. ``arguments`` come from a CXX such as "ccache g++"."""
 
     path: Path
     kind: CompilerKind
@@ -77,22 +77,22 @@ class Nvrtc:
 
 @functools.cache
 def find_cxx() -> Compiler:
-    """The C++ compiler: what CXX names, else the first of c++, g++ and clang++ on PATH that works.
+    """The C++ compiler: the one in CXX, else the first of c++, g++ and clang++ on PATH that works.
 
-    Raises CompilerNotFoundError, CompilerTooOldError, or a CompilerBrokenError naming what the compiler did.
+    Raises CompilerNotFoundError, CompilerTooOldError, or a CompilerBrokenError.
     """
     if named := os.environ.get("CXX", "").strip():
-        # What the user asked for is used or refused, never silently replaced.
-        words = shlex.split(named)
-        path = shutil.which(words[0])
-        if path is None and not os.path.exists(words[0]):
+        # The compiler that the user asked for is used or refused, never silently replaced.
+        program, *arguments = shlex.split(named)
+        path = shutil.which(program)
+        if path is None and not os.path.exists(program):
             raise CompilerNotFoundError([f"CXX={named}"])
-        return _able_to_cxx20(_identify(path or os.path.abspath(words[0]), tuple(words[1:])))
+        return _require_cxx20(_identify(path or os.path.abspath(program), tuple(arguments)))
     names = ("c++", "g++", "clang++")
     first_failure: CompilerBrokenError | CompilerTooOldError | None = None
     for path in filter(None, map(shutil.which, names)):
         try:
-            return _able_to_cxx20(_identify(path))
+            return _require_cxx20(_identify(path))
         except (CompilerBrokenError, CompilerTooOldError) as failure:
             first_failure = first_failure or failure
     raise first_failure or CompilerNotFoundError([f"{name} on PATH" for name in names])
@@ -100,7 +100,7 @@ def find_cxx() -> Compiler:
 
 @functools.cache
 def find_nvcc() -> Compiler:
-    """CUDA's compiler: what NVCC names, else nvcc under $CUDA_HOME, $CUDA_PATH, on PATH, under /usr/local/cuda."""
+    """CUDA's compiler: the one in NVCC, else nvcc under $CUDA_HOME, $CUDA_PATH, on PATH, under /usr/local/cuda."""
     if named := os.environ.get("NVCC", "").strip():
         path = shutil.which(named)
         if path is None and not os.path.exists(named):
@@ -117,16 +117,18 @@ def find_nvcc() -> Compiler:
 
 @functools.cache
 def nvcc_include_dirs() -> tuple[Path, ...]:
-    """Where nvcc finds CUDA's headers, in its own words: for C++ files beside the CUDA files. nvcc may be a wrapper."""
-    words = run([*find_nvcc().command, "--dryrun", "-x", "cu", "-c", os.devnull], timeout=60).words
-    found = re.findall(r'"?-(?:I|isystem"?)\s*"?([^"\s]+)"?', "".join(re.findall(r"INCLUDES=(.*)\n", words)))
+    """Where nvcc itself finds CUDA's headers (it may be a wrapper): for C++ files beside the CUDA files."""
+    output = run([*find_nvcc().command, "--dryrun", "-x", "cu", "-c", os.devnull], timeout=60).output
+    found = re.findall(r'"?-(?:I|isystem"?)\s*"?([^"\s]+)"?', "".join(re.findall(r"INCLUDES=(.*)\n", output)))
     return tuple(dict.fromkeys(Path(os.path.normpath(directory)) for directory in found))
 
 
 @functools.cache
 def nvcc_architectures() -> tuple[str, ...]:
-    """("sm_75", ...): what nvcc can compile for; nothing where it does not tell."""
-    return tuple(re.findall(r"^sm_\d+", run([*find_nvcc().command, "--list-gpu-code"], timeout=60).words, re.MULTILINE))
+    """("sm_75", ...): what nvcc can compile for; empty where it does not list them."""
+    return tuple(
+        re.findall(r"^sm_\d+", run([*find_nvcc().command, "--list-gpu-code"], timeout=60).output, re.MULTILINE)
+    )
 
 
 @functools.cache
@@ -200,25 +202,23 @@ def _identify(path: str, arguments: tuple[str, ...] = ()) -> Compiler:
     try:
         outcome = run(command, timeout=60)
     except subprocess.TimeoutExpired:
-        raise CompilerBrokenError(path, command, "did not tell its version within a minute") from None
+        raise CompilerBrokenError(path, command, "did not print its version within a minute") from None
+    if outcome.signal_name:
+        what = f"was ended by {outcome.signal_name} when asked for its version"
+        raise CompilerCrashedError(path, command, what, outcome.output)
     if outcome.status != 0:
-        if outcome.signal_name:
-            raise CompilerCrashedError(
-                path, command, f"was ended by {outcome.signal_name} when asked for its version", outcome.words
-            )
-        raise CompilerSilentError(
-            path, command, f"failed with exit status {outcome.status} when asked for its version", outcome.words
-        )
-    first_line = (outcome.words.splitlines() or [""])[0]
-    if release := re.search(r"Cuda compilation tools.*\bV([\d.]+)", outcome.words):
+        what = f"failed with exit status {outcome.status} when asked for its version"
+        raise CompilerSilentError(path, command, what, outcome.output)
+    first_line = (outcome.output.splitlines() or [""])[0]
+    if release := re.search(r"Cuda compilation tools.*\bV([\d.]+)", outcome.output):
         return Compiler(Path(path), "nvcc", release[1], arguments)
-    kind: CompilerKind = "clang" if "clang" in outcome.words else "gcc"
-    # "g++ (Debian 12.2.0-14+deb12u1) 12.2.0": a distribution's own number stands in brackets, before the compiler's.
+    kind: CompilerKind = "clang" if "clang" in outcome.output else "gcc"
+    # "g++ (Debian 12.2.0-14+deb12u1) 12.2.0": the distribution's own number is in brackets, before the compiler's.
     version = re.search(r"(?:clang|gcc|[gc]\+\+).*?\b(\d+(?:\.\d+)+)", re.sub(r"\([^)]*\)", "", first_line))
     return Compiler(Path(path), kind, version[1] if version else "of unknown version", arguments)
 
 
-def _able_to_cxx20(compiler: Compiler) -> Compiler:
+def _require_cxx20(compiler: Compiler) -> Compiler:
     oldest = _OLDEST_WITH_CXX20.get(compiler.kind)
     major = re.match(r"\d+", compiler.version)
     if oldest and major and int(major[0]) < oldest:

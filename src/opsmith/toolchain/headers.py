@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 # Includes inside comments or disabled branches match too: an extra header in the key costs a rebuild at worst, a
-# missing one a stale artifact. An include spelled by a macro cannot be seen.
+# missing one a stale artifact. An include spelled by a macro is not found.
 _INCLUDE = re.compile(r'(?:#\s*(?:include|include_next|import)|\b__has_include(?:_next)?\s*\()\s*([<"])([^<>"\n]+)[>"]')
 
 
 Stamp = tuple[int, int, int, int]
-"""Device, inode, time of change and size: a file that has kept them has kept its contents, once they have settled."""
+"""Device, inode, time of change and size: while they stay the same, so do the file's contents, once settled."""
 
 SETTLES_AFTER = 20_000_000
-"""Nanoseconds. A file written twice within one tick of the kernel's clock, 10 ms at most, may keep its stamp."""
+"""In nanoseconds. A file written twice within one tick of the kernel's clock, 10 ms at most, may keep its stamp."""
 
 
 def stamp(path: str) -> Stamp | None:
-    """What a file's contents are recognised by without reading them; None where there is no file."""
+    """The stamp of a file, which identifies its contents without reading them; None where there is no file."""
     try:
         found = os.stat(path)
     except OSError:
@@ -32,28 +32,28 @@ def stamp(path: str) -> Stamp | None:
 
 
 def settled(of: Stamp) -> bool:
-    """Whether a stamp tells by itself that a file is as it was."""
+    """Whether an unchanged stamp proves that a file is unchanged."""
     return time.time_ns() - of[2] > SETTLES_AFTER
 
 
 class IncludedFile(NamedTuple):
-    """A header of the author's, as it was when it was read."""
+    """One of the author's headers, as it was when it was read."""
 
-    name: str  # the number of the directory it was found under and the way from there: the same on every machine
+    name: str  # the number of its include directory and the path from there: the same on every machine
     path: str
     contents: bytes
     stamp: Stamp
 
 
 def included_files(source_text: str, directory: Path | None, include_dirs: Iterable[Path] = ()) -> dict[str, bytes]:
-    """The contents of the headers that ``included`` finds, by their names."""
+    """The contents of the headers that ``included`` finds, by name."""
     return {header.name: header.contents for header in included(source_text, directory, include_dirs)}
 
 
 def included(source_text: str, directory: Path | None, include_dirs: Iterable[Path] = ()) -> list[IncludedFile]:
     """Every header that ``source_text`` includes from ``directory`` (its own) or ``include_dirs``.
 
-    Headers are followed into the headers they include. What is not found there (the system's, torch's) is left out.
+    The headers that they include are found too. Those of the system and of torch are left out.
     """
     own = [] if directory is None else [directory]
     roots = [(f"<{number}>", str(root)) for number, root in enumerate((*own, *include_dirs))]
@@ -63,7 +63,7 @@ def included(source_text: str, directory: Path | None, include_dirs: Iterable[Pa
     while pending:
         includes, beside = pending.pop()
         for quote, spelling in includes:
-            # Every file of that name and not the first alone: #include_next goes on to the next.
+            # Every file of that name, not only the first: #include_next continues with the next.
             for place, root in (*beside, *roots) if quote == '"' else roots:
                 path = os.path.join(root, spelling)
                 header = _header(path)
@@ -88,18 +88,18 @@ def _header(path: str) -> _Header | None:
         return None
     try:
         return _parsed(path, at) if settled(at) else _parsed.__wrapped__(path, at)
-    except OSError:  # a directory, unreadable: the compiler will say so if it matters
+    except OSError:  # a directory, unreadable: the compiler reports it if it matters
         return None
 
 
 @functools.lru_cache(maxsize=1024)
 def _parsed(path: str, at: Stamp) -> _Header:
-    """A header as it is at this time: every kernel of a process includes the same few."""
+    """A header with this stamp, cached: every kernel of a process includes the same few."""
     contents = Path(path).read_bytes()
     return _Header(at, contents, _includes(contents.decode(errors="replace")))
 
 
 def _includes(text: str) -> list[tuple[str, str]]:
-    """What a text includes, as (quote, spelling). Few lines can: the others need not be searched."""
+    """The includes of a text, as (quote, spelling). Few lines contain one: the others need not be searched."""
     lines = (line for line in text.replace("\\\n", " ").splitlines() if "include" in line or "import" in line)
     return [match for line in lines for match in _INCLUDE.findall(line)]

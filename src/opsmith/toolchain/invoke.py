@@ -1,4 +1,4 @@
-"""Run a compiler on one job in a private directory, and give each way it can fail its name."""
+"""Run a compiler in a private directory, with a named error for each way it can fail."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..errors import (
     CompileError,
+    CompilerBrokenError,
     CompilerCrashedError,
     CompilerNoOutputError,
     CompilerOutOfMemoryError,
@@ -32,7 +33,7 @@ _CRASHED = re.compile(
     r"internal compiler error|^PLEASE submit a bug report|died due to signal|signal terminated program|^LLVM ERROR:",
     re.MULTILINE,
 )
-# Less than this left on the disk, and whatever the compiler says, it had nowhere to write.
+# With less than this left on the disk, the compiler had nowhere to write, whatever its message.
 _TOO_LITTLE_SPACE = 256 * 1024
 
 
@@ -41,12 +42,12 @@ def invoke(
     arguments: Sequence[str],
     *,
     workdir: Path,
-    output: Path,
+    output: str,
     label: str,
     own_directories: Iterable[Path] = (),
     is_text: bool = False,
 ) -> dict[str, object]:
-    """Compile; return the facts for the artifact's provenance.
+    """Compile to ``workdir / output``; return the facts for the artifact's provenance.
 
     Raises CompileError when the source is at fault, a CompilerBrokenError when the compiler is, and OSError with ENOSPC
     when the disk is (the cache then falls back to another directory). The author's files are in ``own_directories``.
@@ -55,51 +56,43 @@ def invoke(
     temporary.mkdir(exist_ok=True)
     command = [*compiler.command, *arguments]
     # Compilers put their intermediate files into TMPDIR: in here, a killed one leaves no litter elsewhere. The C locale
-    # keeps their words the ones matched below.
+    # keeps their messages in the language that is matched below.
     environment = {**os.environ, "TMPDIR": str(temporary), "LC_ALL": "C"}
     outcome = run(command, cwd=workdir, env=environment)
     if outcome.status != 0:
-        raise _failure(compiler, command, outcome, workdir, label, own_directories)
-    if not (output.is_file() if is_text else _is_elf(output)):
-        raise CompilerNoOutputError(
-            compiler, command, f"reported success, but {output.name} is missing or no ELF file", outcome.words
-        )
+        if _DISK_FULL.search(outcome.output) or _free_bytes(workdir) < _TOO_LITTLE_SPACE:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        errors = parse(outcome.output, own_directories, workdir)
+        if failure := _failure_of_compiler(outcome, label, bool(errors)):
+            error, what = failure
+            raise error(compiler, command, what, outcome.output)
+        raise CompileError(label, compiler, command, errors, outcome.output)
+    path = workdir / output
+    if not (path.is_file() if is_text else _is_elf(path)):
+        what = f"reported success, but {output} is missing or not an ELF file"
+        raise CompilerNoOutputError(compiler, command, what, outcome.output)
     return {"compiler": str(compiler), "command": command}
 
 
-def _failure(
-    compiler: Compiler,
-    command: Sequence[str],
-    outcome: Outcome,
-    workdir: Path,
-    label: str,
-    own_directories: Iterable[Path],
-) -> Exception:
-    words = outcome.words
-    if _DISK_FULL.search(words) or _free_bytes(workdir) < _TOO_LITTLE_SPACE:
-        return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    if outcome.status == -9 or _OUT_OF_MEMORY.search(words):
-        found = "was killed, as the kernel does when memory runs out" if outcome.status == -9 else "ran out of memory"
-        return CompilerOutOfMemoryError(compiler, command, f"{found} while compiling {label}", words)
-    if outcome.status < 0:
-        return CompilerCrashedError(
-            compiler, command, f"was ended by {outcome.signal_name} while compiling {label}", words
-        )
-    if _CRASHED.search(words):
-        return CompilerCrashedError(compiler, command, f"reports an error inside itself while compiling {label}", words)
-    errors = parse(words, own_directories, workdir)
-    if not errors and outcome.signal_name:
-        return CompilerCrashedError(
-            compiler,
-            command,
-            f"ended with status {outcome.status} ({outcome.signal_name}) while compiling {label}",
-            words,
-        )
-    if not words.strip():
-        return CompilerSilentError(
-            compiler, command, f"failed with exit status {outcome.status} and without a word while compiling {label}"
-        )
-    return CompileError(label, compiler, command, errors, words)
+def _failure_of_compiler(
+    outcome: Outcome, label: str, rejects_source: bool
+) -> tuple[type[CompilerBrokenError], str] | None:
+    """The error for a compiler that failed itself, and what it did; None when it rejects the source."""
+    status, output, signal = outcome.status, outcome.output, outcome.signal_name
+    if status == -9:
+        found = f"was killed, as the kernel does when memory runs out, while compiling {label}"
+        return CompilerOutOfMemoryError, found
+    if _OUT_OF_MEMORY.search(output):
+        return CompilerOutOfMemoryError, f"ran out of memory while compiling {label}"
+    if status < 0:
+        return CompilerCrashedError, f"was ended by {signal} while compiling {label}"
+    if _CRASHED.search(output):
+        return CompilerCrashedError, f"reports an internal error while compiling {label}"
+    if signal and not rejects_source:
+        return CompilerCrashedError, f"ended with status {status} ({signal}) while compiling {label}"
+    if not output.strip():
+        return CompilerSilentError, f"failed with exit status {status} and without any message while compiling {label}"
+    return None
 
 
 def _free_bytes(directory: Path) -> int:

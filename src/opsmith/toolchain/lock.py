@@ -1,4 +1,4 @@
-"""One lock for each cache key: held by whoever builds it, given up by the kernel when that process dies."""
+"""One lock per cache key: held by the process that builds it, released by the kernel when that process dies."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import socket
 import time
 from pathlib import Path
 
-# Some network file systems have no locks. Builds may then be done twice: what keeps the cache correct is the rename.
+# Some network file systems have no locks. A build may then be done twice; the rename keeps the cache correct.
 _NO_LOCKS_HERE = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
 
 class KeyLock:
-    """An exclusive lock between processes and threads, on a file that exists only while somebody wants it."""
+    """An exclusive lock between processes and threads, on a file that exists only while the lock is held."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -24,7 +24,7 @@ class KeyLock:
         self._descriptor: int | None = None
 
     def try_acquire(self, label: str = "") -> bool:
-        """Take the lock if nobody holds it. ``effective`` is False afterwards where the file system has no locks."""
+        """Take the lock if it is free. ``effective`` is False afterwards where the file system has no locks."""
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -37,30 +37,30 @@ class KeyLock:
                 return False
             raise
         if not self._is_current(descriptor):
-            # The previous holder removed this file between our opening and locking it; somebody may hold a new one.
+            # The previous holder removed this file between our opening and locking it; a new one may be held already.
             os.close(descriptor)
             return False
         self.effective, self._descriptor = True, descriptor
-        with contextlib.suppress(OSError):  # who holds it is a courtesy: a full disk does not matter here
+        with contextlib.suppress(OSError):  # the holder is only shown to users: a full disk does not matter here
             os.truncate(descriptor, 0)
             facts = {"pid": os.getpid(), "host": socket.gethostname(), "label": label, "since": time.time()}
             os.write(descriptor, json.dumps(facts).encode())
         return True
 
     def release(self) -> None:
-        """Give the lock up. Its file goes first, while we still hold it: nobody can take it for the current one."""
+        """Release the lock. Its file is removed first, while we still hold it, so that it is never locked again."""
         if self._descriptor is None:
             return
         with contextlib.suppress(OSError):
             self.path.unlink()
         if self.effective:
-            # Not left to close(): a forked child may hold a copy of the descriptor, and with it the lock.
+            # Not by close() alone: a forked child may hold a copy of the descriptor, and with it the lock.
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         os.close(self._descriptor)
         self._descriptor = None
 
     def holder(self) -> str:
-        """Who holds it, for the progress line: "process 4711 on node3"."""
+        """The holder, for the progress line: "process 4711 on node3"."""
         try:
             facts = json.loads(self.path.read_bytes())
             elsewhere = "" if facts["host"] == socket.gethostname() else f" on {facts['host']}"

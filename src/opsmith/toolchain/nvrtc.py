@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import CompileError, CompilerBrokenError, UnsupportedArchError
 from .cache import Artifact, cache_key, obtain
 from .compile import CXX_STANDARD
-from .diagnostics import Diagnostic, parse
+from .diagnostics import parse
 from .find import Nvrtc, find_nvrtc, nvrtc_binding, torch_cuda_version
 from .headers import included_files
 from .settings import line_info
@@ -21,162 +21,140 @@ from .settings import line_info
 _CUBIN = "kernel.cubin"
 _FACTS = "module.json"
 _PRELUDE = "<opsmith>"
-# What NVRTC calls the text that it makes of the names it is asked for, a line each.
+# What NVRTC calls the text that it generates from the requested names, a line each.
 _NAME_MAP = "__nv_name_map"
 _NAME = re.compile(r"^\s*#pragma nv_mangled_name (.*)$")
-_ERROR = re.compile(r"^(?P<where>.*?): (?:catastrophic )?error(?: #[\w-]+)?: (?P<words>.*)$")
+_LINE_INFO = re.compile(r"-(G|-device-debug|-?lineinfo|-generate-line-info)")
+_ERROR = re.compile(r"^(?P<where>.*?): (?:catastrophic )?error(?: #[\w-]+)?: (?P<message>.*)$")
 
 
 @dataclass(frozen=True)
 class CudaModule:
-    """A cubin, with what the compiler told of it."""
+    """A cubin, with the facts that the compiler printed about it."""
 
     path: Path
-    names: Mapping[str, str]  # symbols by the expressions that were asked for
-    refused: Mapping[str, str]  # what could not be had, and the compiler's words
+    names: Mapping[str, str]  # symbols by the requested expressions
+    refused: Mapping[str, str]  # the compiler's message by the group it rejected
     log: str
 
 
-def compile_cubin(
-    source: str,
-    *,
-    arch: str,
-    options: Sequence[str] = (),
-    include_dirs: Sequence[Path] = (),
-    name: str,
-    label: str | None = None,
-) -> Path:
-    """A cubin of ``source`` for ``arch`` ("sm_90").
+@dataclass(frozen=True)
+class CudaProgram:
+    """A CUDA source and everything that its compilation depends on."""
 
-    ``options`` are NVRTC's own, as on its command line. ``name`` is what errors call the source: give the path of the
-    author's file if there is one, and headers beside it are found. Raises CompileError, UnsupportedArchError,
-    NvrtcNotFoundError, CudaHeadersNotFoundError, CudaVersionMismatchError.
-    """
+    source: str
+    _: KW_ONLY
+    arch: str
+    """The GPU architecture: "sm_90"."""
+    name: str
+    """What errors call the source: the path of the author's file if there is one, and headers beside it are found."""
+    label: str | None = None
+    options: Sequence[str] = ()
+    """NVRTC's own, as on its command line."""
+    include_dirs: Sequence[Path] = ()
+    expressions: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """C++ expressions whose symbols are requested (`scale<float, 4>`, `&table`), in named groups; a group that the
+    compiler rejects is left out and listed in ``CudaModule.refused``."""
+    prelude: str = ""
+    """Text that is included before the source and moves none of its lines."""
+    line: tuple[int, str] | None = None
+    """The line and file where the source's first line is. Like ``shown``, not part of the build's key."""
+    shown: str | None = None
+    """What errors call the source instead of ``name``."""
 
-    def compile(command: Sequence[str]) -> dict[str, bytes]:
-        return {_CUBIN: _compile(source, name, command).cubin}
+    def compile(self) -> CudaModule:
+        """The cubin, cached or built now, with its symbols and the assembler's report on registers and memory.
 
-    return _build(
-        "nvrtc-cubin", source, arch, [*options, *line_info()], include_dirs, name, label, compile, [_CUBIN]
-    ).path(_CUBIN)
+        Raises CompileError, UnsupportedArchError, NvrtcNotFoundError, CudaHeadersNotFoundError,
+        CudaVersionMismatchError.
+        """
+        while True:
+            try:
+                built = self._obtain([*self.options, *line_info()])
+            except _Edited:
+                continue
+            facts = json.loads(built.path(_FACTS).read_bytes())
+            return CudaModule(built.path(_CUBIN), facts["names"], facts["refused"], facts["log"])
 
+    def _obtain(self, options: Sequence[str]) -> Artifact:
+        standard = () if _names_standard(options) else (f"--std={CXX_STANDARD}",)
+        pre_include = (f"--pre-include={_PRELUDE}",) if self.prelude else ()
+        flags = [f"--gpu-architecture={self.arch}", *standard, "--ptxas-options=-v", *pre_include, *options]
+        # Source lines are part of the cubin only with line info.
+        located = [self._line_directive()] if any(map(_LINE_INFO.match, options)) else []
+        requested = [part for group, parts in self.expressions.items() for part in (group, *parts, "")]
+        headers = self._headers()
+        key = cache_key(
+            kind="nvrtc-module",
+            sources={"source": self.source, **headers},
+            flags=[*flags, "--", self.prelude, *requested, *located],
+            arch=self.arch,
+            abi=f"cuda{_cuda_major()}",
+        )
 
-def compile_module(
-    source: str,
-    *,
-    arch: str,
-    options: Sequence[str] = (),
-    include_dirs: Sequence[Path] = (),
-    name: str,
-    label: str | None = None,
-    expressions: Mapping[str, Sequence[str]],
-    prelude: str = "",
-    line: tuple[int, str] | None = None,
-    shown: str | None = None,
-) -> CudaModule:
-    """A cubin of ``source``, with the symbols of what is in it and the assembler's words on registers and memory.
+        def build(workdir: Path) -> dict[str, object]:
+            found = find_nvrtc()
+            command = [*flags, *(f"--include-path={directory}" for directory in (*self._own[1:], *found.include_dirs))]
+            _require_arch(found, self.arch)
+            try:
+                program, refused = self._compile(command)
+            except _Rejected as rejected:
+                raise self._error(rejected.log, found, command, workdir) from None
+            if self._headers() != headers:
+                raise _Edited
+            facts = {"names": program.names, "refused": refused, "log": program.log}
+            (workdir / _CUBIN).write_bytes(program.cubin)
+            (workdir / _FACTS).write_text(json.dumps(facts, indent=1))
+            return {"compiler": f"{found} ({found.path})", "command": command}
 
-    ``expressions`` are C++ expressions whose symbols are wanted (`scale<float, 4>`, `&table`), in groups under a name.
-    A group whose expressions the compiler does not take is left out and told in ``refused``. ``prelude`` is text that
-    goes before the source and moves none of its lines. ``line`` is the line and the file that the source's first line
-    stands at, ``shown`` what errors call the source instead of ``name``; the build's key knows neither.
-    """
-    options = [*options, *line_info()]
-    asked = [part for group, parts in expressions.items() for part in (group, *parts, "")]
-    located = f'#line {line[0]} "{_quoted(line[1])}"\n' if line else ""
-    debug = [located] if any(re.match(r"-(G|-device-debug|-?lineinfo|-generate-line-info)", o) for o in options) else []
+        return obtain(key, build, label=self._label, filenames=[_CUBIN, _FACTS])
 
-    def compile(command: Sequence[str]) -> dict[str, bytes]:
-        wanted, refused = dict(expressions), {}
-        headers = {_PRELUDE: prelude} if prelude else {}
+    @property
+    def _label(self) -> str:
+        return self.label or os.path.basename(self.name)
+
+    @property
+    def _own(self) -> list[Path]:
+        # NVRTC looks for quoted headers beside the program's name, so the key must include those too.
+        return [Path(os.path.abspath(self.name)).parent, *(Path(each).absolute() for each in self.include_dirs)]
+
+    def _line_directive(self) -> str:
+        if self.line is None:
+            return ""
+        file = self.line[1].replace("\\", "\\\\").replace('"', '\\"')
+        return f'#line {self.line[0]} "{file}"\n'
+
+    def _headers(self) -> dict[str, bytes]:
+        """The author's headers. Those that an option includes are part of the source."""
+        included = "".join(f'#include "{header}"\n' for header in _pre_included(self.options))
+        return included_files(included + self.source, self._own[0], self._own[1:])
+
+    def _compile(self, command: Sequence[str]) -> tuple[_Program, dict[str, str]]:
+        """The program of all groups of expressions that the compiler accepts, and its messages on the others."""
+        wanted, refused = dict(self.expressions), dict[str, str]()
+        headers = {_PRELUDE: self.prelude} if self.prelude else {}
         while True:
             parts = [part for group in wanted.values() for part in group]
             try:
-                program = _compile(located + source, name, command, headers, parts)
-                break
+                return _compile(self._line_directive() + self.source, self.name, command, headers, parts), refused
             except _Rejected as rejected:
                 faults = _refused_names(rejected.log, wanted)
                 if not faults:
                     raise
                 refused.update(faults)
                 wanted = {group: parts for group, parts in wanted.items() if group not in faults}
-        facts = {"names": program.names, "refused": refused, "log": program.log}
-        return {_CUBIN: program.cubin, _FACTS: json.dumps(facts, indent=1).encode()}
 
-    built = _build(
-        "nvrtc-module",
-        source,
-        arch,
-        ["--ptxas-options=-v", *([f"--pre-include={_PRELUDE}"] if prelude else []), *options],
-        include_dirs,
-        name,
-        label,
-        compile,
-        [_CUBIN, _FACTS],
-        key_also=[prelude, *asked, *debug],
-        shown=shown,
-    )
-    facts = json.loads(built.path(_FACTS).read_bytes())
-    return CudaModule(built.path(_CUBIN), facts["names"], facts["refused"], facts["log"])
-
-
-def _build(
-    kind: str,
-    source: str,
-    arch: str,
-    options: Sequence[str],
-    include_dirs: Sequence[Path],
-    name: str,
-    label: str | None,
-    compile: Callable[[Sequence[str]], Mapping[str, bytes]],
-    filenames: Sequence[str],
-    key_also: Sequence[str] = (),
-    shown: str | None = None,
-) -> Artifact:
-    label = label or os.path.basename(name)
-    # A driver of an earlier CUDA major version may refuse the cubin: the major version is its ABI. torch's is asked
-    # first, so that a cached cubin is found without NVRTC and without the time it takes to import.
-    torch_cuda = torch_cuda_version()
-    cuda_major = torch_cuda.split(".")[0] if torch_cuda else find_nvrtc().major
-    # NVRTC looks for quoted headers beside the program it is told of, so the key must look there too.
-    own = [Path(os.path.abspath(name)).parent, *(Path(directory).absolute() for directory in include_dirs)]
-    common = (f"--gpu-architecture={arch}", *(() if _names_standard(options) else (f"--std={CXX_STANDARD}",)), *options)
-    # Headers that an option includes are part of the source.
-    whole = "".join(f'#include "{header}"\n' for header in _pre_included(options)) + source
-    headers = included_files(whole, own[0], own[1:])
-    key = cache_key(
-        kind=kind,
-        sources={"source": source, **headers},
-        flags=[*common, "--", *key_also] if key_also else common,
-        arch=arch,
-        abi=f"cuda{cuda_major}",
-    )
-
-    def build(workdir: Path) -> dict[str, object]:
-        found = find_nvrtc()
-        command = [*common, *(f"--include-path={directory}" for directory in (*own[1:], *found.include_dirs))]
-        _require_arch(found, arch)
-        try:
-            files = compile(command)
-        except _Rejected as rejected:
-            errors = [_as_shown(error, name, shown) for error in parse(rejected.log, own, workdir)]
-            log = rejected.log.replace(name, shown) if shown else rejected.log
-            own_errors = [error for error in errors if error.file != _NAME_MAP]
-            raise CompileError(label, found, ["nvrtc", *command], own_errors or errors, log) from None
-        if included_files(whole, own[0], own[1:]) != headers:
-            raise _Edited  # a header was saved while NVRTC read it: what it made is not what the key says
-        for filename, contents in files.items():
-            (workdir / filename).write_bytes(contents)
-        return {"compiler": f"{found} ({found.path})", "command": command}
-
-    try:
-        return obtain(key, build, label=label, filenames=filenames)
-    except _Edited:
-        return _build(kind, source, arch, options, include_dirs, name, label, compile, filenames, key_also, shown)
+    def _error(self, log: str, found: Nvrtc, command: Sequence[str], workdir: Path) -> CompileError:
+        errors = parse(log, self._own, workdir)
+        errors = [error for error in errors if error.file != _NAME_MAP] or errors
+        if self.shown:
+            errors = [replace(error, file=self.shown) if error.file == self.name else error for error in errors]
+            log = log.replace(self.name, self.shown)
+        return CompileError(self._label, found, ["nvrtc", *command], errors, log)
 
 
 class _Edited(Exception):
-    pass
+    """A header was saved while NVRTC read it, so the cubin does not match its key."""
 
 
 class _Rejected(Exception):
@@ -195,12 +173,12 @@ def _compile(
     source: str,
     name: str,
     command: Sequence[str],
-    headers: Mapping[str, str] | None = None,
-    expressions: Sequence[str] = (),
+    headers: Mapping[str, str],
+    expressions: Sequence[str],
 ) -> _Program:
     nvrtc = nvrtc_binding()
-    texts = [text.encode() for text in (headers or {}).values()]
-    names = [spelling.encode() for spelling in headers or {}]
+    texts = [text.encode() for text in headers.values()]
+    names = [spelling.encode() for spelling in headers]
     program = _value(nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), len(texts), texts, names))
     try:
         for expression in expressions:
@@ -208,20 +186,20 @@ def _compile(
         (status,) = nvrtc.nvrtcCompileProgram(program, len(command), [option.encode() for option in command])
         log = bytes(_value(nvrtc.nvrtcGetProgramLogSize(program)))
         _value(nvrtc.nvrtcGetProgramLog(program, log))
-        words = log.rstrip(b"\0").decode(errors="replace").strip()
+        report = log.rstrip(b"\0").decode(errors="replace").strip()
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise _Rejected(words or status.name)
+            raise _Rejected(report or status.name)
         cubin = bytes(_value(nvrtc.nvrtcGetCUBINSize(program)))
-        _value(nvrtc.nvrtcGetCUBIN(program, cubin))  # fills the bytes in place, as its documentation has it
+        _value(nvrtc.nvrtcGetCUBIN(program, cubin))  # fills the bytes in place, as documented
         symbols = {each: _value(nvrtc.nvrtcGetLoweredName(program, each.encode())).decode() for each in expressions}
-        return _Program(cubin, symbols, words)
+        return _Program(cubin, symbols, report)
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 
 
 def _refused_names(log: str, wanted: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """The groups of names that the compiler does not take, with its first words on each; none where the source itself
-    is at fault."""
+    """The groups of names that the compiler rejects, with its first message on each; none where the source itself is
+    at fault."""
     lines = log.splitlines()
     found: dict[str, str] = {}
     for number, line in enumerate(lines):
@@ -232,16 +210,8 @@ def _refused_names(log: str, wanted: Mapping[str, Sequence[str]]) -> dict[str, s
         group = next((group for group, parts in wanted.items() if at and at[1].strip() in parts), None)
         if not error["where"].startswith(f"{_NAME_MAP}(") or group is None:
             return {}
-        found.setdefault(group, error["words"])
+        found.setdefault(group, error["message"])
     return found
-
-
-def _as_shown(error: Diagnostic, name: str, shown: str | None) -> Diagnostic:
-    return replace(error, file=shown) if shown and error.file == name else error
-
-
-def _quoted(path: str) -> str:
-    return path.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _require_arch(found: Nvrtc, arch: str) -> None:
@@ -252,11 +222,19 @@ def _require_arch(found: Nvrtc, arch: str) -> None:
 
 
 def _value(answer: tuple[Any, ...]) -> Any:
-    """The binding returns the status first, then what was asked for."""
+    """The result of the binding, which returns the status first."""
     status, *values = answer
     if status.value != 0:
         raise CompilerBrokenError("NVRTC", ["nvrtc"], f"failed with {status.name}")
     return values[0] if values else None
+
+
+def _cuda_major() -> int | str:
+    """The ABI of a cubin: a driver of an earlier CUDA major version may refuse it.
+
+    torch's is used first, so that a cached cubin is found without NVRTC and the time that importing it takes."""
+    torch_cuda = torch_cuda_version()
+    return torch_cuda.split(".")[0] if torch_cuda else find_nvrtc().major
 
 
 def _names_standard(options: Sequence[str]) -> bool:

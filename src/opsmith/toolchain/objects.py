@@ -1,6 +1,6 @@
-"""Build a library of several sources: each compiled to an object of its own, in parallel, and linked.
+"""Build a library of several sources: each compiled to an object, in parallel, and all of them linked.
 
-Objects are cached by content, like everything else here. ninja is not used, for it decides by time stamps, and a stale
+Objects are cached by content, like everything else here. ninja is not used: it decides by time stamps, and a stale
 object published under a key of contents would poison the cache.
 """
 
@@ -11,7 +11,7 @@ import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import LoadingFailedError, NoSourceError, ToolchainError, UnsupportedArchError
@@ -24,6 +24,8 @@ from .compile import (
     cuda_major,
     file_stem,
     host_arch,
+    host_compiler_flags,
+    include_flags,
     nvcc_for_torch,
     prefix_maps,
     without_include_flags,
@@ -38,7 +40,7 @@ CXX_SUFFIXES = (".cpp", ".cc", ".cxx")
 CUDA_SUFFIX = ".cu"
 SUFFIXES = (*CXX_SUFFIXES, CUDA_SUFFIX, *sorted(COMPILED))
 
-# What torch's own builds of extensions define, for its headers declare such operators too.
+# torch's own builds of extensions define these, because its headers declare such operators too.
 _TORCH_CUDA_FLAGS = (
     "-D__CUDA_NO_HALF_OPERATORS__",
     "-D__CUDA_NO_HALF_CONVERSIONS__",
@@ -53,9 +55,9 @@ _LOAD_SECONDS = 300
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a library is made of, and how. ``targets`` are the architectures of its CUDA sources (settings.gpu_targets);
-    with none, no CUDA is compiled or linked. ``system_dirs`` hold headers that are not the author's, and yet part of
-    the key: opsmith's own."""
+    """The sources and settings of a library. ``targets`` are the architectures of its CUDA sources
+    (settings.gpu_targets); with none, no CUDA is compiled or linked. ``system_dirs`` hold headers that are not the
+    author's but part of the key: opsmith's own."""
 
     name: str
     sources: tuple[Path, ...]
@@ -86,14 +88,14 @@ def build_library(recipe: Recipe) -> Path:
 
 
 class _Edited(Exception):
-    """A source or a header of it changed while it was compiled: what came out is not what the key says."""
+    """A source or one of its headers changed while it was compiled, so the object does not match its key."""
 
     def __init__(self, source: Path) -> None:
         self.source = source
 
 
 class _Plan:
-    """A recipe with its sources read: everything has its key, and nothing is compiled yet."""
+    """A recipe with its sources read and every key known; nothing is compiled yet."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
@@ -124,23 +126,23 @@ class _Plan:
         threads = max(1, jobs // len(self.objects)) if self.objects else 1
         if recipe.targets:
             _require_architectures(recipe.targets)
-        find_cxx()  # once, before several threads ask for it
+        find_cxx()  # once, before several threads need it
         tasks = [functools.partial(each.obtain, threads) for each in self.objects]
         compiled = run_together(tasks, jobs) if tasks else []
         linker = nvcc_for_torch() if recipe.targets else find_cxx()
         arguments = [
             *self.flags,
-            *(_host_compiler() if recipe.targets else ()),
+            *(host_compiler_flags() if recipe.targets else ()),
             *map(str, (*compiled, *self.linked)),
             "-o",
             self.library,
             *(f"-L{directory}" for directory in self.settings.library_dirs),
             *self.libraries,
         ]
-        output = workdir / self.library
-        facts = invoke(linker, arguments, workdir=workdir, output=output, label=f"{recipe.label} (linking)")
-        if registers_operators(output):
-            _try_to_load(output, recipe.label)
+        label = f"{recipe.label} (linking)"
+        facts = invoke(linker, arguments, workdir=workdir, output=self.library, label=label)
+        if registers_operators(workdir / self.library):
+            _try_to_load(workdir / self.library, recipe.label)
         return facts
 
 
@@ -151,16 +153,16 @@ def registers_operators(library: Path) -> bool:
 
 
 def _try_to_load(library: Path, label: str) -> None:
-    """Loads a library in another process. A registration that torch refuses, a misspelled schema, throws while the
-    library is being loaded, where nobody can catch it: the process ends, and it shall not be the author's."""
+    """Load a library in another process. A registration that torch refuses, such as a misspelled schema, throws while
+    the library is being loaded, where it cannot be caught: the process ends, and that must not be the author's."""
     command = [sys.executable, "-c", "import ctypes, sys, torch; ctypes.CDLL(sys.argv[1])", str(library)]
     outcome = run(command, timeout=_LOAD_SECONDS)
     if outcome.status != 0:
-        raise LoadingFailedError(label, outcome.words)
+        raise LoadingFailedError(label, outcome.output)
 
 
 class _Object:
-    """One source file on its way to an object."""
+    """One source file and the object it is compiled to."""
 
     def __init__(self, recipe: Recipe, settings: AbiSettings, source: Path) -> None:
         self.recipe, self.settings, self.source = recipe, settings, source
@@ -171,14 +173,13 @@ class _Object:
         self.flags = [*_compile_flags(recipe, self.cuda), *settings.cflags, *flags]
         self.filename = f"{file_stem(source.stem)}.o"
         self.contents = self._read()
-        level = f"{settings.level} cuda{cuda_major()}" if self.cuda else settings.level
         self.key = cache_key(
             kind="nvcc-object" if self.cuda else "cxx-object",
             sources=self.contents,
-            # A debugger looks for the sources where they lay.
+            # A debugger looks for the sources in the directory they were compiled in.
             flags=[self.filename, *self.flags, *([str(source.parent)] if recipe.debug else [])],
             arch=f"{host_arch(flags)} {' '.join(recipe.targets)}" if self.cuda else host_arch(flags),
-            abi=level,
+            abi=f"{settings.level} cuda{cuda_major()}" if self.cuda else settings.level,
         )
 
     def obtain(self, threads: int) -> Path:
@@ -189,41 +190,34 @@ class _Object:
         return contents([self.source], {}, [*self.include_dirs, *self.recipe.system_dirs], self.label)
 
     def _build(self, threads: int, workdir: Path) -> dict[str, object]:
-        compiler = nvcc_for_torch() if self.cuda else find_cxx()
-        arguments = [*self.flags, *self._directories(), *self._host(threads), str(self.source), "-o", self.filename]
+        recipe, own, system = self.recipe, self.include_dirs, [*self.recipe.system_dirs, *self.settings.include_dirs]
+        maps = [] if recipe.debug else prefix_maps([self.source.parent, *own, *system])
+        if self.cuda:
+            compiler = nvcc_for_torch()
+            host = [*(f"-Xcompiler={flag}" for flag in maps), *host_compiler_flags(), f"--threads={threads}"]
+        else:
+            compiler, host = find_cxx(), maps
+            system += nvcc_include_dirs() if recipe.targets else ()
+        arguments = [*self.flags, *include_flags(own, system), *host, str(self.source), "-o", self.filename]
         facts = invoke(
             compiler,
             arguments,
             workdir=workdir,
-            output=workdir / self.filename,
+            output=self.filename,
             label=self.label,
-            own_directories=[self.source.parent, *self.include_dirs],
+            own_directories=[self.source.parent, *own],
         )
         if self._read() != self.contents:
             raise _Edited(self.source)
         return facts
 
-    def _directories(self) -> list[str]:
-        # As system headers, so that their warnings are not the author's.
-        system = [*self.recipe.system_dirs, *self.settings.include_dirs]
-        if self.recipe.targets and not self.cuda:
-            system += nvcc_include_dirs()
-        return [*(f"-I{directory}" for directory in self.include_dirs), *_pairs("-isystem", system)]
-
-    def _host(self, threads: int) -> list[str]:
-        every = [self.source.parent, *self.include_dirs, *self.recipe.system_dirs, *self.settings.include_dirs]
-        maps = [] if self.recipe.debug else prefix_maps(every)
-        if not self.cuda:
-            return maps
-        return [*(f"-Xcompiler={flag}" for flag in maps), *_host_compiler(), f"--threads={threads}"]
-
     def editor_command(self, compiler: Sequence[str], cuda_dirs: Iterable[Path]) -> list[str]:
-        """What an editor's language server compiles the file by. It is clang, to which nvcc's flags mean nothing."""
+        """The command for an editor's language server. That is clang, which does not know nvcc's flags."""
         system = [*self.recipe.system_dirs, *self.settings.include_dirs, *cuda_dirs]
         shared = [f"-std={CXX_STANDARD}", *_defines(self.recipe), *self.settings.cflags]
         own = [flag for flag in self.flags if flag.startswith("-D") and flag not in shared]
         kind = ["-x", "cuda", *_clang_targets(self.recipe.targets)] if self.cuda else []
-        directories = [*(f"-I{directory}" for directory in self.include_dirs), *_pairs("-isystem", system)]
+        directories = include_flags(self.include_dirs, system)
         return [*compiler, *kind, *shared, *own, *directories, "-c", str(self.source)]
 
 
@@ -234,8 +228,8 @@ def editor_commands(recipe: Recipe, compiler: Sequence[str], cuda_dirs: Sequence
     for source in recipe.sources:
         if source.suffix not in COMPILED:
             each = _Object(recipe, settings, source)
-            words = ["clang++"] if each.cuda else compiler
-            found[source] = each.editor_command(words, cuda_dirs if recipe.targets else ())
+            program = ["clang++"] if each.cuda else compiler
+            found[source] = each.editor_command(program, cuda_dirs if recipe.targets else ())
     return found
 
 
@@ -243,19 +237,15 @@ def _settings(recipe: Recipe) -> AbiSettings:
     settings = abi_settings(recipe.abi)
     if recipe.abi != "torch":
         return settings
-    # torch/extension.h includes Python.h: such a library is of one Python as well as of one torch.
-    cuda = [name for name in ("torch_cuda", "c10_cuda") if recipe.targets and _is_in(settings.library_dirs, name)]
-    return AbiSettings(
-        f"{settings.level} {sysconfig.get_config_var('SOABI')}",
-        settings.cflags,
-        (*settings.include_dirs, python_headers()),
-        settings.library_dirs,
-        (*settings.libraries, "torch_python", *cuda),
+    # torch/extension.h includes Python.h: such a library is for one version of Python as well as of torch.
+    (torch_libraries,) = settings.library_dirs
+    cuda = [name for name in ("torch_cuda", "c10_cuda") if (torch_libraries / f"lib{name}.so").exists()]
+    return replace(
+        settings,
+        level=f"{settings.level} {sysconfig.get_config_var('SOABI')}",
+        include_dirs=(*settings.include_dirs, python_headers()),
+        libraries=(*settings.libraries, "torch_python", *(cuda if recipe.targets else ())),
     )
-
-
-def _is_in(directories: Sequence[Path], library: str) -> bool:
-    return any((directory / f"lib{library}.so").exists() for directory in directories)
 
 
 def _compile_flags(recipe: Recipe, cuda: bool) -> list[str]:
@@ -270,7 +260,7 @@ def _compile_flags(recipe: Recipe, cuda: bool) -> list[str]:
 
 
 def _defines(recipe: Recipe) -> list[str]:
-    # USE_CUDA is what torch's stable headers ask before they declare their CUDA functions.
+    # torch's stable headers declare their CUDA functions only with USE_CUDA.
     cuda = ["-DOPSMITH_WITH_CUDA", "-DUSE_CUDA"] if recipe.targets else []
     module = [f"-DTORCH_EXTENSION_NAME={recipe.name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
     return [*cuda, *(module if recipe.abi == "torch" else [])]
@@ -301,18 +291,9 @@ def without_libraries(flags: Sequence[str]) -> list[str]:
     return [flag for flag in flags if not _is_for_linker(flag)]
 
 
-def _host_compiler() -> list[str]:
-    host = find_cxx()
-    return [] if host.arguments else ["-ccbin", str(host.path)]
-
-
 def _clang_targets(targets: Sequence[str]) -> list[str]:
     real = [target for target in targets if target.startswith("sm_")]
     return [f"--cuda-gpu-arch={real[-1]}"] if real else []
-
-
-def _pairs(flag: str, directories: Iterable[Path]) -> list[str]:
-    return [part for directory in dict.fromkeys(directories) for part in (flag, str(directory))]
 
 
 def _require_architectures(targets: Sequence[str]) -> None:

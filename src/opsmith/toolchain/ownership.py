@@ -1,4 +1,4 @@
-"""Refuse a cache that another user could have written: what lies in it is executed."""
+"""Refuse a cache that another user could have written: its contents are executed."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def refuse_if_others_can_write(directory: Path) -> None:
             f"its mode {stat.S_IMODE(status.st_mode):04o} lets others write into it",
             f"If you trust what is in it:  chmod 700 {shlex.quote(str(directory))}",
         )
-    # Who may write a directory above can put another cache in this one's place while we look at it; the sticky bit
-    # (/tmp) forbids that. Groups are not counted: many systems give each user their own group, and homes mode 0775.
+    # Anyone who may write a parent directory can replace this one while we use it; the sticky bit (/tmp) forbids that.
+    # Groups do not count: many systems give each user their own group, and home directories mode 0775.
     for parent in directory.resolve().parents:
         mode = parent.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             raise CacheSecurityError(
                 directory,
                 f"the mode {stat.S_IMODE(mode):04o} of {parent} lets every user replace what is below it",
-                f"Mend it:  chmod o-w {shlex.quote(str(parent))}  or set OPSMITH_CACHE_DIR to another directory.",
+                f"Fix it:  chmod o-w {shlex.quote(str(parent))}  or set OPSMITH_CACHE_DIR to another directory.",
             )
 
 

@@ -1,4 +1,4 @@
-"""Run several builds at once, a thread each, and end all of them when the wait is interrupted."""
+"""Run several builds at once in threads, and end all of them when the wait is interrupted."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Result = TypeVar("Result")
 def run_together(tasks: Sequence[Callable[[], Result]], jobs: int) -> list[Result]:
     """The tasks' results, in order; at most ``jobs`` of them run at a time.
 
-    When a task fails, those that run come to their end (what they build is kept) and no other is started; the first
-    failure is raised. When the wait itself is interrupted, the tools that run are killed first.
+    When a task fails, running tasks finish (their results are cached) and no other is started; the first failure is
+    raised. When the wait itself is interrupted, running tools are killed first.
     """
     if len(tasks) == 1 or jobs == 1:
         return [task() for task in tasks]
     results: dict[int, Result] = {}
     failures: list[BaseException] = []
     waiting = iter(range(len(tasks)))
-    # Threads end as daemons and tell by a queue: a thread pool would be waited for when the interpreter exits.
+    # Daemon threads that report to a queue: the interpreter would wait for those of a thread pool when it exits.
     done: queue.SimpleQueue[None] = queue.SimpleQueue()
     lock = threading.Lock()
     batch = Batch()
@@ -62,8 +62,8 @@ def run_together(tasks: Sequence[Callable[[], Result]], jobs: int) -> list[Resul
 
 
 def _wait(done: queue.SimpleQueue[None]) -> None:
-    """In short waits: a signal that comes in the wrong instant, or to another thread, interrupts none of them, and is
-    seen between two. (One Ctrl-C in thirty waited for the compilers to end.)"""
+    """Wait in short steps: a signal that arrives at the wrong moment, or in another thread, does not interrupt a wait,
+    but is handled between two. (With one long wait, one Ctrl-C in thirty waited for the compilers to end.)"""
     while True:
         with contextlib.suppress(queue.Empty):
             return done.get(timeout=0.1)

@@ -1,4 +1,4 @@
-"""Run one tool to its end in a process group of its own, and leave none of it behind."""
+"""Run one tool to its end in its own process group, and leave none of its processes behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _running: set[int] = set()
 
 
 class Cancelled(Exception):
-    """The batch a tool belongs to has been given up; whoever cancelled it tells why."""
+    """The batch that a tool belongs to was cancelled."""
 
 
 class Batch:
@@ -39,7 +39,7 @@ class Batch:
 
     @contextlib.contextmanager
     def joined(self) -> Iterator[None]:
-        """What this thread runs inside is of the batch."""
+        """Tools that this thread runs inside belong to the batch."""
         _current.batch = self
         try:
             yield
@@ -65,21 +65,21 @@ _current = _Current()
 
 
 def raise_if_cancelled() -> None:
-    """For whoever waits without running a tool."""
+    """For a thread of a batch that waits without running a tool."""
     if _current.batch is not None and _current.batch.cancelled:
         raise Cancelled
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a tool ended: its exit status (negative: the signal that ended it) and all it said."""
+    """How a tool ended: its exit status (negative: the signal that ended it) and all its output."""
 
     status: int
-    words: str
+    output: str
 
     @property
     def signal_name(self) -> str | None:
-        """The signal that ended the tool; a shell wrapper reports its child's as 128 + number."""
+        """The signal that ended the tool; a shell wrapper reports that of its child as 128 + number."""
         number = -self.status if self.status < 0 else self.status - 128
         try:
             return signal.Signals(number).name
@@ -99,8 +99,8 @@ def run(
     Raises CompilerNotExecutableError when the kernel refuses to start it, subprocess.TimeoutExpired, and Cancelled.
     """
     batch = _current.batch
-    # Output goes to memory and not to a pipe, so that a daemon the tool leaves behind (a compiler cache's) cannot keep
-    # us waiting for the pipe's end; and not to a file, so that a full disk is still told in the tool's own words.
+    # Output goes to memory: a daemon that the tool leaves behind (a compiler cache's) would keep a pipe open, and on a
+    # full disk a file would lose the tool's own message about it.
     with os.fdopen(os.memfd_create("opsmith-tool-output"), "w+b") as output:
         try:
             process = subprocess.Popen(

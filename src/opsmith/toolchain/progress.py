@@ -1,4 +1,4 @@
-"""Tell on stderr what is being built, once it has taken longer than a second; say nothing before."""
+"""Show on stderr what is being built, once it has taken longer than a second."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _REDRAW_SECONDS = 0.2
 
 _draw_lock = threading.Lock()
 _visible: list[Progress] = []
-"""Builds past their first second, in the order they became visible: threads may build at once, the line is one."""
+"""Builds past their first second, in the order they became visible: threads may build at once and share one line."""
 
 
 class Progress:
-    """What one build is doing, for the progress line. ``activity`` may be changed while it runs."""
+    """The state of one build, for the progress line. ``activity`` may be changed while it runs."""
 
     def __init__(self, label: str) -> None:
         self.label = label
@@ -64,7 +64,7 @@ class Progress:
 
 @contextlib.contextmanager
 def progress(label: str) -> Iterator[Progress]:
-    """Watch over one build: silent for the first second, and altogether where OPSMITH_QUIET is set."""
+    """Show the progress of one build: nothing for the first second, and nothing at all if OPSMITH_QUIET is set."""
     task = Progress(label)
     if os.environ.get("OPSMITH_QUIET", "0") in ("", "0"):
         task._start()
@@ -85,7 +85,7 @@ def _redraw() -> None:
 
 def _terminal_width() -> int:
     try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns or 80  # terminals over a wire report 0
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80  # serial terminals report 0
     except (OSError, ValueError, AttributeError):
         return 80
 
@@ -98,7 +98,7 @@ def _on_terminal() -> bool:
 
 
 def _write(text: str) -> None:
-    # A progress line must never be what makes a build fail.
+    # A progress line must never make a build fail.
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(text)
         sys.stderr.flush()

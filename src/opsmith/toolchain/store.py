@@ -1,8 +1,8 @@
 """A directory of finished builds: found without a lock, built once, and published whole by one rename.
 
-    artifacts/<key>/           what a build made, and provenance.json: where it came from, size and SHA-256 of each file
+    artifacts/<key>/           the files of a build, and provenance.json: its origin, size and SHA-256 of each file
     locks/<key>                locked by the process that builds this key
-    work/<key>.<random>/       a build under way; one whose key nobody has locked is a dead builder's, and is swept
+    work/<key>.<random>/       a build in progress; if its key is not locked, its builder is dead, and it is removed
 
 An entry appears by rename(2) from work/, so it is whole or absent. When a builder dies the kernel releases its lock,
 and the next builder to come by removes its directory from work/.
@@ -54,7 +54,7 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Usage:
-    """How much a cache holds; of ``clear``, how much it removed."""
+    """How much a cache holds, or how much ``clear`` removed."""
 
     directory: Path
     entries: int
@@ -62,15 +62,15 @@ class Usage:
 
 
 class StoreUnwritable(Exception):
-    """The store's directory does not take a build; its text says why. Callers fall back to another store."""
+    """The store's directory cannot be written; the text is the reason. Callers fall back to another store."""
 
 
 class DamagedEntry(Exception):
-    """The files of an entry are not the ones its build recorded; its text says which."""
+    """The files of an entry are not those that its build recorded; the text is the reason."""
 
 
 class Store:
-    """``trusted`` is for a directory inside the installed package: who can write there can write opsmith itself."""
+    """``trusted`` is for a directory inside the installed package: whoever can write it can write opsmith itself."""
 
     def __init__(self, directory: Path, *, trusted: bool = False) -> None:
         self.directory = directory
@@ -127,7 +127,7 @@ class Store:
         finally:
             lock.release()
         if damage:
-            # Only now: with warnings turned into errors the entry is nevertheless mended.
+            # Only now, so that the entry is rebuilt even when warnings are turned into errors.
             warnings.warn(CorruptCacheEntryWarning(artifact.directory, label, str(damage)), stacklevel=2)
         return artifact
 
@@ -146,7 +146,7 @@ class Store:
         return Usage(self.directory, sum(1 for _ in _children(self.artifacts)), _tree_bytes(self.directory))
 
     def clear(self) -> Usage:
-        """Remove every entry that nobody is building at this moment, and what dead builders left."""
+        """Remove every entry that is not being built at this moment, and what dead builders left."""
         entries = size = 0
         if self.artifacts.is_dir():
             self.prepare()
@@ -164,13 +164,13 @@ class Store:
         return Usage(self.directory, entries, size)
 
     def _verify(self, path: Path, recorded: Mapping[str, Any]) -> None:
-        status = os.stat(path, follow_symlinks=self.trusted)  # installers may link a package's files, nobody else does
+        status = os.stat(path, follow_symlinks=self.trusted)  # only installers of packages may use links
         if not stat.S_ISREG(status.st_mode):
             raise DamagedEntry(f"{path.name} is not a regular file")
         if not self.trusted and not written_by_us_alone(status):
             raise DamagedEntry(f"another user can write {path.name}")
         if status.st_size != recorded["size"]:
-            raise DamagedEntry(f"{path.name} has {status.st_size} bytes, and {recorded['size']} when it was built")
+            raise DamagedEntry(f"{path.name} has {status.st_size} bytes, and had {recorded['size']} when it was built")
         if _sha256(path) != recorded["sha256"]:
             raise DamagedEntry(f"the contents of {path.name} have changed since it was built")
 
@@ -233,7 +233,7 @@ class Store:
         shutil.rmtree(doomed, ignore_errors=True)
 
     def _sweep(self, own: str | None = None) -> None:
-        """Remove what dead builders left: whatever is in work/ or locks/ under a key that nobody has locked."""
+        """Remove what dead builders left: everything in work/ and locks/ under a key that is not locked."""
         for key in {path.name.split(".")[0] for part in (self.work, self.locks) for path in _children(part)}:
             lock = None if key == own else KeyLock(self.locks / key)
             with contextlib.suppress(OSError):
@@ -258,7 +258,7 @@ def _writing() -> Iterator[None]:
 
 def _remove_in_use(directory: Path) -> None:
     """Remove a directory that a compiler may still write to, having outlived its builder: a file that appears between
-    the listing and the removal is met by the next attempt."""
+    the listing and the removal is removed by the next attempt."""
     for _ in range(5):
         shutil.rmtree(directory, ignore_errors=True)
         if not directory.exists():
@@ -273,7 +273,7 @@ def _keep_only(work: Path, filenames: Sequence[str]) -> None:
 
 
 def _seal(path: Path) -> dict[str, object]:
-    """Make a file durable, and its owner the only one who may write it; tell what ``_verify`` compares it with."""
+    """Make a file durable and writable by its owner only; return what ``_verify`` compares it with."""
     status = path.stat()
     path.chmod(stat.S_IMODE(status.st_mode) & ~(stat.S_IWGRP | stat.S_IWOTH))
     _sync(path)

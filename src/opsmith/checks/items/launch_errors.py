@@ -241,7 +241,7 @@ def _after_a_fault(subject: Subject, case: Case) -> str:
         )
         raise Failed(message, case, _faulted(case, 0, 1))
     if outcome.status != LOUD:
-        last = (outcome.words.strip().splitlines() or ["nothing"])[-1]
+        last = (outcome.output.strip().splitlines() or ["nothing"])[-1]
         return f"a process to call it after a kernel has failed ended by itself, with {last}"
     return "raises after a kernel has failed"
 

@@ -94,7 +94,7 @@ def _output(tool: Path, name: str, script: Path) -> str:
     environment = {**child_process.environment(), "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "PYTHONUNBUFFERED": "1"}
     environment[LINE_INFO] = "1"  # findings then name the line of every kernel that opsmith compiles
     try:
-        return run(command, env=environment, timeout=SECONDS).words
+        return run(command, env=environment, timeout=SECONDS).output
     except subprocess.TimeoutExpired:
         return f"nothing within {SECONDS:.0f} s"
 

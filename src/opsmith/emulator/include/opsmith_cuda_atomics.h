@@ -24,7 +24,7 @@ struct Bits<16> {
   using type = unsigned __int128;
 };
 
-#define OPSMITH_UNWATCHED no_sanitize("thread", "undefined")  // the runtime has been told
+#define OPSMITH_UNWATCHED no_sanitize("thread", "undefined")  // the runtime has been notified
 
 template <typename Word>
 __attribute__((OPSMITH_UNWATCHED)) inline Word loaded(Word* place) {

@@ -52,7 +52,7 @@ OPSMITH_MAXIMA_WITH_0(s16x2, unsigned, opsmith::emulator::Pair<int16_t>)
 #undef OPSMITH_MAXIMA
 #undef OPSMITH_MAXIMA_WITH_0
 
-// `is_first` tells whether it is a; of pairs, that of the upper half comes first.
+// `is_first` is whether it is a; of pairs, that of the upper half comes first.
 #define OPSMITH_CHOICE(type, number)                                                         \
   __forceinline__ number __vibmax_##type(number a, number b, bool* is_first) {               \
     *is_first = a >= b;                                                                      \

@@ -2,7 +2,7 @@
 //
 //   OPSMITH_WORD          what functions call it: `half` in __float2half
 //   OPSMITH_HALF, OPSMITH_HALF2, OPSMITH_HALF_RAW, OPSMITH_HALF2_RAW   its types
-//   OPSMITH_OTHER_HALF    the other type, which converts only when told to
+//   OPSMITH_OTHER_HALF    the other type, which converts only explicitly
 //   OPSMITH_FORMAT        how its bits are meant
 //   OPSMITH_CONVERTS, OPSMITH_OPERATORS, OPSMITH_OPERATORS2   0 where the author has asked CUDA to leave these out
 

@@ -30,7 +30,7 @@ inline float yn(int n, float x) { return ynf(n, x); }
 inline double copysign(double x, float y) { return copysign(x, static_cast<double>(y)); }
 inline double copysign(float x, double y) { return copysign(static_cast<double>(x), y); }
 inline float __saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
-// In place of the C library's, whose stores would go unchecked.
+// They replace the C library's, whose stores would not be checked.
 #define OPSMITH_STORING(result, name, ...) \
   extern "C" __attribute__((gnu_inline, always_inline)) inline result name(__VA_ARGS__) noexcept
 #define OPSMITH_STORING_FUNCTIONS(type, ending)                                              \

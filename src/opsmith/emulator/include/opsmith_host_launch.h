@@ -61,7 +61,7 @@ template <typename... Parameters, typename Values>
 void start(
     void (*kernel)(Parameters...), const Geometry& geometry, const Stream&, Values& values, void* const* pointers) {
   const HostCall* const call = HostCall::current();
-  if (call == nullptr) fail("the emulator runs launches of the thread that called host code, not of one it has started");
+  if (call == nullptr) fail("the emulator runs launches of the thread that called host code, not of one that it started");
   std::vector<std::string> told;
   for (const UsedTensor& each : call->used()) {
     told.push_back(dtype_name(each.tensor.scalar_type()) + " " + listed(each.tensor.sizes()));

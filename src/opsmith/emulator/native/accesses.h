@@ -46,7 +46,7 @@ class Accesses {
     fail(bad_free, address, 0, true, pc);
   }
 
-  // At global memory: told of the region that is given, or of what lies nearest.
+  // At global memory: reported for the given region, or for the nearest one.
   [[noreturn]] void fail(
       FaultKind kind, uintptr_t address, uint32_t bytes, bool is_write, uintptr_t pc, int64_t region = -1) {
     if (region >= 0 && grid_.memory[region].kind == allocated_memory) {
@@ -140,7 +140,7 @@ class Accesses {
     reports_.fail(fault);
   }
 
-  // At an address that is nobody's.
+  // At an address outside every region.
   [[noreturn]] void fail_nowhere(uintptr_t address, uint32_t bytes, bool is_write, uintptr_t pc) {
     static constexpr uintptr_t kNull = 4096;
     if (address < kNull) fail(null_pointer, address, bytes, is_write, pc);

@@ -1,6 +1,6 @@
 // Atomic operations of instrumented code that are not CUDA's: std::atomic, and the counts of std::shared_ptr.
 //
-// -fsanitize=thread makes a call of each. Host code does what it would have done; in a kernel the runtime is told first.
+// -fsanitize=thread makes a call of each. Host code does the same as before; in a kernel the runtime is notified first.
 #pragma once
 
 #include "exported.h"

@@ -33,7 +33,7 @@ struct Code {
   bool holds(uintptr_t address) const { return address >= begin && address < end; }
 };
 
-// Where a thread of a halted launch may be ended: in the kernel itself, not in the midst of what it has called and what
+// Where a thread of a halted launch may be ended: in the kernel itself, not inside what it has called and what
 // others need too, such as malloc. One that never comes back from there is ended after all.
 class Endable {
  public:

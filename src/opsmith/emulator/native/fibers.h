@@ -137,7 +137,7 @@ class Fibers {
   void grow() {
     void* const found = mmap(nullptr, kTogether * kApart, PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-    if (found == MAP_FAILED) throw std::runtime_error("the system gives no more memory for the stacks of threads");
+    if (found == MAP_FAILED) throw std::runtime_error("the system has no more memory for the stacks of threads");
     char* const memory = static_cast<char*>(found);
     mapped_.push_back(memory);
     const size_t before = fibers_.size();
@@ -145,7 +145,7 @@ class Fibers {
       char* const low = memory + i * kApart;
       // The system counts each guard as two more mappings (vm.max_map_count).
       if (mprotect(low, Fiber::kGuard, PROT_NONE) != 0) {
-        throw std::runtime_error("the system gives no more guards for the stacks of threads (vm.max_map_count)");
+        throw std::runtime_error("the system allows no more guard pages for the stacks of threads (vm.max_map_count)");
       }
       fibers_.push_back({{}, low, low + kApart - (before + i) % kColours * kColour});
     }

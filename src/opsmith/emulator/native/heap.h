@@ -24,7 +24,7 @@ class Heap {
  public:
   // What a GPU has for it unless the host asks for more (cudaLimitMallocHeapSize). Beyond that malloc gives null.
   static constexpr size_t kMost = size_t{8} << 20;
-  // Bytes before and behind each piece that are nobody's.
+  // Unused bytes before and behind each piece.
   static constexpr uintptr_t kMargin = 256;
 
   // Of the process; never destroyed, for threads may outlive its variables.
@@ -33,7 +33,7 @@ class Heap {
     return heap;
   }
 
-  // Around fork: no thread is in the midst of a change.
+  // Around fork: no thread is changing it.
   void before_fork() { mutex_.lock(); }
   void after_fork() { mutex_.unlock(); }
 
@@ -53,7 +53,7 @@ class Heap {
 
   enum class Freed { now, before, never_allocated };
 
-  // What has been freed is kept for a while, so that whoever still uses it is found out.
+  // Freed memory is kept for a while, so that later uses of it are found.
   Freed free(uintptr_t address, uintptr_t pc) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = pieces_.find(address);

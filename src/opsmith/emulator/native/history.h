@@ -12,7 +12,7 @@
 
 namespace opsmith::emulator {
 
-// An access to a word of four bytes, and as much of its time as tells whether another one is ordered after it.
+// An access to a word of four bytes, and as much of its time as is needed to know whether another is ordered after it.
 struct Access {
   int32_t pc = 0;         // from the kernel's entry
   uint32_t serial = 0;    // of the block, from 1; 0: none
@@ -73,7 +73,7 @@ class Words {
   static Word* mapped(size_t bytes, int also) {
     void* const memory =
         mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | also, -1, 0);
-    if (memory == MAP_FAILED) throw std::runtime_error("the system gives no memory to note accesses in");
+    if (memory == MAP_FAILED) throw std::runtime_error("the system has no memory to record accesses in");
     return static_cast<Word*>(memory);
   }
 

@@ -1,14 +1,14 @@
-// What the emulator and host code compiled for it know of each other: a launch, its parameters, the tensors it may mean.
+// The interface between the emulator and host code compiled for it: a launch, its parameters, the tensors it may use.
 //
-// The headers that host code includes (../include/opsmith_host_*.h) fill these; Python reads them (host_structures.py has
-// the same layout), and runs the launch.
+// The headers that host code includes (../include/opsmith_host_*.h) fill these; Python reads them (structures.py
+// has the same layout) and runs the launch.
 #pragma once
 
 #include "interface.h"
 
 namespace opsmith::emulator {
 
-// `record` is what may have an address in it: a struct, a number of 64 bits.
+// A `record` may contain an address: a struct, a number of 64 bits.
 enum class ParameterKind : int32_t { value = 0, pointer = 1, pointer_to_pointers = 2, record = 3 };
 
 struct HostParameter {
@@ -40,7 +40,7 @@ struct HostLaunch {
   char refusal[1024];  // why a GPU would not have launched it
 };
 
-// `stopped`: what went wrong is kept for whoever called host code.
+// `stopped`: the error is stored for the caller of host code.
 enum class LaunchResult : int32_t { done = 0, stopped = 1, refused = 2 };
 
 using HostHook = LaunchResult (*)(HostLaunch* launch);

@@ -1,4 +1,4 @@
-// What the emulator's runtime and the kernels compiled for it know of each other: plain C functions and structures.
+// The interface between the emulator's runtime and the kernels compiled for it: plain C functions and structures.
 //
 // A kernel's library calls the functions; Python fills `Launch` and reads `Fault` (structures.py has the same layout).
 #pragma once
@@ -101,7 +101,7 @@ struct Launch {
   double seconds;  // until a launch is taken for one that hangs
   const Region* regions;
   uint64_t region_count;
-  // The library's static __shared__ variables: offsets in its thread-local storage, whose begin `shared_base` tells.
+  // The library's static __shared__ variables: offsets in its thread-local storage, from `shared_base`.
   const Region* shared_variables;
   uint64_t shared_variable_count;
   void* (*shared_base)();
@@ -113,13 +113,13 @@ extern "C" {
 // A launch that has begun and not yet ended; null otherwise.
 class Run;
 
-// What a launch that has not ended is told as.
+// The status of a launch that has not ended.
 constexpr int32_t kRunning = -1, kPrinted = -2;
 
 // Begins a launch, then as opsmith_await.
 int32_t opsmith_begin(const Launch* launch, Run** run, double seconds);
 // Waits for the end of a launch, no longer than some seconds: 0, or the kind of the fault that was written to
-// launch.fault. kRunning if it has not ended, kPrinted if kernels have printed what opsmith_printed has not told.
+// launch.fault. kRunning if it has not ended, kPrinted if opsmith_printed has output to return.
 int32_t opsmith_await(Run** run, double seconds);
 // What kernels have printed since the last call. It is valid until the next one.
 const char* opsmith_printed(Run* run, uint64_t* bytes);
@@ -136,12 +136,12 @@ void* opsmith_dynamic_shared() __attribute__((const));
 uint64_t opsmith_dynamic_shared_bytes() __attribute__((const));
 
 // All threads of the block. `kind` is how the predicates of all are put together: 0 not at all, 1 and, 2 or, 3 count.
-// `line` tells barriers apart: those of one line are the same one, however often the compiler has copied it.
+// `line` distinguishes barriers: those of one line are the same, however often the compiler has copied it.
 int opsmith_barrier(int kind, int predicate, int line);
 
 // The lanes of `mask`, each of which gives `bytes` and gets those of the lane it names; `kind` is for messages.
 void opsmith_shuffle(uint32_t mask, void* value, uint32_t bytes, int source, int kind);
-// Everybody's 8 bytes, in the order of the lanes; lanes outside of the mask are left as they are.
+// The 8 bytes of every lane, in order; lanes outside of the mask are left as they are.
 void opsmith_gather(uint32_t mask, uint64_t own, uint64_t* all, int kind);
 void opsmith_sync_warp(uint32_t mask);
 uint32_t opsmith_active_mask();

@@ -13,7 +13,7 @@ class Run final : private Work {
   using Clock = std::chrono::steady_clock;
 
   explicit Run(const Launch& launch) : grid_(launch), deadline_(after(launch.seconds)) {
-    if (launch.shared_bytes > Workplace::kSharedBytes) throw std::runtime_error("no GPU has so much shared memory");
+    if (launch.shared_bytes > Workplace::kSharedBytes) throw std::runtime_error("no GPU has that much shared memory");
     const uint64_t threads = uint64_t(launch.block.x) * launch.block.y * launch.block.z;
     const uint64_t wanted = std::min({uint64_t(std::max(launch.workers, 1)), std::max<uint64_t>(grid_.blocks, 1),
                                       std::max<uint64_t>(kMostStacks / std::max<uint64_t>(threads, 1), 1)});
@@ -52,7 +52,7 @@ class Run final : private Work {
     }
   }
 
-  // Once it has ended: tells Python of its fault. The fault's kind.
+  // Once it has ended: reports its fault to Python. The fault's kind.
   int32_t write_fault() const {
     *grid_.launch.fault = grid_.fault();
     return grid_.launch.fault->kind;
@@ -81,7 +81,7 @@ class Run final : private Work {
   // With the lock: none of the threads goes while it is held.
   void wake_workers(Clock::time_point now) {
     if (!next_wake_) {
-      next_wake_ = now + kBeforeWakes;  // most see by themselves that the launch is halted, at a place that tells more
+      next_wake_ = now + kBeforeWakes;  // most see by themselves that the launch is halted, at a more informative place
     } else if (now >= *next_wake_) {
       next_wake_ = now + kBetweenWakes;
       grid_.endable.try_once_more(reinterpret_cast<void*>(grid_.launch.entry), reinterpret_cast<void*>(&wake_signal));

@@ -88,7 +88,7 @@ class GlobalMemory {
     return known->second;
   }
 
-  // It has been freed: whoever remembers its region finds nothing there.
+  // It has been freed: later lookups of its region find nothing.
   void retire(uintptr_t begin) {
     const std::lock_guard<std::mutex> lock(adopting_);
     const auto known = adopted_.find(begin);
@@ -98,7 +98,7 @@ class GlobalMemory {
     ++retired_;
   }
 
-  // Blocks on other cores look at the same words.
+  // Blocks on other cores read the same words.
   class Lock {
    public:
     Lock(GlobalMemory& memory, uintptr_t address) : flag_(memory.locks_[(address >> 5) % kLocks]) {

@@ -73,7 +73,7 @@ class PoolThread {
   Workplace place_;
 };
 
-// Each launch has threads of its own while it runs, so that none waits for another; those that have had nothing to do
+// Each launch has its own threads while it runs, so that none waits for another; those that have had nothing to do
 // for some time end.
 class Pool {
  public:
@@ -147,7 +147,7 @@ inline void PoolThread::start(const cpu_set_t& cores) {
   const int error = pthread_create(&handle_, &attributes, live, this);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_attr_destroy(&attributes);
-  if (error != 0) throw std::runtime_error(std::string("the system gives no thread: ") + std::strerror(error));
+  if (error != 0) throw std::runtime_error(std::string("the system cannot start a thread: ") + std::strerror(error));
 }
 
 inline void PoolThread::give(Work* work, const cpu_set_t& cores) {
@@ -165,7 +165,7 @@ inline void PoolThread::give(Work* work, const cpu_set_t& cores) {
 
 inline void* PoolThread::live(void* given) {
   const std::unique_ptr<PoolThread> self(static_cast<PoolThread*>(given));
-  // A stack of its own for signals: that of a kernel's thread may be what has overflowed.
+  // A separate stack for signals: that of a kernel's thread may be what has overflowed.
   const auto stack = std::make_unique<char[]>(64 * 1024);
   stack_t description = {};
   description.ss_sp = stack.get();

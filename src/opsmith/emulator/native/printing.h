@@ -12,7 +12,7 @@ namespace opsmith::emulator {
 // A call of printf is written as a whole: its text is never broken by another's.
 class Printed {
  public:
-  // Tells whether it was taken. Where nobody has made room for some time, it is not, and the caller may try again.
+  // Returns whether it was taken. If no room was made for some time, it is not, and the caller may try again.
   bool write(const char* text, size_t bytes) {
     std::unique_lock<std::mutex> lock(mutex_);
     if (!room_.wait_for(lock, std::chrono::milliseconds(20), [&] { return text_.size() < kMost; })) return false;

@@ -193,7 +193,7 @@ class Races {
     return access;
   }
 
-  // What the observer's synchronisations have told it of another lane of its warp: that one's clock.
+  // The clock of another lane of its warp, as known from the observer's synchronisations.
   uint32_t& known(uint32_t observer, uint32_t other) { return known_[size_t(observer) * kLanes + other % kLanes]; }
 
   bool ordered(const Access& before) {

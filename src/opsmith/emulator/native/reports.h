@@ -1,4 +1,4 @@
-// Faults as they are told to Python: what happened, which thread it happened to, and where the others wait.
+// Faults as they are reported to Python: what happened, in which thread, and where the others wait.
 #pragma once
 
 #include <cstdio>
@@ -46,7 +46,7 @@ class Reports {
     fail(fault);
   }
 
-  // Where the scheduler finds the launch halted: told of the thread that has just run.
+  // Where the scheduler finds the launch halted: reported for the thread that has just run.
   void report_if_late(const Thread& last) {
     if (grid_.halt.load() != Halt::late || block_.done == block_.count) return;
     Fault fault = grid_.late_fault();

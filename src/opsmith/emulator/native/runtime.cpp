@@ -68,7 +68,7 @@ OPSMITH_EXPORTED Dim opsmith_block_index() { return Worker::current->block_index
 OPSMITH_EXPORTED Dim opsmith_block_size() { return Worker::current->launch().block; }
 OPSMITH_EXPORTED Dim opsmith_grid_size() { return Worker::current->launch().grid; }
 OPSMITH_EXPORTED void* opsmith_dynamic_shared() {
-  // A thread of host code may come here too, where a variable of its own is initialised with those of the file.
+  // A thread of host code may come here too, where its thread-local variable is initialised with those of the file.
   return Worker::current == nullptr ? nullptr : Worker::current->dynamic_shared();
 }
 OPSMITH_EXPORTED uint64_t opsmith_dynamic_shared_bytes() { return Worker::current->launch().shared_bytes; }

@@ -74,7 +74,7 @@ class Schedule {
       if (position_ == block_.count || grid_.halted()) {
         fibers_.give_back(fiber);
         fiber->context.switch_to(block_.scheduler);
-        __builtin_unreachable();  // a fiber that is taken again begins anew
+        __builtin_unreachable();  // a fiber that is reused starts over
       }
       Thread& next = block_.threads[order_[position_++]];
       next.fiber = fiber;

@@ -11,7 +11,7 @@ namespace opsmith::emulator {
 
 class SharedMemory {
  public:
-  // Bytes behind the dynamic shared memory that are nobody's.
+  // Unused bytes behind the dynamic shared memory.
   static constexpr uintptr_t kRedZone = 4096;
 
   SharedMemory(Grid& grid, Block& block, Reports& reports, Races& races, void* dynamic)
@@ -74,7 +74,7 @@ class SharedMemory {
     fail_static(address, bytes, is_write, pc);
   }
 
-  // At an address that is nobody's: told as beside shared memory where nothing else lies nearer.
+  // At an address outside every region: reported as beside shared memory where nothing else is nearer.
   void fail_if_nearest(uintptr_t address, uint32_t bytes, bool is_write, uintptr_t pc, uintptr_t to_other) {
     const uintptr_t to_static =
         launch_.shared_variable_count ? Extent{static_.begin, static_limit_}.distance(address) : kFar;
@@ -83,7 +83,7 @@ class SharedMemory {
     if (to_dynamic < std::min(kFar, to_other)) fail_dynamic(address, bytes, is_write, pc);
   }
 
-  // At a barrier or the end of the block: nobody has written what was read.
+  // At a barrier or the end of the block: no thread has written what was read.
   void fail_if_uninitialised() {
     if (suspects_.empty()) return;
     const Suspect& first = suspects_.front();
@@ -119,7 +119,7 @@ class SharedMemory {
     }
   };
 
-  // A read of shared memory that nobody had written.
+  // A read of shared memory that no thread had written.
   struct Suspect {
     uintptr_t address;
     uint32_t bytes;
@@ -136,7 +136,7 @@ class SharedMemory {
     if (is_write) block_.self->fenced_in_block = false;
     for (uintptr_t at = address; at < address + bytes; ++at) {
       uint32_t& written = memory.written[at - memory.begin];
-      // Or will another thread write it before the next barrier? Then it is a race, and told as one.
+      // Or will another thread write it before the next barrier? Then it is a race, and reported as one.
       if (is_read && written != serial) suspects_.push_back({address, bytes, pc, block_.self->index});
       written = serial;
     }
@@ -192,7 +192,7 @@ class SharedMemory {
   Races& races_;
   Noted dynamic_, static_;
   uintptr_t static_base_ = 0;
-  uintptr_t static_limit_ = 1;  // what lies between it and the last variable's end is nobody's, and likely to be met
+  uintptr_t static_limit_ = 1;  // bytes between it and the last variable's end are unused, and likely to be hit
   std::vector<Suspect> suspects_;
 };
 

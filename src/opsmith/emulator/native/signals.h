@@ -87,7 +87,7 @@ class Signals {
     }
   }
 
-  // Ends a thread of a halted launch, if it can be: not in the midst of what it may have called and what other threads
+  // Ends a thread of a halted launch, if it can be: not inside what it may have called and what other threads
   // need too, such as malloc. It is tried again.
   static void wake(Worker& worker, const ucontext_t* context) {
     const Grid& grid = worker.grid();

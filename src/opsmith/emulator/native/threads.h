@@ -35,7 +35,7 @@ struct Thread {
   Dim index;
   uintptr_t pc;  // where it waits
   int line;      // of its barrier
-  uint32_t releases;  // of its own so far
+  uint32_t releases;  // so far
   uint64_t view;      // the latest release that it has seen
   uintptr_t operated_at;  // where it has operated since its last access, in global memory
   Fiber* fiber;
@@ -78,7 +78,7 @@ struct Block {
   // The running thread lets the scheduler go on, until that lets it go on in turn.
   void give_way() { self->fiber->context.switch_to(scheduler); }
 
-  // The same for ever: its stack is given up as it is.
+  // The same for good: its stack is discarded as it is.
   [[noreturn]] void leave() {
     give_way();
     __builtin_unreachable();

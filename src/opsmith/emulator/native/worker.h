@@ -17,13 +17,13 @@ struct Workplace {
   Workplace() {
     void* const found = mmap(nullptr, kSharedBytes + SharedMemory::kRedZone, PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (found == MAP_FAILED) throw std::runtime_error("the system gives no memory for the shared memory of a block");
+    if (found == MAP_FAILED) throw std::runtime_error("the system has no memory for the shared memory of a block");
     dynamic_shared = found;
   }
   Workplace(const Workplace&) = delete;
   ~Workplace() { munmap(dynamic_shared, kSharedBytes + SharedMemory::kRedZone); }
 
-  // Between two launches: the next one is to find the memory of its stacks, but not to keep for ever what one has needed.
+  // Between two launches: the next one reuses the memory of the stacks, which is not kept forever.
   void tidy() {
     const auto now = std::chrono::steady_clock::now();
     if (now < next_tidying_) return;

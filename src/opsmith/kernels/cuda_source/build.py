@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import AmbiguousKernelError, KernelNotFoundError, OpsmithError
-from ...toolchain.nvrtc import CudaModule, compile_module
+from ...toolchain.nvrtc import CudaModule, CudaProgram
 from .attributes import Attributes, from_build
 from .origin import Snapshot, resolved
 from .plan import Plan
@@ -114,7 +114,7 @@ def build(snapshot: Snapshot, settings: Settings, arch: str, spelling: str | Non
     expressions = {_kernel_group(name): kernel_expressions(name) for name in wanted}
     expressions |= {f"constant {name}": variable_expressions(name) for name in dict.fromkeys(found.constants)}
     line = origin.line_of_text()
-    module = compile_module(
+    program = CudaProgram(
         snapshot.text,
         arch=arch,
         options=settings.options,
@@ -126,7 +126,7 @@ def build(snapshot: Snapshot, settings: Settings, arch: str, spelling: str | Non
         line=None if line is None else (line, os.path.abspath(origin.python_file)),
         shown=None if origin.path is not None else origin.label,
     )
-    return Build(module, arch, snapshot)
+    return Build(program.compile(), arch, snapshot)
 
 
 def _kernel_group(spelling: str) -> str:

@@ -23,7 +23,7 @@ from ....errors import (
     NvrtcNotFoundError,
 )
 from ....toolchain import (
-    compile_cubin,
+    CudaProgram,
     compile_shared_library,
     compile_with_nvcc,
     find_cxx,
@@ -113,7 +113,7 @@ def nvrtc() -> Finding:
     try:
         found = find_nvrtc()
         with empty_cache():
-            proof = _prove(compile_cubin(KERNEL, arch=_arch(), name="doctor.cu"))
+            proof = _prove(CudaProgram(KERNEL, arch=_arch(), name="doctor.cu").compile().path)
     except (NvrtcNotFoundError, CudaHeadersNotFoundError, CudaVersionMismatchError) as error:
         major = (torch_cuda_version() or "13").split(".")[0]
         return Finding.of_error(error, f"pip install 'opsmith[cuda{major}]'")

@@ -1,0 +1,67 @@
+"""Read the tables of a 64-bit ELF file: its sections, and its symbols with their sizes."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+OBJECT, FUNCTION, THREAD_LOCAL = 1, 2, 6
+_ALL_SYMBOLS, _DYNAMIC_SYMBOLS = 2, 11  # SHT_SYMTAB, SHT_DYNSYM
+_SECTION = struct.Struct("<IIQQQQIIQQ")  # Elf64_Shdr
+_SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
+_WRITABLE, _ALLOCATED, _EXECUTABLE = 1, 2, 4
+
+
+class Section(NamedTuple):
+    name: str
+    kind: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+
+    @property
+    def is_constant(self) -> bool:
+        return bool(self.flags & _ALLOCATED) and not self.flags & (_WRITABLE | _EXECUTABLE)
+
+
+class Symbol(NamedTuple):
+    name: str
+    kind: int  # OBJECT, FUNCTION or THREAD_LOCAL
+    section: str
+    value: int
+    size: int
+
+
+def defined_symbols(path: Path) -> list[str]:
+    """The names that a shared library defines for others, sorted; empty where it is not a 64-bit ELF file."""
+    with path.open("rb") as file:
+        if file.read(6) != b"\x7fELF\x02\x01":
+            return []
+    return sorted(symbol.name for symbol in read(path, _DYNAMIC_SYMBOLS)[1])
+
+
+def read(path: Path, table: int = _ALL_SYMBOLS) -> tuple[list[Section], list[Symbol]]:
+    """The sections and the defined symbols of a 64-bit little-endian ELF file, also those that are not exported."""
+    image = path.read_bytes()
+    (start,) = struct.unpack_from("<Q", image, 0x28)
+    size, count, names = struct.unpack_from("<HHH", image, 0x3A)
+    raw = [_SECTION.unpack_from(image, start + number * size) for number in range(count)]
+
+    def text(strings: int, position: int) -> str:
+        begin = raw[strings][4] + position
+        return image[begin : image.index(b"\0", begin)].decode(errors="replace")
+
+    sections = [Section(text(names, name), *rest[:6]) for name, *rest in raw]
+    symbols = []
+    for section in sections:
+        if section.kind != table:
+            continue
+        data = image[section.offset : section.offset + section.size]
+        for name, information, _, index, value, length in _SYMBOL.iter_unpack(data):
+            if index and name:
+                place = sections[index].name if index < count else ""  # a symbol may have an absolute value
+                symbols.append(Symbol(text(section.link, name), information & 15, place, value, length))
+    return sections, symbols
