@@ -1,11 +1,12 @@
 """What "correct" means: the checklist behind `opsmith check`.
 
 run.py           runs the items                        items/     the checklist, one file per item
-report.py        what a check found; junit.py as XML   cases/     how calls are made up
+report.py        the results; junit.py as XML          cases/     generated calls
 subject.py       the op under check, as items see it   calls/     one call under vmap, autocast, torch.compile, ...
 isolation.py     an item in a forked process           accuracy/  how much error is allowed
 process.py       Python code in a new process          layouts.py other memory layouts of the same values
 reproduction.py  code that imports the op elsewhere    memory.py  memory around tensors, and bitwise comparison
+                                                       values.py  the arguments of a call, and their tensors
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from .._lazy import lazy
 if TYPE_CHECKING:
     from ..operator.adopted import adopt
     from . import layouts, memory
-    from .accuracy.compare import Comparison, compare, compare_samples
+    from .accuracy.compare import compare, compare_samples
     from .accuracy.evaluate import outputs
+    from .accuracy.truth import Comparison
     from .calls.autocast import assert_autocast_matches
     from .calls.compile import assert_compiled_matches
     from .calls.export import assert_exported_matches
@@ -56,7 +58,7 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "Comparison": ".accuracy.compare",
+        "Comparison": ".accuracy.truth",
         "Item": ".report",
         "Report": ".report",
         "adopt": "..operator.adopted",

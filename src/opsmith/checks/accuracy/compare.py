@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from ...operator.samples import Sample
-from ...reference.signature import Argument
+from .. import values as call_values
 from .evaluate import evaluate
 from .rounding import rounding_of
-from .truth import Comparison, Function, Rounding, Truth
+from .truth import Comparison, Truth
 
 if TYPE_CHECKING:
     from ...operator.op import Op
-
-__all__ = ["Comparison", "Truth", "compare", "compare_calls", "compare_samples"]
 
 
 def compare_samples(
@@ -27,27 +24,8 @@ def compare_samples(
 
 
 def compare(op: Op, sample: Sample, *, gradients: bool = True) -> list[Comparison]:
-    """The op's results on a sample, and the gradients of its floating inputs, beside the reference's."""
-    args = op.signature.bind(sample.args, dict(sample.kwargs))
-
-    def called(values: Sequence[Any]) -> Any:
-        positional, keyword = op.default.forward.arranged(values)
-        return op(*positional, **keyword)
-
-    prefix = f"{sample.name}: " if sample.name else ""
-    rounding = rounding_of(op, args, gradients)
-    return compare_calls(op.signature.arguments, called, op.inline_like_call, args, gradients, prefix, rounding)
-
-
-def compare_calls(
-    arguments: Sequence[Argument],
-    called: Function,
-    reference: Function,
-    args: Sequence[Any],
-    gradients: bool = True,
-    prefix: str = "",
-    rounding: Rounding | None = None,
-) -> list[Comparison]:
-    """What `called` gives for these arguments beside what `reference` does."""
-    truth = Truth(arguments, reference, args, gradients, rounding)
-    return truth.beside(evaluate(arguments, called, args, gradients=gradients), prefix)
+    """The op's results on a sample, and the gradients of its floating inputs, compared with the reference's."""
+    arguments, values = op.signature.arguments, op.signature.bind(sample.args, dict(sample.kwargs))
+    truth = Truth(arguments, op.inline_like_call, values, gradients, rounding_of(op, values, gradients))
+    mine = evaluate(arguments, lambda given: call_values.call(op, given), values, gradients=gradients)
+    return truth.beside(mine, f"{sample.name}: " if sample.name else "")

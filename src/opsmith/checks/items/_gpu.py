@@ -12,9 +12,9 @@ import torch
 
 from ...errors import LanguageMissingError, ToolMissingError
 from ...operator.op import Op
-from ..accuracy.compare import Truth
 from ..accuracy.evaluate import Named, evaluate
 from ..accuracy.rounding import rounding_of
+from ..accuracy.truth import Truth
 from ..cases.case import Case
 from ..memory import same_bits
 from ..subject import Subject
