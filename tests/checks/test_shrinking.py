@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import opsmith
 from opsmith import Op, Sample
 from opsmith.checks import to_junit
+from opsmith.checks.reproduction import setup
 from opsmith.checks.subject import Subject
 
 from .stranger_ops import OPS
@@ -37,7 +38,7 @@ def test_the_lines_of_a_small_call_make_it_again(name: str) -> None:
     subject = Subject(OPS[name])
     case = subject.cases(torch.float32, 4096)[0]
     bound: dict[str, object] = {}
-    exec("\n".join([*subject.setup(), *case.lines]), bound)
+    exec("\n".join([*setup(subject.op), *case.lines]), bound)
     made = [bound[argument.name] for argument in case.arguments]
     for mine, theirs in zip(made, case.values, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=0) if not isinstance(theirs, str) else None
