@@ -43,22 +43,22 @@ def check(
     items: Sequence[str] | None = None,
     on_item: Callable[[Item], None] | None = None,
 ) -> Report:
-    """Runs the whole checklist on an op and reports, item by item, what holds.
+    """Runs the checklist on an op.
 
     >>> report = opsmith.check(opsmith.ops.mish)
     >>> report.ok, report.failures
 
-    Items that can crash (torch.compile, and every item of an op with a C++ kernel) run in a child process, whose crash
-    is reported as a failure of the item.
+    Items that can crash (torch.compile, and every item of an op with a C++ kernel) run in a child process; a crash is
+    reported as a failure of the item.
 
     Args:
-        op: an Op, or what `opsmith.checks.adopt` makes of any operator of torch.ops.
-        device: "cpu" or "cuda"; None: the GPU where there is one.
+        op: an Op, or the result of `opsmith.checks.adopt` for any operator of torch.ops.
+        device: "cpu" or "cuda"; None: the GPU if there is one.
         level: "quick", a few seconds per op, or "full".
-        seed: of every random number.
+        seed: the seed of all random numbers.
         emulate: run the op's CUDA kernels on the CPU, under opsmith.emulate.
-        items: names of the items to run, instead of all.
-        on_item: called with each Item when it is done.
+        items: the names of the items to run; None: all.
+        on_item: called with each Item when it is complete.
 
     Raises SamplesMissingError if the op has no samples.
     """
@@ -101,7 +101,7 @@ def subject_of(
     seed: int = 0,
     emulate: bool = False,
 ) -> Subject:
-    """The op, and where to check it; raises CheckOptionError if that device is not available."""
+    """The op and the device to check it on; raises CheckOptionError if the device is not available."""
     if not isinstance(op, (Op, Adopted)):
         raise NotAnOpError(op)
     place = place_of(device, emulate)
@@ -117,7 +117,7 @@ def empty_report(subject: Subject) -> Report:
 
 
 def items_of(subject: Subject, names: Sequence[str] | None = None) -> list[CheckItem]:
-    """The items for its place and level; or those with these names, in this order."""
+    """The items for a subject's place and level; or those with these names, in this order."""
     return items_at(subject.place, subject.level, names)
 
 
@@ -146,7 +146,7 @@ def run_isolated(subject: Subject, item: CheckItem) -> Item:
 
     if can_fork(subject):
         if item.crashes:
-            import torch._dynamo  # noqa: F401  # here, where the next child finds it imported
+            import torch._dynamo  # noqa: F401  # once here instead of in every child
         return in_fork(lambda: run_item(subject, item), ended)
     lines = [
         "import dataclasses, json",
@@ -157,7 +157,7 @@ def run_isolated(subject: Subject, item: CheckItem) -> Item:
     ]
     try:
         finished = in_new_process(subject, lines)
-    except Skipped:  # no new process can import it: run it here
+    except Skipped:  # no new process can import the op
         return run_item(subject, item)
     if finished.status != 0:
         return ended(f"the process: {finished.message}")
@@ -165,7 +165,7 @@ def run_isolated(subject: Subject, item: CheckItem) -> Item:
 
 
 def run_item(subject: Subject, item: CheckItem) -> Item:
-    """One item, whatever the op does."""
+    """One item; any exception of the op is a failure of the item."""
     began = time.perf_counter()
 
     def ended(status: Status, message: str, reproduction: str = "", raised: BaseException | None = None) -> Item:
@@ -181,7 +181,7 @@ def run_item(subject: Subject, item: CheckItem) -> Item:
         with torch.random.fork_rng(devices), subject.environment(), _own_warnings():
             found = item.check(subject)
             if subject.device == "cuda":
-                torch.cuda.synchronize()  # a kernel's error shows now, or else in the next item
+                torch.cuda.synchronize()  # reports a kernel's error now instead of in the next item
             return ended("passed", found)
     except (Uncovered, NoTruthError) as reason:
         return replace(ended("skipped", str(reason)), uncovered=True)
@@ -201,7 +201,7 @@ def run_item(subject: Subject, item: CheckItem) -> Item:
 
 @contextmanager
 def _own_warnings() -> Iterator[None]:
-    """Silences torch's warnings about made-up calls, which are of no use to the author; keeps opsmith's own."""
+    """Silences torch's warnings about generated calls, which are of no use to the author; keeps opsmith's."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("default", OpsmithWarning)
@@ -236,7 +236,7 @@ _SIZES = re.compile(r"(?:Tried to allocate|total capacity of) ([\d.]+) ([BKMGTP]
 
 
 def _where(error: Exception) -> str:
-    """' (mish.py:12)': the innermost line of the author's own code in a traceback, if there is one."""
+    """' (mish.py:12)': the innermost line of a traceback outside installed packages, if there is one."""
     places = [_PACKAGE, *installed()]
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         file = Path(frame.filename)

@@ -12,6 +12,7 @@ import torch
 
 from ...reference.signature import Argument
 from .. import values as call_values
+from ..memory import same_bits
 from ..outcome import first_line
 from . import budget
 from .doubling import InDouble, digits_are_lost
@@ -83,6 +84,23 @@ class NoTruthError(Exception):
 
     def __init__(self, said: str) -> None:
         super().__init__(f"the reference does not take float64, in which the truth is computed: {said}")
+
+
+def bitwise_or_within_rounding(
+    arguments: Sequence[Argument],
+    values: Sequence[Any],
+    gradients: bool,
+    mine: Function,
+    own: Function,
+    reference: Function,
+    rounding: Callable[[], Rounding],
+) -> list[Comparison]:
+    """The call `mine`: no comparison if it gives bitwise what `own` gives; else it is compared with the reference."""
+    found = evaluate(arguments, mine, values, gradients=gradients)
+    alike = evaluate(arguments, own, values, gradients=gradients)
+    if len(found) == len(alike) and same_bits([t for _, t in found], [t for _, t in alike]):
+        return []
+    return Truth(arguments, reference, values, gradients, rounding()).beside(found)
 
 
 class Truth:

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...operator.adopted import Adopted
-from ..accuracy.evaluate import evaluate
 from ..accuracy.rounding import rounding_of
-from ..accuracy.truth import Comparison, Truth, assert_all
-from ..memory import same_bits
+from ..accuracy.truth import Comparison, assert_all, bitwise_or_within_rounding
 from ..subject import Subject
 
 if TYPE_CHECKING:
@@ -37,8 +35,8 @@ def assert_compiled_matches(
 
 
 def calling(subject: Subject, function: Any = None) -> Callable[..., Any]:
-    """The call of an op, or of another function, with all arguments in the order of the schema: what dynamo is given.
-    What the op changes in place is a copy."""
+    """The call of an op, or of another function, with all arguments in schema order, for dynamo to trace. An in-place
+    op changes copies."""
     called = [f"{argument.name}.clone()" if argument.mutated else argument.name for argument in subject.arguments]
     parts = [f"{a.name}={text}" if a.keyword_only else text for a, text in zip(subject.arguments, called, strict=True)]
     names = [argument.name for argument in subject.arguments]
@@ -47,7 +45,7 @@ def calling(subject: Subject, function: Any = None) -> Callable[..., Any]:
 
 
 def among_others(called: Callable[..., Any]) -> Callable[..., Any]:
-    """The same between operators that a backend compiles into kernels of its own, and that round nothing."""
+    """The call between two operators for which a backend generates kernels, and which round nothing."""
 
     def doubled(*args: Any) -> list[torch.Tensor]:
         halved = [each * 0.5 if isinstance(each, torch.Tensor) and each.is_floating_point() else each for each in args]
@@ -65,21 +63,23 @@ def compared(
     gradients: bool,
     form: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda called: called,
 ) -> list[Comparison]:
-    """Empty if every bit is the same. An operator that is no more than its parts may be taken apart by a backend,
-    and round otherwise: it is compared with the reference then. `form` is what was made of the call beforehand."""
-    arguments = subject.functional_arguments
+    """Empty if every bit is the same. A backend may decompose an operator and round differently: then the comparison is
+    with the reference. `form` is the function that was applied to the call before it was compiled."""
     own, reference = form(calling(subject)), form(calling(subject, subject.op.inline))
-    mine = evaluate(arguments, lambda given: compiled(*given), values, gradients=gradients)
-    alike = evaluate(arguments, lambda given: own(*given), values, gradients=gradients)
-    if len(mine) == len(alike) and same_bits([t for _, t in mine], [t for _, t in alike]):
-        return []
-    rounding = rounding_of(subject.op, values, gradients)
-    return Truth(arguments, lambda given: reference(*given), values, gradients, rounding).beside(mine)
+    return bitwise_or_within_rounding(
+        subject.functional_arguments,
+        values,
+        gradients,
+        lambda given: compiled(*given),
+        lambda given: own(*given),
+        lambda given: reference(*given),
+        lambda: rounding_of(subject.op, values, gradients),
+    )
 
 
 @contextlib.contextmanager
 def fresh_dynamo() -> Iterator[None]:
-    """Inside, nothing has been compiled yet; afterwards nothing is left of what was."""
+    """Clears dynamo's compiled code before and after."""
     torch._dynamo.reset()
     try:
         yield
@@ -89,7 +89,7 @@ def fresh_dynamo() -> Iterator[None]:
 
 @contextlib.contextmanager
 def compiling_here() -> Iterator[None]:
-    """Inside, inductor compiles in this process. By default it starts a pool of processes, one per core."""
+    """Inside, inductor compiles in this process instead of a pool of processes, one per core."""
     import torch._inductor.config as config
 
     with config.patch(compile_threads=1):
