@@ -41,8 +41,10 @@ def test_the_lines_of_a_small_call_make_it_again(name: str) -> None:
     exec("\n".join([*setup(subject.op), *case.lines]), bound)
     made = [bound[argument.name] for argument in case.arguments]
     for mine, theirs in zip(made, case.values, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=0, atol=0) if not isinstance(theirs, str) else None
-        assert not isinstance(theirs, str) or mine == theirs
+        if isinstance(theirs, str):
+            assert mine == theirs
+        else:
+            torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
 
 
 sizes = st.integers(1, 3000)

@@ -43,6 +43,7 @@ def subject(fresh: Fresh, function: Callable[..., Any], samples: Callable[..., I
 def drawn(subject: Subject, examples: int = 60, most: int = 4096) -> list[Case]:
     found: list[Case] = []
     generated.run(subject, found.append, examples, most)
+    assert found
     return found
 
 

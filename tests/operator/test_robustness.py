@@ -210,6 +210,8 @@ def test_settings_from_many_threads(fresh: Fresh) -> None:
         thread.start()
     for thread in threads:
         thread.join()
+    x = torch.randn(3, requires_grad=True)
+    torch.testing.assert_close(torch.autograd.grad(op(x).sum(), x)[0], x.detach().cos())
 
 
 def test_a_kernel_replaced_while_another_thread_calls_it(fresh: Fresh) -> None:
