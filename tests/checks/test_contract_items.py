@@ -59,7 +59,7 @@ def contract() -> Any:
     return contract
 
 
-def told(report: opsmith.checks.Report) -> list[str]:
+def messages(report: opsmith.checks.Report) -> list[str]:
     return [f"{item.name}: {item.message}" for item in report.failures]
 
 
@@ -81,12 +81,12 @@ def test_an_op_is_not_blamed_for_symbols_that_its_reference_does_not_take(fresh:
 )
 def test_a_sound_op_passes_every_item(base: str, fresh: Fresh) -> None:
     report = opsmith.check(declare(base, fresh(base)), device="cpu", items=QUICK)
-    assert told(report) == [] and not report.skipped
+    assert messages(report) == [] and not report.skipped
 
 
 def test_an_op_with_kernels_of_its_own_passes_every_item(contract: Any) -> None:
     report = opsmith.check(contract.OPS["sound_half"], device="cpu", items=[*QUICK, "fork"], level="full")
-    assert told(report) == [] and not report.skipped
+    assert messages(report) == [] and not report.skipped
 
 
 def silu(x: Tensor) -> Tensor:
@@ -95,7 +95,7 @@ def silu(x: Tensor) -> Tensor:
 
 def test_an_operator_of_torch_passes_every_item() -> None:
     report = opsmith.check(adopt(torch.ops.aten.silu, silu), device="cpu", items=QUICK)
-    assert told(report) == [] and not report.skipped
+    assert messages(report) == [] and not report.skipped
 
 
 def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
@@ -105,7 +105,7 @@ def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
 def test_what_torch_gets_wrong_is_not_the_ops_fault() -> None:
     """torch's shape rule for the gradient of softplus has other strides than its kernel."""
     report = opsmith.check(adopt(torch.ops.aten.softplus, softplus), device="cpu", items=["fake"])
-    assert told(report) == [] and not report.skipped
+    assert messages(report) == [] and not report.skipped
 
 
 def test_an_op_made_of_a_convolution_passes(fresh: Fresh) -> None:
@@ -122,7 +122,7 @@ def test_an_op_made_of_a_convolution_passes(fresh: Fresh) -> None:
     op = opsmith.op(fresh("smoothed"))(smoothed)
     op.register_samples(samples)
     report = opsmith.check(op, device="cpu", items=["outputs_written", "peak_memory"])
-    assert told(report) == []
+    assert messages(report) == []
 
 
 def relu_(x: Tensor) -> Tensor:
@@ -131,7 +131,7 @@ def relu_(x: Tensor) -> Tensor:
 
 def test_an_operator_that_works_in_place_passes_every_item() -> None:
     report = opsmith.check(adopt(torch.ops.aten.relu_, relu_), device="cpu", items=QUICK)
-    assert told(report) == []
+    assert messages(report) == []
 
 
 def some(device: Any, dtype: torch.dtype) -> Iterator[Sample]:
@@ -145,7 +145,7 @@ def test_a_reference_that_draws_random_numbers_raises_no_alarm(fresh: Fresh) -> 
     op = opsmith.op(fresh("dropout"))(dropout)
     op.register_samples(some)
     report = opsmith.check(op, device="cpu", items=QUICK)
-    assert told(report) == []
+    assert messages(report) == []
     assert {item.message for item in report.skipped} == {
         "its reference draws random numbers, and no two calls are alike"
     }
@@ -158,7 +158,7 @@ def test_an_op_without_gradients_raises_no_alarm(fresh: Fresh) -> None:
     op = opsmith.op(fresh("places"))(places)
     op.register_samples(some)
     report = opsmith.check(op, device="cpu", items=QUICK)
-    assert told(report) == []
+    assert messages(report) == []
     assert [item.name for item in report.skipped] == ["functional_transforms"]
 
 
@@ -166,7 +166,7 @@ def test_an_op_without_gradients_raises_no_alarm(fresh: Fresh) -> None:
 def test_emulated_kernels_pass_what_is_for_them(name: str) -> None:
     items = ["outputs_written", "inputs_unchanged", "aliasing"]
     report = opsmith.check(getattr(opsmith.ops, name), emulate=True, items=items)
-    assert told(report) == [] and not report.skipped
+    assert messages(report) == [] and not report.skipped
 
 
 # --- What is not is found -----------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ def test_a_fault_is_found_on_a_gpu(contract: Any, name: str) -> None:
 @pytest.mark.parametrize("name", ["mish", "scale_bias_relu", "add_two_", "convrnn"])
 def test_a_shipped_op_passes_every_item_on_a_gpu(name: str) -> None:
     report = opsmith.check(getattr(opsmith.ops, name), device="cuda", items=[*QUICK, "fork"])
-    assert told(report) == []
+    assert messages(report) == []
 
 
 def test_an_op_that_becomes_another_by_copying_is_found(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,12 +47,12 @@ def item(check: Callable[[Any], str], on: tuple[str, ...] = ("cpu",)) -> CheckIt
 
 
 def test_a_report_has_each_item_with_what_was_found(fresh: Fresh) -> None:
-    told: list[Item] = []
-    report = opsmith.check(declared(fresh), device="cpu", items=["gradients", "values"], on_item=told.append)
+    seen: list[Item] = []
+    report = opsmith.check(declared(fresh), device="cpu", items=["gradients", "values"], on_item=seen.append)
     assert [each.name for each in report.items] == ["gradients", "values"], "in the order asked for"
-    assert report.items == told == report.passed
+    assert report.items == seen == report.passed
     assert report.ok and bool(report) and report.failures == [] == report.skipped == report.unfinished
-    assert all(each.message and each.description and each.seconds > 0 and not each.reproduction for each in told)
+    assert all(each.message and each.description and each.seconds > 0 and not each.reproduction for each in seen)
     assert str(report).endswith(f"(cpu, quick): 2 passed, 0 failed, 0 skipped in {report.seconds:.1f} s")
     assert json.loads(to_json([report]))["reports"][0] == report.as_dict()
 

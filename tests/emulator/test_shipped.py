@@ -1,5 +1,5 @@
-"""The CUDA kernels of the shipped ops, generated and hand-written, in the emulator. tests/checks/test_shipped.py compares
-each with the reference; here it is what the checklist does not emulate."""
+"""The CUDA kernels of the shipped ops in the emulator. tests/checks/test_shipped.py compares each with the reference;
+here it is what the checklist does not emulate."""
 
 from __future__ import annotations
 
