@@ -18,14 +18,19 @@ from .._lazy import lazy
 if TYPE_CHECKING:
     from ..operator.adopted import adopt
     from . import layouts, memory
-    from .accuracy.compare import compare, compare_samples
     from .accuracy.evaluate import outputs
     from .accuracy.truth import Comparison
     from .calls.autocast import assert_autocast_matches
     from .calls.compile import assert_compiled_matches
     from .calls.export import assert_exported_matches
     from .calls.functional_transforms import assert_transform_matches
-    from .calls.matching import assert_matches, assert_second_gradients_match, assert_tangents_match
+    from .calls.matching import (
+        assert_matches,
+        assert_second_gradients_match,
+        assert_tangents_match,
+        compare,
+        compare_samples,
+    )
     from .calls.vmap import assert_vmap_matches
     from .junit import to_junit
     from .report import Item, Report, to_json
@@ -71,8 +76,8 @@ __getattr__, __dir__ = lazy(
         "assert_transform_matches": ".calls.functional_transforms",
         "assert_vmap_matches": ".calls.vmap",
         "check": ".run",
-        "compare": ".accuracy.compare",
-        "compare_samples": ".accuracy.compare",
+        "compare": ".calls.matching",
+        "compare_samples": ".calls.matching",
         "outputs": ".accuracy.evaluate",
         "to_json": ".report",
         "to_junit": ".junit",

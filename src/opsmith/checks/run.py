@@ -195,8 +195,8 @@ def run_item(subject: Subject, item: CheckItem) -> Item:
     except Exception as error:
         if full := short_of_memory(error):
             return ended("skipped", full)
-        said = f"{type(error).__name__}: {error}{_where(error)}"
-        return ended("failed", said, subject.again(item.name), error)
+        message = f"{type(error).__name__}: {error}{_where(error)}"
+        return ended("failed", message, subject.again(item.name), error)
 
 
 @contextmanager

@@ -185,10 +185,10 @@ class Subject:
     def loses_digits(self, case: Case) -> bool:
         """Whether the reference computes in float32 on float64 inputs: finite differences of such results are not a
         gradient."""
-        widely = InDouble()
-        with widely:
+        in_double = InDouble()
+        with in_double:
             exact = self.reference(case.values)
-        return widely.was_asked and digits_are_lost(self.reference(case.values), exact)
+        return in_double.casts_to_single and digits_are_lost(self.reference(case.values), exact)
 
     def without_gradient(self) -> Skipped:
         """For items that find no gradient to check."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 from collections.abc import Callable, Sequence
@@ -102,15 +103,12 @@ class _Checklist:
         subject = self._subject()
         return run_isolated(subject, *items_of(subject, [name]))
 
+    @functools.lru_cache(maxsize=1)  # noqa: B019  # making samples takes time, and keeping those of all ops memory
     def _subject(self) -> Subject:
-        """One for all items, since making samples takes time; only the latest is kept, since they take memory."""
         __tracebackhide__ = True
-        global _latest
-        if _latest is None or _latest[0] is not self:
-            from ..checks.run import subject_of
+        from ..checks.run import subject_of
 
-            _latest = self, subject_of(self._resolved(), **self._options)
-        return _latest[1]
+        return subject_of(self._resolved(), **self._options)
 
     def _resolved(self) -> Op | Adopted:
         __tracebackhide__ = True
@@ -128,9 +126,6 @@ class _Checklist:
         if not isinstance(op, (Op, Adopted)):
             raise NotAnOpError(op, self._op)
         return op
-
-
-_latest: tuple[_Checklist, Subject] | None = None
 
 
 def _failure(item: Item) -> str:

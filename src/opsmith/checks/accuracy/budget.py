@@ -22,17 +22,17 @@ import torch
 FULL, HALF, ONCE = 4.0, 2.0, 1.0
 """The worst of 2^20 elements is off by 2.2 units at most, in results and in first and second gradients of eight shipped
 ops in float32; but by hundreds in GELU's tail, where torch's own is (measured)."""
-LUCKLESS = 4096.0
+KINK = 4096.0
 """Units above which the reference's error is not rounding: it stepped over a kink, such as relu's at 0. Such an element
 may be what the reference gives in either precision."""
 SPREAD = (0.5, 0.9, 0.99)
 """The quantiles of errors that are compared. In the same measurement they are 0.14, 0.41 and 0.98 units at most; but
 where a call gives all elements one number, they all have its error."""
-TWICE = 1.4
+ROUNDED_TWICE = 1.4
 """Times the error of numbers that are rounded once."""
 TAIL = 8
 """The least number of elements beyond a quantile for it to be compared."""
-TELLING = 1e7
+MANY_ULPS = 1e7
 """ULP above which the message gives an absolute distance: near 0 every error is many ULP."""
 HALF_TYPES = (torch.float16, torch.bfloat16)
 
@@ -90,8 +90,8 @@ def judge(mine: torch.Tensor, expected: Expected) -> Judgement:
     plain = exact.isfinite() & own.isfinite() & exact.to(dtype).isfinite()
     of_own = (own - exact).abs()
     reference_errors = of_own / unit if expected.errors is None else expected.errors.flatten()
-    regular = plain & (of_own / unit <= LUCKLESS)
-    known = reference_errors[regular & (reference_errors <= LUCKLESS)]
+    regular = plain & (of_own / unit <= KINK)
+    known = reference_errors[regular & (reference_errors <= KINK)]
     measured = _largest(known)
     base = _least(dtype, expected)
     own_error = max(1.0, measured) if dtype == torch.float64 else 0.0
@@ -114,7 +114,7 @@ def judge(mine: torch.Tensor, expected: Expected) -> Judgement:
         message = _difference(given[worst], own[worst], exact[worst], plain[worst])
         if plain[worst]:
             away, limit = float(off[worst] / steps[worst]), allowed * float(unit[worst] / steps[worst])
-            if limit > TELLING:
+            if limit > MANY_ULPS:
                 message += f": off by {float(off[worst]):.3g}, {allowed * float(unit[worst]):.3g} is allowed"
             else:
                 message += f": off by {away:.3g} ULP, {limit:.3g} are allowed"
@@ -157,7 +157,7 @@ def _rounded_twice(errors: torch.Tensor, known: torch.Tensor) -> str:
     intermediate rounded as well, it is 0.72 there for x * sigmoid(x) (measured)."""
     if errors.numel() < 10 * TAIL:
         return ""
-    found, limit = float(_quantile(errors, 0.9)), max(ONCE / 4, TWICE * float(_quantile(known, 0.9)))
+    found, limit = float(_quantile(errors, 0.9)), max(ONCE / 4, ROUNDED_TWICE * float(_quantile(known, 0.9)))
     if found <= limit:
         return ""
     return f"10% of the elements are off by {found:.3g} ULP and more, {limit:.3g} is allowed: rounded more than once"
@@ -176,7 +176,7 @@ def units_of_error(inexact: torch.Tensor, exact: torch.Tensor, moved: torch.Tens
 
 def largest_regular(errors: torch.Tensor) -> float:
     """The largest error, apart from kinks and elements that are not finite."""
-    return _largest(errors[errors.isfinite() & (errors <= LUCKLESS)])
+    return _largest(errors[errors.isfinite() & (errors <= KINK)])
 
 
 def _distance(given: torch.Tensor, wanted: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

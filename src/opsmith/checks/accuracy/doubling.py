@@ -16,18 +16,18 @@ _REINTERPRETING = (torch.Tensor.view,)
 
 class InDouble(TorchFunctionMode):
     """Inside, x.float(), x.to(torch.float32) and dtype=torch.float32 give float64: these casts widen half types, and
-    would lose digits of float64. `was_asked`: whether there was such a cast."""
+    would lose digits of float64. `casts_to_single`: whether there was such a cast."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.was_asked = False
+        self.casts_to_single = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is torch.Tensor.float:
-            self.was_asked, func = True, torch.Tensor.double
+            self.casts_to_single, func = True, torch.Tensor.double
         elif func not in _REINTERPRETING and any(value is torch.float32 for value in (*args, *kwargs.values())):
-            self.was_asked = True
+            self.casts_to_single = True
             args = tuple(_doubled(value) for value in args)
             kwargs = {name: _doubled(value) for name, value in kwargs.items()}
         return func(*args, **kwargs)

@@ -12,7 +12,6 @@ import torch
 
 from ...reference.signature import Argument
 from .. import values as call_values
-from ..memory import same_bits
 from ..outcome import first_line
 from . import budget
 from .doubling import InDouble, digits_are_lost
@@ -82,25 +81,8 @@ class Rounding:
 class NoTruthError(Exception):
     """The reference accepts a call, but not in float64, in which the truth is computed."""
 
-    def __init__(self, said: str) -> None:
-        super().__init__(f"the reference does not take float64, in which the truth is computed: {said}")
-
-
-def bitwise_or_within_rounding(
-    arguments: Sequence[Argument],
-    values: Sequence[Any],
-    gradients: bool,
-    mine: Function,
-    own: Function,
-    reference: Function,
-    rounding: Callable[[], Rounding],
-) -> list[Comparison]:
-    """The call `mine`: no comparison if it gives bitwise what `own` gives; else it is compared with the reference."""
-    found = evaluate(arguments, mine, values, gradients=gradients)
-    alike = evaluate(arguments, own, values, gradients=gradients)
-    if len(found) == len(alike) and same_bits([t for _, t in found], [t for _, t in alike]):
-        return []
-    return Truth(arguments, reference, values, gradients, rounding()).beside(found)
+    def __init__(self, message: str) -> None:
+        super().__init__(f"the reference does not take float64, in which the truth is computed: {message}")
 
 
 class Truth:
@@ -128,7 +110,7 @@ class Truth:
         self._dtypes = floating_dtypes(args) or [torch.float32]
         self.dtype = self._dtypes[0]
         self._half = any(dtype in budget.HALF_TYPES for dtype in self._dtypes)
-        self._asks_for_single = False
+        self._casts_to_single = False
         self.own = self._run_in_own()
         try:
             self.exact = self._named(args, torch.float64)
@@ -136,7 +118,7 @@ class Truth:
             raise NoTruthError(first_line(error)) from error
         self._own: Tensors = [tensor for _, tensor in self.own]
         self._exact: Tensors = [tensor for _, tensor in self.exact]
-        in_double = self._asks_for_single and self.dtype is torch.float64
+        in_double = self._casts_to_single and self.dtype is torch.float64
         self._loses_digits = in_double and digits_are_lost(self._own, self._exact)
         self._others: list[Tensors] = []
         self.moved = self._moved(coins=1)
@@ -172,7 +154,7 @@ class Truth:
         mode = InDouble()
         with mode:
             returned = self._reference(values)
-        self._asks_for_single |= mode.was_asked
+        self._casts_to_single |= mode.casts_to_single
         return returned
 
     def _run_in_own(self) -> list[Named]:
@@ -206,13 +188,9 @@ class Truth:
         self._coins, before = COINS, self.moved
         self.moved = _each(torch.maximum, before, self._moved(COINS))
 
-        def rescaled(
-            errors: torch.Tensor, exact: torch.Tensor, former: torch.Tensor, moved: torch.Tensor
-        ) -> torch.Tensor:
-            steps = budget.ulp(exact, self.dtype)
-            return errors * (steps + former) / (steps + moved)
-
-        self._errors = _each(rescaled, self._errors, self._exact, before, self.moved)
+        steps = _each(partial(budget.ulp, dtype=self.dtype), self._exact)
+        units = [_each(torch.add, steps, moved) for moved in (before, self.moved)]
+        self._errors = _each(lambda errors, former, new: errors * former / new, self._errors, *units)
 
     def _distances(self, others: Sequence[Tensors]) -> Tensors:
         """How far each element is from the truth in other evaluations: twice the root mean square, scaled from steps of
@@ -368,7 +346,7 @@ class Truth:
             message = f"one side has no gradient: {side}, the other up to {size:.3g}"
             return Comparison(what, size == 0.0, size, 0.0, message)
         if mine.shape != own.shape:
-            return mismatch(what, f"shape {tuple(mine.shape)} beside {tuple(own.shape)}")
+            return mismatch(what, f"shape {tuple(mine.shape)} where the reference gives {tuple(own.shape)}")
         if mine.dtype != own.dtype and not self._half:
             return mismatch(what, f"{mine.dtype} where the reference gives {own.dtype}")
         if not mine.is_floating_point() or moved is None:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...operator.adopted import Adopted
+from ..accuracy.evaluate import evaluate
 from ..accuracy.rounding import rounding_of
-from ..accuracy.truth import Comparison, assert_all, bitwise_or_within_rounding
+from ..accuracy.truth import Comparison, Truth, assert_all
+from ..memory import same_bits
 from ..subject import Subject
 
 if TYPE_CHECKING:
@@ -65,16 +67,14 @@ def compared(
 ) -> list[Comparison]:
     """Empty if every bit is the same. A backend may decompose an operator and round differently: then the comparison is
     with the reference. `form` is the function that was applied to the call before it was compiled."""
+    arguments = subject.functional_arguments
     own, reference = form(calling(subject)), form(calling(subject, subject.op.inline))
-    return bitwise_or_within_rounding(
-        subject.functional_arguments,
-        values,
-        gradients,
-        lambda given: compiled(*given),
-        lambda given: own(*given),
-        lambda given: reference(*given),
-        lambda: rounding_of(subject.op, values, gradients),
-    )
+    mine = evaluate(arguments, lambda given: compiled(*given), values, gradients=gradients)
+    alike = evaluate(arguments, lambda given: own(*given), values, gradients=gradients)
+    if len(mine) == len(alike) and same_bits([t for _, t in mine], [t for _, t in alike]):
+        return []
+    rounding = rounding_of(subject.op, values, gradients)
+    return Truth(arguments, lambda given: reference(*given), values, gradients, rounding).beside(mine)
 
 
 @contextlib.contextmanager

@@ -11,8 +11,10 @@ from torch.export import Dim
 
 from ...operator.adopted import Adopted
 from .. import values as call_values
+from ..accuracy.evaluate import evaluate
 from ..accuracy.rounding import rounding_of
-from ..accuracy.truth import Comparison, Function, assert_all, bitwise_or_within_rounding
+from ..accuracy.truth import Comparison, Function, Truth, assert_all
+from ..memory import same_bits
 from ..subject import Subject
 
 if TYPE_CHECKING:
@@ -68,12 +70,9 @@ def exported(
 def compared(subject: Subject, values: Sequence[Any], module: torch.nn.Module) -> list[Comparison]:
     """A program's module compared with the op, and where a bit differs, with the reference."""
     arguments = subject.functional_arguments
-    return bitwise_or_within_rounding(
-        arguments,
-        values,
-        False,
-        lambda given: module(*call_values.present(arguments, given)),
-        subject.call,
-        subject.reference,
-        lambda: rounding_of(subject.op, values, False),
-    )
+    mine = evaluate(arguments, lambda given: module(*call_values.present(arguments, given)), values, gradients=False)
+    alike = subject.call(values)
+    if len(mine) == len(alike) and same_bits([tensor for _, tensor in mine], alike):
+        return []
+    rounding = rounding_of(subject.op, values, False)
+    return Truth(arguments, subject.reference, values, False, rounding).beside(mine)

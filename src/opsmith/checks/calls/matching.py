@@ -1,17 +1,20 @@
-"""One call of an op compared with its reference, for tests and printed reproductions."""
+"""One call of an op compared with its reference, for tests, `opsmith demo` and printed reproductions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ...operator.adopted import Adopted
+from ...operator.samples import Sample
 from ...reference.signature import flatten
 from .. import layouts
 from .. import values as call_values
 from ..accuracy.evaluate import evaluate
 from ..accuracy.rounding import rounding_of
-from ..accuracy.truth import Truth, assert_all
+from ..accuracy.truth import Comparison, Truth, assert_all
 from ..cases.case import Case
 from ..subject import Subject
 from .derivatives import second_gradients, tangents, tangents_of_reference
@@ -73,6 +76,22 @@ def assert_tangents_match(op: Op | Adopted, *args: Any, by: str = "jvp", **kwarg
     form = tangents(subject, case, by)
     found = form.renamed(tangents_of_reference(subject, case).beside(form.of(subject.call)))
     assert_all(found, f"{op.name} is not its reference")
+
+
+def compare(op: Op, sample: Sample, *, gradients: bool = True) -> list[Comparison]:
+    """The op's results on a sample, and the gradients of its floating inputs, compared with the reference's within
+    rounding error (accuracy/budget.py)."""
+    arguments, values = op.signature.arguments, op.signature.bind(sample.args, dict(sample.kwargs))
+    truth = Truth(arguments, op.inline_like_call, values, gradients, rounding_of(op, values, gradients))
+    mine = evaluate(arguments, lambda given: call_values.call(op, given), values, gradients=gradients)
+    return truth.beside(mine, f"{sample.name}: " if sample.name else "")
+
+
+def compare_samples(
+    op: Op, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32, *, gradients: bool = True
+) -> list[Comparison]:
+    """Every comparison on every sample of the op."""
+    return [each for sample in op.samples_for(device, dtype) for each in compare(op, sample, gradients=gradients)]
 
 
 def _call(op: Op | Adopted, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Subject, Case]:

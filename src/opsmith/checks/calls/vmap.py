@@ -10,7 +10,8 @@ import torch
 from ...operator.adopted import Adopted
 from ...reference.signature import Argument, flatten, unflatten
 from ..accuracy.evaluate import Named, evaluate, in_pairs, weights_of
-from ..accuracy.truth import Comparison, Function, Rounding, assert_all, bitwise_or_within_rounding
+from ..accuracy.truth import Comparison, Function, Rounding, Truth, assert_all
+from ..memory import same_bits
 from ..subject import Subject
 from ..values import listed
 
@@ -55,9 +56,12 @@ def compared(
     def batched(function: Function, batch: Callable[[Any, Any], Any] = _loop) -> Function:
         return _batched(arguments, function, in_dims, times, of_gradient, batch)
 
-    mine, own, reference = batched(subject.call, torch.vmap), batched(subject.call), batched(subject.reference)
+    mine = evaluate(arguments, batched(subject.call, torch.vmap), values, gradients=gradients)
+    alike = evaluate(arguments, batched(subject.call), values, gradients=gradients)
+    if same_bits([tensor for _, tensor in mine], [tensor for _, tensor in alike]):
+        return []
     rounding = Rounding(pointwise=subject.keeps_layout and not of_gradient)
-    return bitwise_or_within_rounding(arguments, values, gradients, mine, own, reference, lambda: rounding)
+    return Truth(arguments, batched(subject.reference), values, gradients, rounding).beside(mine)
 
 
 def by_vmap(
