@@ -101,5 +101,5 @@ assert not hasattr(opsmith.ops, "no_such_op")
 """
 
 
-def test_an_op_is_declared_when_it_is_first_asked_for() -> None:
+def test_an_op_is_declared_on_first_access() -> None:
     subprocess.run([sys.executable, "-c", LAZY], check=True)
