@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -25,7 +26,7 @@ from .isolation import can_fork, in_fork, may_crash
 from .items import CheckItem, every_item
 from .outcome import Failed, Skipped, Uncovered
 from .process import run as in_new_process
-from .report import Item, Report, Status
+from .report import Item, Report
 from .reproduction import installed
 from .subject import Level, Subject
 
@@ -70,7 +71,9 @@ def check(
     report = empty_report(subject)
     lost = ""
     for each in items_of(subject, items):
-        item = _item(each, "skipped", lost) if lost else run_isolated(subject, each)
+        item = (
+            run_isolated(subject, each) if not lost else Item(each.name, "skipped", lost, description=each.description)
+        )
         if item.status == "failed" and (error := gpu_error(subject)):
             lost = f"the GPU has not answered since {each.name} ({error}): start another process"
         report.items.append(item)
@@ -142,7 +145,9 @@ def run_isolated(subject: Subject, item: CheckItem) -> Item:
     began = time.perf_counter()
 
     def ended(message: str) -> Item:
-        return _item(item, "failed", message, subject.again(item.name), time.perf_counter() - began)
+        return Item(
+            item.name, "failed", message, subject.again(item.name), time.perf_counter() - began, item.description
+        )
 
     if can_fork(subject):
         if item.crashes:
@@ -167,11 +172,12 @@ def run_isolated(subject: Subject, item: CheckItem) -> Item:
 def run_item(subject: Subject, item: CheckItem) -> Item:
     """One item; any exception of the op is a failure of the item."""
     began = time.perf_counter()
+    found = _run(subject, item)
+    return replace(found, seconds=time.perf_counter() - began)
 
-    def ended(status: Status, message: str, reproduction: str = "", raised: BaseException | None = None) -> Item:
-        found = _item(item, status, message, reproduction, time.perf_counter() - began)
-        return found if raised is None else replace(found, raised=f"{type(raised).__name__}: {raised}".strip())
 
+def _run(subject: Subject, item: CheckItem) -> Item:
+    ended = partial(Item, item.name, description=item.description)
     if subject.place not in item.on:
         return ended("skipped", f"is for {' and '.join(item.on)}, and this is {subject.place}")
     if subject.emulated and not subject.kernels:
@@ -184,19 +190,17 @@ def run_item(subject: Subject, item: CheckItem) -> Item:
                 torch.cuda.synchronize()  # reports a kernel's error now instead of in the next item
             return ended("passed", found)
     except (Uncovered, NoTruthError) as reason:
-        return replace(ended("skipped", str(reason)), uncovered=True)
+        return ended("skipped", str(reason), uncovered=True)
     except Skipped as reason:
         return ended("skipped", str(reason))
-    except Failed as failed:
-        if full := short_of_memory(failed.__cause__):
+    except Exception as error:
+        failed = error if isinstance(error, Failed) else Failed(f"{type(error).__name__}: {error}{_where(error)}")
+        raised = error.__cause__ if failed is error else error
+        if full := short_of_memory(raised):
             return ended("skipped", full)
         again = subject.reproduction(failed) or subject.again(item.name)
-        return ended("failed", failed.message, again, failed.__cause__)
-    except Exception as error:
-        if full := short_of_memory(error):
-            return ended("skipped", full)
-        message = f"{type(error).__name__}: {error}{_where(error)}"
-        return ended("failed", message, subject.again(item.name), error)
+        cause = "" if raised is None else f"{type(raised).__name__}: {raised}".strip()
+        return ended("failed", failed.message, again, raised=cause)
 
 
 @contextmanager
@@ -206,10 +210,6 @@ def _own_warnings() -> Iterator[None]:
         warnings.simplefilter("ignore")
         warnings.simplefilter("default", OpsmithWarning)
         yield
-
-
-def _item(item: CheckItem, status: Status, message: str, reproduction: str = "", seconds: float = 0.0) -> Item:
-    return Item(item.name, status, message, reproduction, seconds, item.description)
 
 
 def gpu_error(subject: Subject) -> str:
