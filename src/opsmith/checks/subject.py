@@ -180,7 +180,7 @@ class Subject:
         """Whether it finds one for a complex input."""
         if not any(tensor.is_complex() for tensor in case.every_tensor()):
             return False
-        return any(result.requires_grad for result in self.reference(case.requiring(torch.is_complex).values))
+        return any(result.requires_grad for result in self.reference(case.with_leaves(torch.is_complex).values))
 
     def loses_digits(self, case: Case) -> bool:
         """Whether the reference computes in float32 on float64 inputs: finite differences of such results are not a

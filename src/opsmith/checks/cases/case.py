@@ -93,8 +93,12 @@ class Case:
                 case = case.changed(argument.name, [tensor for tensor, _ in pairs], code)
         return case
 
-    def requiring(self, takes: Callable[[torch.Tensor], bool] = torch.is_floating_point) -> Case:
-        """With fresh leaves that require a gradient, in place of the floating tensors or of others."""
+    def requiring(self, complex_too: bool = False) -> Case:
+        """With fresh leaves that require a gradient in place of floating tensors, and of complex ones if asked for."""
+        return self.with_leaves(lambda tensor: tensor.is_floating_point() or (complex_too and tensor.is_complex()))
+
+    def with_leaves(self, takes: Callable[[torch.Tensor], bool]) -> Case:
+        """With fresh leaves in place of the tensors for which `takes` is True."""
 
         def leaf(name: str, tensor: torch.Tensor) -> tuple[torch.Tensor, str] | None:
             return (tensor.detach().requires_grad_(), f"{name}.detach().requires_grad_()") if takes(tensor) else None

@@ -13,6 +13,7 @@ import torch
 from ...reference.signature import flatten
 from .. import layouts
 from ..subject import SMALL, Subject
+from .acceptance import largest_result
 from .case import Case, ranks
 
 Range = tuple[float, float]
@@ -168,6 +169,11 @@ def flat_pattern(subject: Subject, dtype: torch.dtype) -> Pattern:
 def _spec(index: int, slot: Slot, shape: tuple[int, ...], seed: int, scale: int, layout: str) -> TensorSpec:
     low, high = slot.ranges[min(scale, len(slot.ranges) - 1)]
     return TensorSpec(shape, slot.dtype, low, high, seed * 16 + index, layout, slot.among)
+
+
+def shapes_are_static(subject: Subject, case: Case) -> bool:
+    """Whether the shapes of the results depend only on the shapes of the inputs."""
+    return largest_result(subject, case) is not None
 
 
 def doubled(tensor: torch.Tensor) -> torch.Tensor:

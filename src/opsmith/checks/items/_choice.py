@@ -12,7 +12,6 @@ from ...errors import OpsmithError
 from ...operator.op import Op
 from ...reference import purity
 from ...reference.signature import Argument
-from .. import values as call_values
 from ..accuracy.evaluate import evaluate
 from ..calls.fake import on_fake
 from ..cases import patterns
@@ -165,7 +164,14 @@ LOOKS_AT_NUMBERS = (
 
 def named_tensors(case: Case) -> list[tuple[str, Argument, torch.Tensor]]:
     """Every tensor with the expression that names it, and its argument."""
-    return call_values.named_tensors(case.arguments, case.values)
+    found = []
+    for argument, value in zip(case.arguments, case.values, strict=True):
+        if isinstance(value, torch.Tensor):
+            found.append((argument.name, argument, value))
+        elif argument.is_tensor and value is not None:
+            parts = ((f"{argument.name}[{index}]", argument, each) for index, each in enumerate(value))
+            found += [part for part in parts if part[2] is not None]
+    return found
 
 
 def arguments_of(case: Case) -> str:

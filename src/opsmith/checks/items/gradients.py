@@ -39,6 +39,6 @@ def _gradcheck(subject: Subject, of_complex: bool = False) -> str:
     case = probe(subject, MOST, fit=Subject.differentiates_complex if of_complex else Subject.differentiates)
     if case is None:
         return f"no sample {'of complex numbers' if of_complex else 'in float64'} is small enough for gradcheck"
-    leaves = case.requiring(lambda tensor: tensor.is_floating_point() or (of_complex and tensor.is_complex()))
+    leaves = case.requiring(complex_too=of_complex)
     line = f"torch.autograd.gradcheck({leaves.function_of_leaves()}, {leaves.leaf_tuple()})"
     return checked(subject, leaves, torch.autograd.gradcheck, line)
