@@ -317,7 +317,7 @@ def test_an_op_whose_parts_depend_on_each_other_is_skipped(fresh: Callable[[str]
         huge.check(Subject(op, level="full"))
 
 
-def test_memory_is_reported_in_bytes() -> None:
+def test_memory_is_told_in_bytes() -> None:
     assert 1 << 26 < _memory.free_bytes("cpu") < 1 << 50
 
 

@@ -94,4 +94,5 @@ class Report:
 
 
 def to_json(reports: Iterable[Report]) -> str:
+    """The reports as JSON text."""
     return json.dumps({"reports": [report.as_dict() for report in reports]}, indent=1) + "\n"
