@@ -12,8 +12,10 @@ from ...operator.adopted import Adopted
 from ..accuracy.evaluate import evaluate
 from ..accuracy.rounding import rounding_of
 from ..accuracy.truth import Comparison, Truth, assert_all
+from ..cases.case import Case
 from ..memory import same_bits
 from ..subject import Subject
+from ..values import listed
 
 if TYPE_CHECKING:
     from ...operator.op import Op
@@ -39,10 +41,8 @@ def assert_compiled_matches(
 def calling(subject: Subject, function: Any = None) -> Callable[..., Any]:
     """The call of an op, or of another function, with all arguments in schema order, for dynamo to trace. An in-place
     op changes copies."""
-    called = [f"{argument.name}.clone()" if argument.mutated else argument.name for argument in subject.arguments]
-    parts = [f"{a.name}={text}" if a.keyword_only else text for a, text in zip(subject.arguments, called, strict=True)]
-    names = [argument.name for argument in subject.arguments]
-    text = f"lambda {', '.join(names)}: _op({', '.join(parts)})"
+    names = ", ".join(argument.name for argument in subject.arguments)
+    text = f"lambda {names}: {Case('', subject.arguments, (), ()).call('_op')}"
     return eval(text, {"_op": subject.op if function is None else function})  # type: ignore[no-any-return]
 
 
@@ -51,9 +51,7 @@ def among_others(called: Callable[..., Any]) -> Callable[..., Any]:
 
     def doubled(*args: Any) -> list[torch.Tensor]:
         halved = [each * 0.5 if isinstance(each, torch.Tensor) and each.is_floating_point() else each for each in args]
-        returned = called(*halved)
-        results = returned if isinstance(returned, (tuple, list)) else [returned]
-        return [each * 2.0 if each.is_floating_point() else each for each in results]
+        return [each * 2.0 if each.is_floating_point() else each for each in listed(called(*halved))]
 
     return doubled
 
