@@ -52,7 +52,7 @@ def test_it_is_named_as_its_folder(op: Op) -> None:
 
 def test_it_has_samples_of_every_kind(op: Op) -> None:
     every = op.samples_for("cpu", torch.float32)
-    assert len({sample.name for sample in every} - {""}) == len(every), "each has a name of its own"
+    assert len({sample.name for sample in every} - {""}) == len(every), "names are unique"
     assert any(tensor.numel() == 0 for sample in every for tensor in tensors(sample)), "none is empty"
     assert any(not tensor.is_contiguous() for sample in every for tensor in tensors(sample)), "none is strided"
     assert max(tensor.numel() for sample in every for tensor in tensors(sample)) >= LARGE, "none is worth timing"

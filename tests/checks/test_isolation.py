@@ -1,4 +1,4 @@
-"""What can crash runs in a child process, after the items that explain the crash."""
+"""Items that can crash run in a child process, after those that explain the crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checker is itself tested: whatever is seeded into a sound op is found, and a sound op passes."""
+"""Tests of the checker: every fault seeded into a sound op is found, and a sound op passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running the checklist: what a report says, whatever the op and its items do."""
+"""Running the checklist: the report, whatever the op and its items do."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_unknown_devices_are_refused(fresh: Fresh) -> None:
 
 def test_xml_accepts_any_message_and_lists_items_that_did_not_run() -> None:
     items = [
-        Item("values", "failed", "told \x00\x1b[31m<&>\ud800\nsecond line", 'assert op(x) == "<"', 0.5, ""),
+        Item("values", "failed", "kernel \x00\x1b[31m<&>\ud800\nsecond line", 'assert op(x) == "<"', 0.5, ""),
         Item("huge", "skipped", "needs 40 GiB"),
         Item("fake", "passed", "3 calls", "", 0.25),
     ]
@@ -150,7 +150,7 @@ def test_xml_accepts_any_message_and_lists_items_that_did_not_run() -> None:
     assert cases["values"].get("classname") == "mylib.mish.cpu"
     failure = cases["values"].find("failure")
     assert failure is not None
-    assert failure.get("message") == "told \ufffd\ufffd[31m<&>\ufffd"
+    assert failure.get("message") == "kernel \ufffd\ufffd[31m<&>\ufffd"
     assert 'second line\n\nTo reproduce:\n\nassert op(x) == "<"\n' in (failure.text or "")
     reasons = {name: skipped.get("message") for name in ("huge", "vmap") for skipped in cases[name]}
     assert reasons == {"huge": "needs 40 GiB", "vmap": "the check was interrupted"}

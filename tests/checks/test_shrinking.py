@@ -1,4 +1,4 @@
-"""Samples of any size are cut down to calls that every item can look at."""
+"""Samples of any size are cut down to calls that every item can use."""
 
 from __future__ import annotations
 

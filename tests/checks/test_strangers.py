@@ -1,4 +1,4 @@
-"""Sound ops that nobody here tuned for: no alarm, nothing raised, nothing left out. See `make check-strangers`."""
+"""Sound ops that opsmith was not tuned for pass: no failure, nothing left out. See `make check-strangers`."""
 
 from __future__ import annotations
 

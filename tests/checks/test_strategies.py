@@ -1,4 +1,4 @@
-"""Calls made up after the samples keep to what the samples have in common, and tell how they were made."""
+"""Generated calls follow the patterns of the samples, and come with the code that makes them."""
 
 from __future__ import annotations
 

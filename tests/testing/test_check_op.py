@@ -1,4 +1,4 @@
-"""`opsmith.testing.check_op` in a user's test file: one test an item."""
+"""`opsmith.testing.check_op` in a user's test file: one test per item."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plug-in of pytest: light, loaded once, and its fixture."""
+"""The pytest plug-in: light, loaded once, and its fixture."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def test_a_pytest_run_that_does_not_use_the_plugin_imports_nothing_more() -> Non
     assert statistics.median(run["seconds"] for run in runs) < 0.1
 
 
-@pytest.mark.parametrize("named", ["by nobody", "by conftest", "on the command line"])
+@pytest.mark.parametrize("named", ["by its entry point", "by conftest", "on the command line"])
 def test_the_plugin_is_loaded_once_however_it_is_named(named: str, pytester: pytest.Pytester) -> None:
-    if named == "by nobody" and not _is_installed():
+    if named == "by its entry point" and not _is_installed():
         pytest.skip("opsmith is not installed here but found by PYTHONPATH")
     if named == "by conftest":
         pytester.makeconftest(f"pytest_plugins = [{PLUGIN!r}]")

@@ -1,4 +1,4 @@
-"""Error budgets let through what rounding explains, and nothing else."""
+"""Error budgets allow rounding errors, and nothing else."""
 
 from __future__ import annotations
 
