@@ -24,3 +24,4 @@ def test_the_checklist_passes(name: str, place: str) -> None:
     report = opsmith.check(op, device=None if emulate else place, emulate=emulate)
     assert report.ok, printed(report)
     assert {"values", "gradients", "kernels"} <= {item.name for item in report.passed}
+    assert not emulate or not report.skipped
