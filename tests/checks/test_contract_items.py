@@ -59,11 +59,11 @@ def contract() -> Any:
     return contract
 
 
-def messages(report: opsmith.checks.Report) -> list[str]:
+def told(report: opsmith.checks.Report) -> list[str]:
     return [f"{item.name}: {item.message}" for item in report.failures]
 
 
-def test_an_op_does_not_fail_for_symbols_that_its_reference_refuses(fresh: Fresh) -> None:
+def test_an_op_is_not_blamed_for_symbols_that_its_reference_does_not_take(fresh: Fresh) -> None:
     def counted(x: Tensor) -> Tensor:
         return x + float(str(x.shape[0]))  # which a symbol is not
 
@@ -81,12 +81,12 @@ def test_an_op_does_not_fail_for_symbols_that_its_reference_refuses(fresh: Fresh
 )
 def test_a_sound_op_passes_every_item(base: str, fresh: Fresh) -> None:
     report = opsmith.check(declare(base, fresh(base)), device="cpu", items=QUICK)
-    assert messages(report) == [] and not report.skipped
+    assert told(report) == [] and not report.skipped
 
 
-def test_an_op_with_python_kernels_passes_every_item(contract: Any) -> None:
+def test_an_op_with_kernels_of_its_own_passes_every_item(contract: Any) -> None:
     report = opsmith.check(contract.OPS["sound_half"], device="cpu", items=[*QUICK, "fork"], level="full")
-    assert messages(report) == [] and not report.skipped
+    assert told(report) == [] and not report.skipped
 
 
 def silu(x: Tensor) -> Tensor:
@@ -95,17 +95,17 @@ def silu(x: Tensor) -> Tensor:
 
 def test_an_operator_of_torch_passes_every_item() -> None:
     report = opsmith.check(adopt(torch.ops.aten.silu, silu), device="cpu", items=QUICK)
-    assert messages(report) == [] and not report.skipped
+    assert told(report) == [] and not report.skipped
 
 
 def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     return torch.nn.functional.softplus(x, beta, threshold)
 
 
-def test_faults_of_torch_do_not_fail_an_op() -> None:
+def test_what_torch_gets_wrong_is_not_the_ops_fault() -> None:
     """torch's shape rule for the gradient of softplus has other strides than its kernel."""
     report = opsmith.check(adopt(torch.ops.aten.softplus, softplus), device="cpu", items=["fake"])
-    assert messages(report) == [] and not report.skipped
+    assert told(report) == [] and not report.skipped
 
 
 def test_an_op_made_of_a_convolution_passes(fresh: Fresh) -> None:
@@ -122,7 +122,7 @@ def test_an_op_made_of_a_convolution_passes(fresh: Fresh) -> None:
     op = opsmith.op(fresh("smoothed"))(smoothed)
     op.register_samples(samples)
     report = opsmith.check(op, device="cpu", items=["outputs_written", "peak_memory"])
-    assert messages(report) == []
+    assert told(report) == []
 
 
 def relu_(x: Tensor) -> Tensor:
@@ -131,7 +131,7 @@ def relu_(x: Tensor) -> Tensor:
 
 def test_an_operator_that_works_in_place_passes_every_item() -> None:
     report = opsmith.check(adopt(torch.ops.aten.relu_, relu_), device="cpu", items=QUICK)
-    assert messages(report) == []
+    assert told(report) == []
 
 
 def some(device: Any, dtype: torch.dtype) -> Iterator[Sample]:
@@ -145,7 +145,7 @@ def test_a_reference_that_draws_random_numbers_raises_no_alarm(fresh: Fresh) -> 
     op = opsmith.op(fresh("dropout"))(dropout)
     op.register_samples(some)
     report = opsmith.check(op, device="cpu", items=QUICK)
-    assert messages(report) == []
+    assert told(report) == []
     assert {item.message for item in report.skipped} == {
         "its reference draws random numbers, and no two calls are alike"
     }
@@ -158,14 +158,14 @@ def test_an_op_without_gradients_raises_no_alarm(fresh: Fresh) -> None:
     op = opsmith.op(fresh("places"))(places)
     op.register_samples(some)
     report = opsmith.check(op, device="cpu", items=QUICK)
-    assert messages(report) == []
+    assert told(report) == []
     assert [item.name for item in report.skipped] == ["functional_transforms"]
 
 
 # --- What is not is found -----------------------------------------------------------------------------------------
 
 
-def test_the_list_of_faults_is_complete(contract: Any) -> None:
+def test_the_list_of_faults_is_whole(contract: Any) -> None:
     assert set(FAULTY) == set(contract.FAULTS)
 
 
@@ -184,7 +184,7 @@ def test_a_fault_is_found(contract: Any, name: str) -> None:
     assert found.status == "failed" and words in found.message, found.message
 
 
-def test_the_reproductions_raise_only_with_the_fault(contract: Any) -> None:
+def test_the_reproductions_raise_where_the_fault_is_and_nowhere_else(contract: Any) -> None:
     """In one process for all, for each would spend its seconds on importing torch."""
     texts = {}
     for name in FAULTY:
@@ -220,17 +220,17 @@ def test_a_fault_is_found_on_a_gpu(contract: Any, name: str) -> None:
 @pytest.mark.parametrize("name", ["mish", "scale_bias_relu", "add_two_", "convrnn"])
 def test_a_shipped_op_passes_every_item_on_a_gpu(name: str) -> None:
     report = opsmith.check(getattr(opsmith.ops, name), device="cuda", items=[*QUICK, "fork"])
-    assert messages(report) == []
+    assert told(report) == []
 
 
-def test_an_op_that_copying_changes_is_found(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_op_that_becomes_another_by_copying_is_found(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     op = declare("mish", fresh("copied"))
     monkeypatch.setattr(Op, "__deepcopy__", lambda self, memo: "another")
     (found,) = opsmith.check(op, device="cpu", items=["pickling"]).items
     assert found.status == "failed" and found.message == "after deepcopy the op is a different object: 'another'"
 
 
-def test_elements_that_out_does_not_receive_are_found(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_that_out_does_not_get_are_found(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     op = declare("mish", fresh("out"))
     assert op.default.out is not None
     monkeypatch.setattr(op.default.out, "overload", lambda *args, out: out.zero_())
@@ -281,7 +281,7 @@ def test_a_banded_tensor_is_the_same_among_other_bytes(tensor: Tensor, byte: int
     assert not memory.bands_intact(banded, byte)
 
 
-def test_a_gap_between_elements_is_part_of_the_bands() -> None:
+def test_a_gap_between_elements_belongs_to_the_bands() -> None:
     banded = memory.banded(torch.randn(4, 6)[:, ::2], 0)
     banded.fill_(1.0)
     assert memory.bands_intact(banded, 0)
@@ -307,7 +307,7 @@ def test_memory_is_filled_and_left_alone_afterwards() -> None:
     assert not torch._C._is_default_mobile_cpu_allocator_set()
 
 
-def test_settings_of_torch_are_restored(contract: Any) -> None:
+def test_no_setting_of_torch_is_left_changed(contract: Any) -> None:
     torch.manual_seed(7)
     before = (
         torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory,  # type: ignore[attr-defined]
@@ -321,7 +321,7 @@ def test_settings_of_torch_are_restored(contract: Any) -> None:
     assert before == after
 
 
-def test_the_peak_and_the_leaked_memory_of_a_call_are_measured() -> None:
+def test_what_a_call_holds_and_leaves_is_counted() -> None:
     x = torch.randn(1 << 16)
     found = allocated(lambda: x.sin().cos())
     assert (found.peak, found.left) == (2 * x.nbytes, 0)
@@ -329,7 +329,7 @@ def test_the_peak_and_the_leaked_memory_of_a_call_are_measured() -> None:
     assert allocated(lambda: kept.append(x.sin())).left == x.nbytes
 
 
-def test_a_tensor_in_a_reference_cycle_counts_as_a_leak() -> None:
+def test_a_tensor_in_a_cycle_counts_as_left_behind() -> None:
     x = torch.randn(1 << 16)
 
     def call() -> None:
@@ -339,7 +339,7 @@ def test_a_tensor_in_a_reference_cycle_counts_as_a_leak() -> None:
     assert allocated(call).left == x.nbytes
 
 
-def test_threads_that_raise_and_threads_that_disagree_are_distinguished() -> None:
+def test_threads_that_raise_and_threads_that_disagree_are_told_apart() -> None:
     def refuse() -> list[Tensor]:
         raise ValueError("not here")
 
@@ -370,7 +370,7 @@ def test_how_a_forked_process_ends() -> None:
     assert endings == ["true", "false", "raises", "hangs", "dies"]
 
 
-def test_a_process_is_killed_with_its_children_after_a_timeout(contract: Any) -> None:
+def test_a_process_is_ended_with_its_children_when_its_time_is_up(contract: Any) -> None:
     subject = Subject(contract.OPS["sound_half"])
     lines = [
         "import subprocess, sys, time",
@@ -390,13 +390,13 @@ def test_a_process_is_killed_with_its_children_after_a_timeout(contract: Any) ->
     assert not os.path.exists(f"/proc/{child}")
 
 
-def test_an_op_that_a_new_process_cannot_import_is_reported(fresh: Fresh) -> None:
+def test_an_op_that_a_new_process_cannot_import_is_told(fresh: Fresh) -> None:
     op = declare("mish", fresh("local"))
     with pytest.raises(Skipped, match="in a new process does not declare it"):
         _process.run(Subject(op), [])
 
 
-def test_the_end_of_a_process_is_reported(contract: Any) -> None:
+def test_how_a_process_ended_is_told(contract: Any) -> None:
     subject = Subject(contract.OPS["sound_half"])
     assert _process.run(subject, ["raise ValueError('odd')"]).message == "ValueError: odd"
     killed = _process.run(subject, ["import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"])

@@ -100,7 +100,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("name", "item", "words"), FAULTS, ids=[f"{name}-{item}" for name, item, _ in FAULTS])
-def test_a_fault_is_found_and_reproduced(name: str, item: str, words: str) -> None:
+def test_a_fault_is_found_and_shown(name: str, item: str, words: str) -> None:
     found = looked_at(faulty(name), item)
     assert found.status == "failed", found
     with pytest.raises(AssertionError, match=words):
@@ -110,7 +110,7 @@ def test_a_fault_is_found_and_reproduced(name: str, item: str, words: str) -> No
     assert looked_at(faulty("doubled"), item).status == "passed", "and nothing is left behind in this process"
 
 
-def test_late_work_shows_if_the_default_stream_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_that_is_late_shows_where_the_default_stream_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     from opsmith.checks.items import side_stream
 
     monkeypatch.setattr(side_stream._Seen, "inputs_written_late", lambda self, backward_elsewhere: True)
@@ -120,7 +120,7 @@ def test_late_work_shows_if_the_default_stream_is_busy(monkeypatch: pytest.Monke
     spared(found, "on_default_stream")
 
 
-def test_an_unchecked_launch_is_silent_after_a_fault() -> None:
+def test_a_launch_that_is_not_looked_at_is_silent_after_a_fault() -> None:
     from opsmith.checks.items import launch_errors
     from opsmith.checks.outcome import Failed
     from opsmith.checks.subject import Subject
@@ -142,7 +142,7 @@ def test_an_operator_that_works_on_the_current_device_is_found() -> None:
 
 
 @pytest.mark.parametrize("name", ["lies_about_dtype", "lies_about_strides"])
-def test_a_wrong_fake_is_reported_and_the_process_continues(name: str) -> None:
+def test_a_fake_that_lies_is_reported_and_the_process_goes_on(name: str) -> None:
     """torch.compile trusts it and writes where it must not. A process that has used CUDA cannot be forked, so the item
     runs in a new one."""
     torch.zeros(1, device="cuda")
@@ -177,7 +177,7 @@ def sanitized(op: Any, *tools: str) -> Item:
         ),
     ],
 )
-def test_a_finding_of_a_tool_names_sample_kernel_and_line(name: str, tool: str, words: str) -> None:
+def test_what_a_tool_finds_is_told_with_sample_kernel_and_line(name: str, tool: str, words: str) -> None:
     found = sanitized(faulty(name), tool)
     assert found.status == "failed", found
     with pytest.raises(AssertionError, match=words):

@@ -58,7 +58,7 @@ def declared(name: str, kernel: Callable[[Tensor], Any]) -> Op:
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_every_kind_of_op_passes(fresh: Fresh, gpu: FakeGpu, name: str) -> None:
+def test_every_kind_of_op_goes_through(fresh: Fresh, gpu: FakeGpu, name: str) -> None:
     op = declare(name, fresh(name))
     for item in (side_stream, graph_replay, synchronisation):
         assert outcome(item, op)[0] == "passed"
@@ -78,7 +78,7 @@ def test_a_random_op_is_skipped(fresh: Fresh, gpu: FakeGpu) -> None:
         assert status == "skipped" and "random numbers" in said
 
 
-def test_an_op_that_does_not_depend_on_its_inputs_is_skipped(fresh: Fresh, gpu: FakeGpu) -> None:
+def test_an_op_that_inputs_do_not_change_is_skipped(fresh: Fresh, gpu: FakeGpu) -> None:
     op = opsmith.op(fresh("zeros"))(zeros)
     op.register_samples(lambda device, dtype: iter([opsmith.Sample(args=(torch.ones(5, dtype=dtype),))]))
     for item in (side_stream, graph_replay):
@@ -91,7 +91,9 @@ def zeros(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("busy", [False, True])
-def test_work_without_order_is_found(fresh: Fresh, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, busy: bool) -> None:
+def test_work_that_keeps_no_order_is_found(
+    fresh: Fresh, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, busy: bool
+) -> None:
     if busy:
         monkeypatch.setattr(side_stream._Seen, "inputs_written_late", lambda self, backward_elsewhere: True)
     op = declared(fresh("elsewhere"), lambda x: 2 * x)
@@ -113,7 +115,7 @@ def test_an_op_that_waits_is_found(fresh: Fresh, gpu: FakeGpu) -> None:
     assert outcome(side_stream, op) == ("passed", "it waits for the GPU, so that no order shows: see synchronisation")
 
 
-def test_synchronisation_inside_torch_is_found(fresh: Fresh, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_torch_itself_waits_for_is_found(fresh: Fresh, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     modes = [0]
     monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: modes[-1])
     monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
@@ -138,7 +140,7 @@ def test_a_result_that_is_kept_is_found(fresh: Fresh, gpu: FakeGpu) -> None:
     assert status == "failed" and "a replay with other inputs gives a result that is not theirs" in said
 
 
-def test_a_call_that_breaks_a_capture_is_reported(fresh: Fresh, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_breaks_a_capture_is_told(fresh: Fresh, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     said_by_driver = iter([(0, "RuntimeError: operation not permitted when stream is capturing"), (3, "")])
     monkeypatch.setattr(graph_replay, "capture", lambda stream, function: next(said_by_driver))
     status, said = outcome(graph_replay, declared(fresh("breaks"), lambda x: 2 * x))
@@ -161,14 +163,14 @@ def test_a_call_that_breaks_a_capture_is_reported(fresh: Fresh, gpu: FakeGpu, mo
         ),
     ],
 )
-def test_errors_that_are_never_raised_are_found(
+def test_errors_that_nobody_sees_are_found(
     fresh: Fresh, gpu: FakeGpu, kernel: Callable[[FakeGpu, Tensor], Tensor], words: str
 ) -> None:
     status, said = outcome(launch_errors, declared(fresh("errors"), lambda x: kernel(gpu, x)))
     assert status == "failed" and words in said
 
 
-def test_a_size_may_be_refused_or_give_nan(fresh: Fresh, gpu: FakeGpu) -> None:
+def test_a_size_may_be_refused_and_may_give_nan(fresh: Fresh, gpu: FakeGpu) -> None:
     def refusing(x: Tensor) -> Tensor:
         if x.numel() > 2**16:
             raise ValueError("too large")
@@ -208,7 +210,7 @@ ASKED = "CUDA out of memory. Tried to allocate {}. GPU 0 has a total capacity of
         ("CUDA out of memory. Tried to allocate more than 1EB memory.", "failed"),
     ],
 )
-def test_a_full_gpu_skips_an_item_and_an_impossible_request_fails_it(fresh: Fresh, words: str, status: str) -> None:
+def test_a_full_gpu_is_a_skip_and_a_senseless_request_is_not(fresh: Fresh, words: str, status: str) -> None:
     def kernel(x: Tensor) -> Tensor:
         raise torch.OutOfMemoryError(words)
 
@@ -315,31 +317,31 @@ def read(tool: str, words: str) -> list[tuple[str, str, str, int, int]]:
     return [(each.what, _sanitizer.short(each.kernel), each.line, each.sample, each.count) for each in found]
 
 
-def test_the_output_of_memcheck_is_read() -> None:
+def test_what_memcheck_says_is_read() -> None:
     assert read("memcheck", MEMCHECK) == [
         ("Invalid __global__ write of size 4 bytes", "beyond", "_doubled.py:31", 1, 1)
     ]
 
 
-def test_the_output_of_racecheck_is_read_without_warnings() -> None:
+def test_what_racecheck_says_is_read_and_warnings_are_not() -> None:
     (own, library) = _sanitizer.findings("racecheck", RACECHECK)
     assert str(own) == "racecheck: race with a Write access in racy at _doubled.py:38"
     assert not own.is_of_a_library and library.is_of_a_library
 
 
-def test_the_output_of_initcheck_is_read_and_counted() -> None:
+def test_what_initcheck_says_is_read_and_counted() -> None:
     (library, own) = _sanitizer.findings("initcheck", INITCHECK)
     assert library.is_of_a_library
     assert str(own) == "initcheck: Uninitialized __global__ memory read of size 4 bytes in unset, 2 times"
 
 
-def test_output_after_all_samples_belongs_to_none() -> None:
+def test_what_is_said_after_all_samples_is_of_none() -> None:
     assert read("synccheck", SYNCCHECK) == [
         ("Barrier error detected. Divergent thread(s) in block", "divergent", "_doubled.py:52", -1, 1)
     ]
 
 
-def test_the_output_of_older_releases_is_read() -> None:
+def test_the_words_of_older_releases_are_read() -> None:
     assert read("memcheck", OLDER) == [
         ("Invalid __global__ read of size 2 bytes", "scale", "scale.cu:6", 2, 1),
         ("Invalid __global__ atomic of size 4 bytes", "IncrementTwice", "", 2, 1),
@@ -362,7 +364,7 @@ def test_the_output_of_older_releases_is_read() -> None:
         ("opsmith-sample end\n", "it gives no summary"),
     ],
 )
-def test_the_output_of_a_tool_that_failed_is_not_trusted(words: str, why: str) -> None:
+def test_a_tool_that_did_not_work_is_not_taken_at_its_word(words: str, why: str) -> None:
     found = _sanitizer.unusable(words)
     assert found.startswith(why) and bool(found) == bool(why)
 
@@ -407,7 +409,7 @@ def test_nothing_found_is_a_pass_and_each_sample_was_run(fresh: Fresh, tool: Any
     assert text.count("opsmith.checks.outputs(op, x)") == 2 and 'print("opsmith-sample end", flush=True)' in text
 
 
-def test_a_finding_names_its_sample(fresh: Fresh, tool: Any) -> None:
+def test_a_finding_is_told_with_its_sample(fresh: Fresh, tool: Any) -> None:
     tool({**QUIET, "memcheck": MEMCHECK, "racecheck": RACECHECK, "initcheck": INITCHECK})
     status, said = outcome(sanitizer, declared(fresh("found"), lambda x: 2 * x), "full")
     assert status == "failed"
@@ -418,7 +420,7 @@ def test_a_finding_names_its_sample(fresh: Fresh, tool: Any) -> None:
     ]
 
 
-def test_a_tool_that_fails_is_reported_and_one_that_is_not_supported_is_skipped(fresh: Fresh, tool: Any) -> None:
+def test_a_tool_that_fails_is_told_and_one_that_works_nowhere_is_a_skip(fresh: Fresh, tool: Any) -> None:
     op = declared(fresh("refused"), lambda x: 2 * x)
     folder = tool({**QUIET, "racecheck": REFUSED})
     status, said = outcome(sanitizer, op, "full")
@@ -430,7 +432,7 @@ def test_a_tool_that_fails_is_reported_and_one_that_is_not_supported_is_skipped(
     assert status == "skipped" and said.startswith("compute-sanitizer does not work here: Device not supported")
 
 
-def test_a_tool_that_hangs_is_killed(fresh: Fresh, tool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tool_that_does_not_end_is_ended(fresh: Fresh, tool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tool(QUIET)
     program = folder / _sanitizer.NAME
     program.write_text(program.read_text() + "import time; time.sleep(60)\n")
@@ -439,7 +441,7 @@ def test_a_tool_that_hangs_is_killed(fresh: Fresh, tool: Any, monkeypatch: pytes
     assert status == "skipped" and "nothing within" in said
 
 
-def test_a_missing_tool_is_reported(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_it_is_not_installed_that_is_said(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_sanitizer, "find", lambda: None)
     status, said = outcome(sanitizer, declared(fresh("absent"), lambda x: 2 * x), "full")
     assert (status, said) == ("skipped", "compute-sanitizer is not installed: it comes with the CUDA toolkit")

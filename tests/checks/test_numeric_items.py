@@ -70,7 +70,7 @@ def test_a_sound_op_passes_every_item(numeric: Any, name: str) -> None:
     assert [f"{item.name}: {item.message}" for item in report.failures] == []
 
 
-def test_a_derived_gradient_leaves_no_memory_allocated_but_its_copies(numeric: Any) -> None:
+def test_a_gradient_that_is_derived_leaves_no_memory_taken_beside_its_copies(numeric: Any) -> None:
     (found,) = opsmith.check(opsmith.get("faulty::attention"), device="cpu", items=["peak_memory"]).items
     assert found.status == "passed", found.message
 
@@ -78,12 +78,12 @@ def test_a_derived_gradient_leaves_no_memory_allocated_but_its_copies(numeric: A
 @pytest.mark.parametrize(("name", "words"), [
     ("attention", "its reference has no forward mode"), ("complex_product", "its gradients are of complex numbers"),
 ])  # fmt: skip
-def test_the_reason_for_skipped_tangents_is_reported(numeric: Any, name: str, words: str) -> None:
+def test_why_tangents_are_left_out_is_told(numeric: Any, name: str, words: str) -> None:
     (found,) = opsmith.check(opsmith.get(f"faulty::{name}"), device="cpu", items=["forward_mode"]).items
     assert found.status == "skipped" and words in found.message
 
 
-def test_the_list_of_faults_is_complete(numeric: Any) -> None:
+def test_the_list_of_faults_is_whole(numeric: Any) -> None:
     assert {f"faulty::{name}" for name in FAULTY} == set(numeric.FAULTS)
 
 
@@ -97,12 +97,12 @@ def test_a_fault_is_found_and_its_reproduction_raises(numeric: Any, name: str) -
 
 
 @pytest.mark.parametrize("name", ["wrong_remainder", "takes_integers", "counts_on_x", "picks_another_subgradient"])
-def test_a_reproduction_raises_in_a_new_process(numeric: Any, name: str) -> None:
+def test_a_reproduction_raises_in_a_process_of_its_own(numeric: Any, name: str) -> None:
     item, _ = numeric.FAULTS[f"faulty::{name}"]
     assert shows(opsmith.check(opsmith.get(f"faulty::{name}"), device="cpu", items=[item]).failures[0].reproduction)
 
 
-def test_a_reproduction_passes_without_the_fault(numeric: Any) -> None:
+def test_a_reproduction_passes_where_the_fault_is_not(numeric: Any) -> None:
     (found,) = opsmith.check(opsmith.get("faulty::slightly_off"), device="cpu", items=["values"]).items
     sound = found.reproduction.replace("faulty::slightly_off", "faulty::softsign")
     assert reproductions.run(sound).returncode == 0
@@ -126,7 +126,7 @@ def test_tangents_that_are_silently_zero_are_found() -> None:
     assert shows(found.reproduction)
 
 
-def test_forward_mode_that_is_refused_is_not_a_failure(fresh: Callable[[str], str]) -> None:
+def test_forward_mode_that_is_refused_is_no_failure(fresh: Callable[[str], str]) -> None:
     name = fresh("without_tangents")
 
     class Doubled(torch.autograd.Function):
@@ -148,7 +148,7 @@ def test_forward_mode_that_is_refused_is_not_a_failure(fresh: Callable[[str], st
     assert found.status == "skipped" and "refused, not wrong" in found.message
 
 
-def test_an_op_that_draws_random_numbers_is_skipped_with_the_reason(fresh: Callable[[str], str]) -> None:
+def test_an_op_that_draws_random_numbers_is_left_out_with_the_reason(fresh: Callable[[str], str]) -> None:
     def noisy(x: Tensor) -> Tensor:
         return x + torch.rand_like(x)
 
@@ -162,7 +162,7 @@ def test_an_op_that_draws_random_numbers_is_skipped_with_the_reason(fresh: Calla
     assert opsmith.check(op, device="cpu", items=["determinism"]).ok
 
 
-def test_a_call_that_a_kernel_refuses_is_reported(fresh: Callable[[str], str]) -> None:
+def test_what_a_kernel_refuses_is_told(fresh: Callable[[str], str]) -> None:
     def doubled(x: Tensor) -> Tensor:
         return 2 * x
 
@@ -188,7 +188,7 @@ def test_a_reference_whose_gradient_is_not_its_derivative_is_found(fresh: Callab
     assert found.status == "failed" and "the reference's own gradient is not its derivative" in found.message
 
 
-def test_close_to_a_kink_torchs_own_check_is_not_trusted(fresh: Callable[[str], str]) -> None:
+def test_beside_a_kink_torchs_own_check_is_not_believed(fresh: Callable[[str], str]) -> None:
     def rectified(x: Tensor) -> Tensor:
         return torch.relu(x - 1.0)
 
@@ -227,7 +227,7 @@ def test_every_window_of_a_huge_call_is_right(fresh: Callable[[str], str]) -> No
     assert "parts of 2 elements" in huge.look(subject, planned(subject), FEW)
 
 
-def test_an_overflowing_counter_is_found(fresh: Callable[[str], str]) -> None:
+def test_what_is_counted_in_too_few_bits_is_found(fresh: Callable[[str], str]) -> None:
     def wraps(x: Tensor) -> Tensor:
         result = torch.zeros_like(x)
         count = x.numel() % (1 << 20) or 1 << 20
@@ -243,7 +243,7 @@ def test_an_overflowing_counter_is_found(fresh: Callable[[str], str]) -> None:
         exec("\n".join([*failed.value.case.lines, *failed.value.lines]), scope)  # type: ignore[union-attr]
 
 
-def test_a_huge_gradient_is_checked_too(fresh: Callable[[str], str]) -> None:
+def test_a_huge_gradient_is_looked_at_too(fresh: Callable[[str], str]) -> None:
     subject = halved(fresh, lambda x: x * 0.5)
     assert isinstance(subject.op, Op)
 
@@ -260,14 +260,14 @@ def test_a_huge_gradient_is_checked_too(fresh: Callable[[str], str]) -> None:
         exec("\n".join([*failed.value.case.lines, *failed.value.lines]), scope)  # type: ignore[union-attr]
 
 
-def test_missing_memory_is_reported_in_bytes(fresh: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_memory_is_short_it_says_how_much(fresh: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
     subject = halved(fresh, lambda x: x * 0.5)
     monkeypatch.setattr(huge, "free_bytes", lambda device: 5 << 30)
     with pytest.raises(Skipped, match=r"take 8\.8 GiB, 5\.0 are free"):
         huge.check(subject)
 
 
-def test_the_workspace_of_a_kernel_is_known_from_a_small_call(
+def test_what_a_kernel_needs_besides_is_known_from_a_small_call(
     fresh: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subject = halved(fresh, lambda x: (x.double() * 0.5).to(x.dtype))
@@ -277,9 +277,7 @@ def test_the_workspace_of_a_kernel_is_known_from_a_small_call(
     assert float(str(skipped.value).split("take ")[1].split()[0]) > 35  # two copies in float64, beside 8 GiB
 
 
-def test_memory_of_another_allocator_is_measured_too(
-    fresh: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_that_is_not_torchs_is_known_too(fresh: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
     def kernel(x: Tensor) -> Tensor:
         numpy.ones(x.numel(), numpy.complex128)  # as a std::vector in a kernel in C++
         return x * 0.5
@@ -291,14 +289,14 @@ def test_memory_of_another_allocator_is_measured_too(
     assert float(str(skipped.value).split("take ")[1].split()[0]) > 35  # 16 bytes an element, beside 8 GiB
 
 
-def test_the_growth_of_a_process_is_measured() -> None:
+def test_a_process_grows_by_what_is_asked_for() -> None:
     size = 64 << 20
     grown = _memory.growth(lambda: numpy.ones(size, numpy.uint8))
     assert abs(grown - size) < 16 << 20  # the system counts pages by and by
     assert _memory.growth(lambda: None) < 16 << 20
 
 
-def test_gradients_may_need_too_much_memory_where_results_do_not(
+def test_gradients_may_be_too_much_where_results_are_not(
     fresh: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subject = halved(fresh, lambda x: x * 0.5)
@@ -306,7 +304,7 @@ def test_gradients_may_need_too_much_memory_where_results_do_not(
     assert "gradients would take" in huge.look(subject, planned(subject), FEW)
 
 
-def test_an_op_whose_parts_depend_on_each_other_is_skipped(fresh: Callable[[str], str]) -> None:
+def test_where_parts_know_of_each_other_it_says_so(fresh: Callable[[str], str]) -> None:
     def centred(x: Tensor) -> Tensor:
         return x - x.mean()
 
@@ -361,7 +359,7 @@ def _lifted(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype.itemsize == 2 else tensor
 
 
-def test_a_backward_from_the_stored_result_may_be_as_inaccurate_as_torchs(fresh: Callable[[str], str]) -> None:
+def test_a_backward_from_the_stored_result_is_as_good_as_torchs(fresh: Callable[[str], str]) -> None:
     """Near the ends of a tanh, 1 - y * y is all rounding of the stored y."""
 
     def squashed(x: Tensor, shift: Tensor) -> Tensor:
@@ -389,7 +387,7 @@ def test_a_backward_from_the_stored_result_may_be_as_inaccurate_as_torchs(fresh:
     passes(op, "values", "gradients", "gradient_layouts", "input_layouts", "needed_gradients")
 
 
-def test_a_number_close_to_a_tie_may_be_rounded_either_way(fresh: Callable[[str], str]) -> None:
+def test_a_number_beside_a_tie_may_be_rounded_either_way(fresh: Callable[[str], str]) -> None:
     def quantised(x: Tensor) -> tuple[Tensor, Tensor]:
         step = x.abs().amax(-1, keepdim=True).clamp(min=1e-8) / 127
         return torch.round(x / step).clamp(-127, 127).to(torch.int8), step
@@ -411,7 +409,7 @@ def test_a_function_of_positive_numbers_is_not_blamed_for_others(name: str) -> N
     passes(adopted, "gradients", "second_gradients")
 
 
-def test_a_clamped_infinity_is_judged_like_its_neighbours(fresh: Callable[[str], str]) -> None:
+def test_what_a_clamp_makes_of_infinity_is_as_sure_as_its_neighbours(fresh: Callable[[str], str]) -> None:
     def clipped(x: Tensor) -> Tensor:
         return torch.nn.functional.gelu(x.clamp(-7.0, 7.0), approximate="tanh")
 
@@ -420,7 +418,7 @@ def test_a_clamped_infinity_is_judged_like_its_neighbours(fresh: Callable[[str],
     passes(op, "special_values")
 
 
-def test_an_op_with_nothing_to_check_does_not_pass(fresh: Callable[[str], str]) -> None:
+def test_where_there_is_nothing_to_look_at_nothing_passes(fresh: Callable[[str], str]) -> None:
     def doubled(x: Tensor) -> Tensor:
         return 2 * x
 

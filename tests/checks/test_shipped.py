@@ -11,7 +11,7 @@ import opsmith
 from opsmith.checks import Report
 
 
-def printed(report: Report) -> str:
+def details(report: Report) -> str:
     failures = [f"{item.name}: {item.message}\n{item.reproduction}" for item in report.failures]
     return "\n\n".join([str(report), *failures])
 
@@ -22,6 +22,6 @@ def test_the_checklist_passes(name: str, place: str) -> None:
     op = getattr(opsmith.ops, name)
     emulate = place == "emulated"
     report = opsmith.check(op, device=None if emulate else place, emulate=emulate)
-    assert report.ok, printed(report)
+    assert report.ok, details(report)
     assert {"values", "gradients", "kernels"} <= {item.name for item in report.passed}
     assert not emulate or not report.skipped

@@ -7,13 +7,13 @@ import pytest
 import opsmith
 
 from .stranger_ops import EMULATED, OPS
-from .test_shipped import printed
+from .test_shipped import details
 
 
 @pytest.mark.parametrize("name", OPS)
 def test_a_sound_op_passes(name: str) -> None:
     report = opsmith.check(OPS[name])
-    assert report.ok, printed(report)
+    assert report.ok, details(report)
     assert not [item for item in report.skipped if not item.message]
     assert "values" in {item.name for item in report.passed}
 
@@ -21,5 +21,5 @@ def test_a_sound_op_passes(name: str) -> None:
 @pytest.mark.parametrize("name", EMULATED)
 def test_a_sound_cuda_kernel_passes(name: str) -> None:
     report = opsmith.check(EMULATED[name], emulate=True)
-    assert report.ok, printed(report)
+    assert report.ok, details(report)
     assert "values" in {item.name for item in report.passed}
