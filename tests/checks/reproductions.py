@@ -1,4 +1,4 @@
-"""Runs the reproduction of a failure as a user would: copied into a file, in a process of its own."""
+"""Runs the reproduction of a failure as a user would: copied into a file, in a new process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checker is itself tested: whatever is seeded into a sound op is found, and a sound op passes."""
+"""Tests of the checker: every fault seeded into a sound op is found, and a sound op passes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_seeded_fault_is_found(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SOUND)
-def test_the_ops_they_are_seeded_into_are_sound(name: str) -> None:
+def test_the_ops_that_faults_are_seeded_into_are_sound(name: str) -> None:
     from .mutations import sound
 
     report = opsmith.check(getattr(sound, name)(f"mutated::sound_{name}"), device="cpu")
@@ -63,7 +63,7 @@ def test_the_ops_they_are_seeded_into_are_sound(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REPRODUCED)
-def test_the_reproduction_of_a_failure_raises_in_a_process_of_its_own(name: str) -> None:
+def test_the_reproduction_of_a_failure_raises_in_a_new_process(name: str) -> None:
     from .mutations import library
 
     fault = library.every()[name]
@@ -77,7 +77,7 @@ def test_the_reproduction_of_a_failure_raises_in_a_process_of_its_own(name: str)
     assert "Traceback" in ran.stderr
 
 
-def test_there_are_more_than_forty_in_every_theme_there_is() -> None:
+def test_there_are_more_than_forty_faults_of_every_theme() -> None:
     from .mutations import library
 
     faults = library.every()

@@ -322,12 +322,6 @@ def test_free_memory_is_in_bytes() -> None:
 # --- On other places ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("item", [item for item in ITEMS if item not in ("dtypes", "forward_mode")])
-def test_a_generated_kernel_passes_in_the_emulator(item: str) -> None:
-    (found,) = opsmith.check(opsmith.ops.square, emulate=True, items=[item]).items
-    assert found.status == "passed", found.message
-
-
 def test_an_order_that_changes_the_sum_is_found_in_the_emulator() -> None:
     from .faulty import adds_in_any_order
 

@@ -1,4 +1,4 @@
-"""Running the checklist: what a report says, whatever the op and its items do."""
+"""Running the checklist: the report, whatever the op and its items do."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ def item(check: Callable[[Any], str], on: tuple[str, ...] = ("cpu",)) -> CheckIt
     return CheckItem("mine", "It holds.", check, "quick", on, 50)
 
 
-def test_a_report_has_each_item_with_what_was_found(fresh: Fresh) -> None:
-    told: list[Item] = []
-    report = opsmith.check(declared(fresh), device="cpu", items=["gradients", "values"], on_item=told.append)
+def test_a_report_has_an_entry_for_each_item(fresh: Fresh) -> None:
+    seen: list[Item] = []
+    report = opsmith.check(declared(fresh), device="cpu", items=["gradients", "values"], on_item=seen.append)
     assert [each.name for each in report.items] == ["gradients", "values"], "in the order asked for"
-    assert report.items == told == report.passed
+    assert report.items == seen == report.passed
     assert report.ok and bool(report) and report.failures == [] == report.skipped == report.unfinished
-    assert all(each.message and each.description and each.seconds > 0 and not each.reproduction for each in told)
+    assert all(each.message and each.description and each.seconds > 0 and not each.reproduction for each in seen)
     assert str(report).endswith(f"(cpu, quick): 2 passed, 0 failed, 0 skipped in {report.seconds:.1f} s")
     assert json.loads(to_json([report]))["reports"][0] == report.as_dict()
 
 
-def test_an_op_that_raises_fails_with_the_authors_own_line(fresh: Fresh) -> None:
+def test_an_op_that_raises_fails_with_the_line_of_the_author(fresh: Fresh) -> None:
     def broken(x: Tensor) -> Tensor:
         raise KeyError("block_size")
 
@@ -84,7 +84,7 @@ def test_what_an_item_raises_is_its_outcome(fresh: Fresh) -> None:
     assert (skipped.status, skipped.message, skipped.reproduction) == ("skipped", "nothing to see", "")
 
 
-def test_a_failure_without_lines_can_be_had_again_by_its_item(fresh: Fresh) -> None:
+def test_a_failure_without_lines_is_reproduced_by_running_its_item(fresh: Fresh) -> None:
     subject = subject_of(declared(fresh), device="cpu", seed=3)
 
     def fails(_: Any) -> str:
@@ -95,12 +95,12 @@ def test_a_failure_without_lines_can_be_had_again_by_its_item(fresh: Fresh) -> N
     )
 
 
-def test_an_item_for_another_place_is_skipped_and_says_so(fresh: Fresh) -> None:
+def test_an_item_for_another_device_is_skipped_with_the_reason(fresh: Fresh) -> None:
     found = run_item(subject_of(declared(fresh), device="cpu"), item(lambda _: "", on=("cuda", "emulated")))
     assert (found.status, found.message) == ("skipped", "is for cuda and emulated, and this is cpu")
 
 
-def test_an_op_without_a_cuda_kernel_is_not_said_to_pass_when_emulated(fresh: Fresh) -> None:
+def test_an_op_without_a_cuda_kernel_does_not_pass_when_emulated(fresh: Fresh) -> None:
     report = opsmith.check(declared(fresh), emulate=True)
     assert report.where == "cuda, emulated"
     assert {each.message for each in report.items} == {"it has no kernel for CUDA to emulate"}
@@ -116,7 +116,7 @@ def test_the_callers_random_numbers_stay_as_they_were(fresh: Fresh) -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_places_that_there_are_not_are_refused(fresh: Fresh) -> None:
+def test_unknown_devices_are_refused(fresh: Fresh) -> None:
     op = declared(fresh)
     for options, words in [
         ({"items": ["valeus"]}, "no item is called 'valeus'"),
@@ -131,9 +131,9 @@ def test_places_that_there_are_not_are_refused(fresh: Fresh) -> None:
             opsmith.check(op, device="cuda")
 
 
-def test_xml_takes_whatever_a_kernel_says_and_knows_what_was_not_run() -> None:
+def test_xml_accepts_any_message_and_lists_items_that_did_not_run() -> None:
     items = [
-        Item("values", "failed", "told \x00\x1b[31m<&>\ud800\nsecond line", 'assert op(x) == "<"', 0.5, ""),
+        Item("values", "failed", "kernel \x00\x1b[31m<&>\ud800\nsecond line", 'assert op(x) == "<"', 0.5, ""),
         Item("huge", "skipped", "needs 40 GiB"),
         Item("fake", "passed", "3 calls", "", 0.25),
     ]
@@ -150,7 +150,7 @@ def test_xml_takes_whatever_a_kernel_says_and_knows_what_was_not_run() -> None:
     assert cases["values"].get("classname") == "mylib.mish.cpu"
     failure = cases["values"].find("failure")
     assert failure is not None
-    assert failure.get("message") == "told \ufffd\ufffd[31m<&>\ufffd"
+    assert failure.get("message") == "kernel \ufffd\ufffd[31m<&>\ufffd"
     assert 'second line\n\nTo reproduce:\n\nassert op(x) == "<"\n' in (failure.text or "")
     reasons = {name: skipped.get("message") for name in ("huge", "vmap") for skipped in cases[name]}
     assert reasons == {"huge": "needs 40 GiB", "vmap": "the check was interrupted"}
@@ -166,7 +166,7 @@ def test_an_interrupted_report_is_not_ok() -> None:
     assert not report.ok and "1 not run" in str(report)
 
 
-def test_the_lines_of_a_failure_bring_its_op_along() -> None:
+def test_the_lines_of_a_failure_import_its_op() -> None:
     from .faulty import wrong_gradient
 
     (failed,) = opsmith.check(wrong_gradient.op, device="cpu", items=["gradients"]).failures
@@ -198,7 +198,7 @@ def test_an_operator_of_an_installed_package_needs_no_path(monkeypatch: pytest.M
     assert setup(adopted)[:2] == ["import torch, opsmith", "import torch.special"]
 
 
-def test_a_module_that_no_import_finds_is_run_from_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_cannot_be_imported_is_run_from_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, file in {"01-odd": "01-odd.py", "json at /somewhere": "json.py", "colorsys": "colorsys.py"}.items():
         monkeypatch.setitem(sys.modules, name, SimpleNamespace(__file__=str(tmp_path / file)))  # type: ignore[arg-type]
         adopted = adopt(torch.ops.aten.square, torch.square)
@@ -207,7 +207,7 @@ def test_a_module_that_no_import_finds_is_run_from_its_file(tmp_path: Path, monk
         assert f"runpy.run_path({path!r})" in "\n".join(setup(adopted))
 
 
-def test_an_op_without_samples_is_refused_at_once_but_for_items_that_are_named(fresh: Fresh) -> None:
+def test_an_op_without_samples_is_refused_unless_items_are_named(fresh: Fresh) -> None:
     @opsmith.op(fresh("bare"))
     def bare(x: Tensor) -> Tensor:
         return x * x
@@ -218,7 +218,7 @@ def test_an_op_without_samples_is_refused_at_once_but_for_items_that_are_named(f
     assert values.status == "failed" and "has no samples to run on" in values.message
 
 
-def test_what_is_no_op_and_no_operator_is_refused() -> None:
+def test_an_object_that_is_not_an_op_is_refused() -> None:
     with pytest.raises(NotAnOperatorError, match="adopt takes an operator"):
         adopt(torch.square, torch.square)
     with pytest.raises(NotAnOpError, match=r"a check takes an op, not <OpOverloadPacket.*checks.adopt"):
@@ -254,7 +254,7 @@ fine = declared("lost_tests::sound", lambda x: x * x)
 
 
 @pytest.mark.gpu
-def test_a_kernel_that_ends_the_gpus_context_fails_its_item_and_the_rest_is_not_blamed(tmp_path: Path) -> None:
+def test_a_kernel_that_destroys_the_gpu_context_fails_its_item_only(tmp_path: Path) -> None:
     (tmp_path / "lost_ops.py").write_text(LOST)
     script = (
         "import lost_ops, opsmith\n"
@@ -269,7 +269,7 @@ def test_a_kernel_that_ends_the_gpus_context_fails_its_item_and_the_rest_is_not_
 
 
 @pytest.mark.gpu
-def test_and_by_the_command_line_the_next_item_has_a_gpu_again(tmp_path: Path) -> None:
+def test_on_the_command_line_the_next_item_has_a_working_gpu(tmp_path: Path) -> None:
     (tmp_path / "lost_ops.py").write_text(LOST)
     written = tmp_path / "report.json"
     options = ["--device", "cuda", "--item", "values", "--item", "gradients", "--json", str(written)]

@@ -1,4 +1,4 @@
-"""Samples of any size are cut down to calls that every item can look at."""
+"""Samples of any size are cut down to calls that every item can use."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import opsmith
 from opsmith import Op, Sample
 from opsmith.checks import to_junit
+from opsmith.checks.reproduction import setup
 from opsmith.checks.subject import Subject
 
 from .stranger_ops import OPS
@@ -37,11 +38,13 @@ def test_the_lines_of_a_small_call_make_it_again(name: str) -> None:
     subject = Subject(OPS[name])
     case = subject.cases(torch.float32, 4096)[0]
     bound: dict[str, object] = {}
-    exec("\n".join([*subject.setup(), *case.lines]), bound)
+    exec("\n".join([*setup(subject.op), *case.lines]), bound)
     made = [bound[argument.name] for argument in case.arguments]
     for mine, theirs in zip(made, case.values, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=0, atol=0) if not isinstance(theirs, str) else None
-        assert not isinstance(theirs, str) or mine == theirs
+        if isinstance(theirs, str):
+            assert mine == theirs
+        else:
+            torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
 
 
 sizes = st.integers(1, 3000)
@@ -49,7 +52,7 @@ sizes = st.integers(1, 3000)
 
 @settings(max_examples=40, deadline=None)
 @given(batch=sizes, rows=sizes, heads=st.sampled_from([1, 2, 3, 8, 12]), width=st.integers(1, 64))
-def test_what_must_divide_still_divides(batch: int, rows: int, heads: int, width: int) -> None:
+def test_divisibility_is_preserved(batch: int, rows: int, heads: int, width: int) -> None:
     rows = max(1, min(rows, 2_000_000 // (batch * heads * width)))
     case = small(split_heads, torch.zeros(batch, rows, heads * width), heads)
     assert case.numel <= MOST
@@ -110,7 +113,7 @@ def segments(x: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
     return total[offsets[1:]] - total[offsets[:-1]]
 
 
-def test_a_sample_that_cannot_be_cut_down_leaves_the_report_not_ok(fresh: Fresh) -> None:
+def test_a_report_is_not_ok_if_a_sample_cannot_be_cut_down(fresh: Fresh) -> None:
     @opsmith.op(fresh("fixed"))
     def fixed(x: torch.Tensor) -> torch.Tensor:
         if math.prod(x.shape) != 1000 * 700:
@@ -129,7 +132,7 @@ def test_a_sample_that_cannot_be_cut_down_leaves_the_report_not_ok(fresh: Fresh)
         opsmith.testing.check_op(fixed, items=["aliasing"])
 
 
-def test_every_kind_of_sample_is_covered_the_large_ones_too(fresh: Fresh) -> None:
+def test_every_kind_of_sample_is_covered_including_large_ones(fresh: Fresh) -> None:
     @opsmith.op(fresh("kinds"))
     def kinds(x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         return x if bias is None else x + bias
@@ -152,7 +155,7 @@ def test_a_report_without_a_passed_item_is_not_ok(fresh: Fresh) -> None:
     assert not report.ok and "nothing was checked" in str(report)
 
 
-def test_a_reference_of_float32_alone_is_not_called_wrong_nor_ok(fresh: Fresh) -> None:
+def test_an_op_whose_reference_takes_only_float32_neither_fails_nor_passes(fresh: Fresh) -> None:
     """The truth is computed in float64. Where there is none, that is said."""
 
     @opsmith.op(fresh("single"))

@@ -1,4 +1,4 @@
-"""The checklist is quick enough to be run: one pointwise op, by the command line, in a process of its own."""
+"""The checklist of one pointwise op takes seconds, on the command line, in a new process."""
 
 from __future__ import annotations
 

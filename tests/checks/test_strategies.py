@@ -1,4 +1,4 @@
-"""Calls made up after the samples keep to what the samples have in common, and tell how they were made."""
+"""Generated calls follow the patterns of the samples, and come with the code that makes them."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ def subject(fresh: Fresh, function: Callable[..., Any], samples: Callable[..., I
 def drawn(subject: Subject, examples: int = 60, most: int = 4096) -> list[Case]:
     found: list[Case] = []
     generated.run(subject, found.append, examples, most)
+    assert found
     return found
 
 
@@ -64,7 +65,7 @@ def rebuilt(subject: Subject, case: Case) -> list[Any]:
     ],
     ids=str,
 )
-def test_a_spec_builds_what_its_code_does(spec: TensorSpec) -> None:
+def test_a_spec_builds_the_tensor_that_its_code_makes(spec: TensorSpec) -> None:
     built, evaluated = spec.build(), eval(spec.code(), {"torch": torch, "opsmith": opsmith})
     assert torch.equal(built, evaluated) and built.stride() == evaluated.stride()
     assert built.shape == spec.shape and built.dtype == spec.dtype
@@ -117,7 +118,7 @@ def test_tensors_of_a_pointwise_op_broadcast(fresh: Fresh) -> None:
     assert [slot.ndim for slot in flat_pattern(Subject(op), torch.float32).slots] == [1, 1]
 
 
-def test_what_is_changed_in_place_does_not_grow_and_is_not_repeated(fresh: Fresh) -> None:
+def test_tensors_changed_in_place_do_not_broadcast_or_repeat(fresh: Fresh) -> None:
     def add_(x: Tensor, y: Tensor) -> None:
         x.add_(y)
 
@@ -130,7 +131,7 @@ def test_what_is_changed_in_place_does_not_grow_and_is_not_repeated(fresh: Fresh
         assert all(stride or size < 2 for stride, size in zip(case["x"].stride(), case["x"].shape, strict=True))
 
 
-def test_integers_in_order_are_left_as_the_samples_have_them(fresh: Fresh) -> None:
+def test_sorted_integers_stay_as_in_the_samples(fresh: Fresh) -> None:
     """As the offsets of rows are: others would be no valid call, and torch might not say so."""
 
     def segments(x: Tensor, offsets: Tensor) -> Tensor:
@@ -143,7 +144,7 @@ def test_integers_in_order_are_left_as_the_samples_have_them(fresh: Fresh) -> No
         assert case["offsets"].tolist() == [0, 2, 5, 9]
 
 
-def test_integers_in_no_order_stay_within_their_range(fresh: Fresh) -> None:
+def test_unsorted_integers_stay_within_their_range(fresh: Fresh) -> None:
     def rows(table: Tensor, index: Tensor) -> Tensor:
         return table[index] * 2
 
@@ -161,7 +162,7 @@ def test_numbers_go_beyond_those_of_the_samples(fresh: Fresh) -> None:
         assert f"scale = {case['scale']}" in case.lines
 
 
-def test_what_the_reference_refuses_is_no_call(fresh: Fresh) -> None:
+def test_calls_that_the_reference_refuses_are_not_generated(fresh: Fresh) -> None:
     def even(x: Tensor) -> Tensor:
         if x.shape[0] % 2:
             raise ValueError("even sizes only")
@@ -187,5 +188,5 @@ def test_the_work_of_a_reference_is_counted(fresh: Fresh) -> None:
     assert 40 <= work(under_check, under_check.cases()[0]) <= 44
 
 
-def test_a_tensor_is_lengthened_by_itself() -> None:
+def test_lengthened_repeats_a_tensor() -> None:
     assert lengthened(torch.arange(6).reshape(2, 3), 1, 7).tolist() == [[0, 1, 2, 0, 1, 2, 0], [3, 4, 5, 3, 4, 5, 3]]

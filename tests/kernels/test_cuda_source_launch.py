@@ -221,6 +221,7 @@ def test_structs_and_vectors_go_by_value(cu: Any, gpu: FakeCuda) -> None:
     params = Params(b"t", 2.5, 7)
     for given in (params, bytes(params), bytearray(params), memoryview(bytes(params))):
         cu.structs[1, 1](1, given, (1, 2.0, 3, 4), [5, 6, 7], 8 + 9j, (10, 11), (12, 13, 14), 15)
+    assert len(gpu.launches) == 4
     for launched in gpu.launches:
         before, struct_, v, w, c, u, g, after = launched.parameters
         assert (before, after) == (b"\x01", b"\x0f")

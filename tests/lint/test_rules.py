@@ -62,6 +62,7 @@ class TestRule:
 
     def test_its_findings_have_a_sentence_and_a_remedy_of_one_line(self, rule: Rule) -> None:
         findings = [found for path in BAD for found in lint_file(path) if found.rule == rule.name]
+        assert findings
         for finding in findings:
             assert re.match(r"[A-Za-z_.:].*[.]$", finding.message), finding.message
             assert finding.remedy and "\n" not in finding.remedy

@@ -1,4 +1,4 @@
-"""`opsmith.testing.check_op` in a user's test file: one test an item."""
+"""`opsmith.testing.check_op` in a user's test file: one test per item."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_each_item_is_a_test(pytester: pytest.Pytester, users_file: Path) -> Non
     assert "NotAnOpError: a check takes an op, not <built-in method square" in text and "<lambda>" in text
 
 
-def test_tests_are_chosen_by_item_and_by_mark_and_spread_over_processes(
+def test_tests_are_selected_by_item_and_mark_and_distributed_over_processes(
     pytester: pytest.Pytester, users_file: Path
 ) -> None:
     some = pytester.runpytest_subprocess("-k", "gradients or slow", "-n", "2", "-p", "no:cacheprovider", "-v")
@@ -137,7 +137,7 @@ def test_without_items_there_is_a_test_for_each_that_applies(pytester: pytest.Py
         ({"device": "cuda", "emulate": True}, "emulated kernels run on the CPU"),
     ],
 )
-def test_options_that_there_are_not_are_refused_while_tests_are_collected(
+def test_unknown_options_are_refused_at_collection(
     options: dict[str, object], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYTEST_CURRENT_TEST")

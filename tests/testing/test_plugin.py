@@ -1,4 +1,4 @@
-"""The plug-in of pytest: light, loaded once, and its fixture."""
+"""The pytest plug-in: light, loaded once, and its fixture."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ print(json.dumps({{"seconds": time.perf_counter() - start, "modules": sorted(set
 """
 
 
-def test_a_run_of_pytest_that_does_not_use_it_pays_nothing() -> None:
+def test_a_pytest_run_that_does_not_use_the_plugin_imports_nothing_more() -> None:
     """Five modules of opsmith's own, some milliseconds; neither torch nor anything else."""
     runs = []
     for _ in range(3):
@@ -42,9 +42,9 @@ def test_a_run_of_pytest_that_does_not_use_it_pays_nothing() -> None:
     assert statistics.median(run["seconds"] for run in runs) < 0.1
 
 
-@pytest.mark.parametrize("named", ["by nobody", "by conftest", "on the command line"])
-def test_it_is_loaded_once_however_it_is_named(named: str, pytester: pytest.Pytester) -> None:
-    if named == "by nobody" and not _is_installed():
+@pytest.mark.parametrize("named", ["by its entry point", "by conftest", "on the command line"])
+def test_the_plugin_is_loaded_once_however_it_is_named(named: str, pytester: pytest.Pytester) -> None:
+    if named == "by its entry point" and not _is_installed():
         pytest.skip("opsmith is not installed here but found by PYTHONPATH")
     if named == "by conftest":
         pytester.makeconftest(f"pytest_plugins = [{PLUGIN!r}]")
@@ -69,7 +69,7 @@ def _is_installed() -> bool:
     return any(found.name == PLUGIN for found in entry_points(group="pytest11"))
 
 
-def test_a_test_runs_its_ops_kernels_for_the_gpu(opsmith_emulate: Settings) -> None:
+def test_the_fixture_runs_cuda_kernels(opsmith_emulate: Settings) -> None:
     assert opsmith_emulate == Settings(checks=True, seed=0)
     assert state.active
     x = torch.randn(100)
@@ -85,7 +85,7 @@ def test_seeds_are_given_by_parametrize(opsmith_emulate: Settings) -> None:
     assert state.settings is opsmith_emulate
 
 
-def test_and_each_ends_with_its_test() -> None:
+def test_emulation_ends_with_the_test() -> None:
     assert seeds in ([0, 7, None], []), "nothing where another process ran them"
     assert not state.active
 
@@ -111,7 +111,7 @@ def test_an_out_of_bounds_access_fails_the_test(pytester: pytest.Pytester) -> No
     done.stdout.fnmatch_lines(["*KernelFault:*out of bounds*"])
 
 
-def test_a_seed_that_is_none_is_refused(pytester: pytest.Pytester) -> None:
+def test_an_invalid_seed_is_refused(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_mine="""
         import pytest

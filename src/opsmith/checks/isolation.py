@@ -1,7 +1,7 @@
-"""An item in a child process, so that a crash is reported as a failure and does not end the caller's process.
+"""An item in a forked process, so that a crash is reported as a failure of the item.
 
-The child is forked and imports nothing, so ops declared in a notebook work too. A forked process cannot use CUDA; if
-CUDA is in use, a new process imports the op instead.
+The child imports nothing, so ops declared in a notebook work too. A forked process cannot use CUDA; if CUDA is in use,
+a new process imports the op instead (process.py).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ SECONDS = 600.0
 
 
 def may_crash(subject: Subject, item: CheckItem) -> bool:
-    """Whether an item can crash the process: torch's compilers trust an op's fake results, and C++ kernels are the
-    author's own. Our own child processes are isolated already."""
+    """Whether an item can crash the process: torch's compilers trust an op's fake results, and C++ kernels may contain
+    any fault. Child processes of opsmith are isolated already."""
     if child_process.active():
         return False
     kernels = subject.op.kernels.get(subject.device, {}) if isinstance(subject.op, Op) else {}
@@ -45,13 +45,13 @@ def can_fork(subject: Subject) -> bool:
 
 
 def in_fork(run: Callable[[], Item], ended: Callable[[str], Item], seconds: float = SECONDS) -> Item:
-    """What `run` returns in a forked process; `ended` turns the reason for an early end into an item."""
+    """The item that `run` returns in a forked process; `ended` makes one from the reason for an early end."""
     sys.stdout.flush()
     sys.stderr.flush()
     reading, writing = os.pipe()
     stack = os.memfd_create("stack")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns where there are threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # since Python 3.12, if there are threads
         child = os.fork()
     if child == 0:
         os.close(reading)
@@ -96,7 +96,7 @@ def _run_and_exit(run: Callable[[], Item], pipe: int, stack: int) -> None:
 
 
 def _read(pipe: int, seconds: float) -> str | None:
-    """All that is written to a pipe; None if its other end is still open after `seconds`."""
+    """Everything written to a pipe; None if its other end is still open after `seconds`."""
     until, found = time.monotonic() + seconds, b""
     while True:
         ready, _, _ = select.select([pipe], [], [], max(0.0, until - time.monotonic()))

@@ -1,4 +1,4 @@
-"""Reports as the XML that CI systems read: one test suite per op, one test case per item."""
+"""Reports as JUnit XML, which CI systems read: one test suite per op, one test case per item."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def to_junit(reports: Iterable[Report]) -> str:
-    """`<testsuites>` with failures as message and reproduction, skips with their reason, and times."""
+    """`<testsuites>`, with the message and reproduction of failures, the reason of skips, and times."""
     reports = list(reports)
     root = ElementTree.Element("testsuites", {"name": "opsmith check", **_counts(reports)})
     for report in reports:

@@ -1,4 +1,4 @@
-"""The same values in other memory layouts, which callers use and tests forget."""
+"""The same values in other memory layouts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ def sliced(tensor: torch.Tensor) -> torch.Tensor:
     """Every second element of each row of a tensor twice as wide."""
     if tensor.ndim == 0:
         return offset(tensor)
-    wide = tensor.new_empty(*tensor.shape[:-1], 2 * tensor.shape[-1])
-    view = wide[..., ::2]
-    wide.zero_()
-    return view.copy_(tensor)
+    wide = tensor.new_zeros(*tensor.shape[:-1], 2 * tensor.shape[-1])
+    return wide[..., ::2].copy_(tensor)
 
 
 def offset(tensor: torch.Tensor) -> torch.Tensor:
-    """Contiguous, and starting one element after the allocation, so that no vector load is aligned."""
+    """Contiguous, one element after the start of the allocation, so that no vector load is aligned."""
     memory = tensor.new_empty(tensor.numel() + 1)
     return memory[1:].view(tensor.shape).copy_(tensor)
 
@@ -39,7 +37,7 @@ def row_padded(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def channels_last(tensor: torch.Tensor) -> torch.Tensor:
-    """NHWC in memory, or NDHWC; only for four and five dimensions."""
+    """NHWC or NDHWC in memory; only for four and five dimensions."""
     return tensor.contiguous(memory_format=torch.channels_last if tensor.ndim == 4 else torch.channels_last_3d)
 
 
@@ -62,13 +60,12 @@ LAYOUTS: dict[str, Layout] = {
     each.__name__: each
     for each in (permuted, sliced, offset, row_padded, expanded, repeated, transposed_view, channels_last)
 }
-"""By name. `channels_last` takes tensors of four and five dimensions."""
 CHANGING = ("expanded", "repeated")
 """The layouts that change values."""
 
 
 def layouts_for(tensor: torch.Tensor) -> list[str]:
-    """The layouts that differ from contiguous for this tensor."""
+    """The names of the layouts that differ from contiguous for this tensor."""
     found = ["sliced", "offset", "repeated"] if tensor.ndim else ["offset"]
     if tensor.ndim > 1:
         found += ["expanded", "permuted", "row_padded"]

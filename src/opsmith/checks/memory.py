@@ -1,4 +1,4 @@
-"""Memory as a kernel may find it: filled with old data, and with other tensors right next to it."""
+"""Fills memory that a kernel did not allocate or has not written, to find accesses to it; and bitwise comparison."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ..reference.tensors import ALIGNMENT
+from ..reference.tensors import ALIGNMENT, contiguous_clone
 
 BYTES = (0x00, 0xFE)
-"""What memory is filled with: zeros, and in every floating dtype a huge negative number."""
+"""The bytes that memory is filled with: zeros, and a huge negative number in every floating dtype."""
 BAND = 256
-"""Bytes before and behind a banded tensor."""
-ROOM_AHEAD, ROOM_BEHIND = 64, 16
-"""Bytes that torch's allocator with guards leaves around each CPU tensor."""
+"""Bytes before and after a banded tensor."""
+GUARD_BEFORE, GUARD_AFTER = 64, 16
+"""Bytes that torch's allocator with guards adds around each CPU tensor."""
 CALLS = 10
 M_PERTURB = -6
-"""mallopt's parameter for what the C library fills memory with when it is allocated: the byte's complement."""
+"""mallopt's parameter for the byte that the C library fills allocated memory with, given as its complement."""
 PAGE, WORD = 4096, 8
 CUDA_SIZES = [512 << power for power in range(16)]
 
 Outputs = Sequence["torch.Tensor | None"]
 
 
-# --- Beside the inputs --------------------------------------------------------------------------------------------
+# --- Memory around the inputs -------------------------------------------------------------------------------------
 
 
 def banded(tensor: torch.Tensor, byte: int) -> torch.Tensor:
-    """The same values, laid out and aligned the same, in memory that is `byte` before, behind and between them."""
+    """A copy with the same layout and alignment, in memory that holds `byte` before, after and between elements."""
     if tensor.layout is not torch.strided:
         return tensor
     size = tensor.element_size()
@@ -47,7 +47,7 @@ def banded(tensor: torch.Tensor, byte: int) -> torch.Tensor:
 
 
 def bands_intact(tensor: torch.Tensor, byte: int) -> bool:
-    """Whether a banded tensor still lies in memory that is `byte`."""
+    """Whether the memory around the elements of a banded tensor still holds `byte`."""
     if tensor.layout is not torch.strided:
         return True
     memory = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
@@ -67,40 +67,36 @@ def _reach(tensor: torch.Tensor) -> int:
 
 
 def _places(tensor: torch.Tensor) -> torch.Tensor:
-    """Where each element lies behind the first."""
-    places = torch.zeros(tensor.shape, dtype=torch.int64, device=tensor.device)
-    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
-        steps = torch.arange(size, device=tensor.device) * stride
-        places = places + steps.view([-1 if each == dim else 1 for each in range(tensor.ndim)])
-    return places.reshape(-1)
+    """The offset of each element from the first."""
+    offsets = torch.arange(_reach(tensor), device=tensor.device)
+    return offsets.as_strided(tensor.shape, tensor.stride()).reshape(-1)
 
 
-# --- Under the outputs --------------------------------------------------------------------------------------------
+# --- Memory of the outputs ----------------------------------------------------------------------------------------
 
 
 def assert_written(function: Callable[[], Any]) -> bool:
-    """Raises AssertionError where what `function` returns depends on what its memory held before, or where it writes
-    beside one of the CPU tensors it returns.
+    """Raises AssertionError if what `function` returns depends on the previous content of its memory, or if it writes
+    outside the CPU tensors it returns. True if all memory was certainly filled.
 
-    On the CPU the C library fills whatever is allocated, workspaces too (glibc's M_PERTURB), and what is freed. On a
-    GPU blocks of many sizes are filled and given back to torch's allocator. True where all memory was sure to be
-    filled."""
+    On the CPU the C library fills memory that is allocated, workspaces included (glibc's M_PERTURB), and freed. On a
+    GPU blocks of many sizes are filled and returned to torch's allocator."""
     sure = True
     first, again = _called(function), _called(function)
     repeatable = same_bits(first, again)
-    rooms = True
+    guards = True
     for byte in BYTES:
         try:
-            with filled(byte, first, rooms) as fills:
-                outputs = _assert_rooms_intact(function, [first, again], byte) if fills else _called(function)
+            with filled(byte, first, guards) as fills:
+                outputs = _assert_guards_intact(function, [first, again], byte) if fills else _called(function)
         except RuntimeError as error:
-            if not rooms or _MISFIT not in str(error):
+            if not guards or _MISFIT not in str(error):
                 raise
-            rooms = False
-            with filled(byte, first, rooms) as fills:
+            guards = False
+            with filled(byte, first, guards) as fills:
                 outputs = _called(function)
         sure = sure and fills
-        if not same_bits(first, outputs):  # then it is worth to be sure that calls are alike otherwise
+        if not same_bits(first, outputs):  # is the call deterministic at all?
             repeatable = repeatable and all(same_bits(first, _called(function)) for _ in range(CALLS))
         _compare(first, outputs, repeatable, f"full of 0x{byte:02x}")
     with filled_by_torch():
@@ -128,9 +124,9 @@ _MISFIT = "dptr.get() == dptr.get_context()"
 
 
 @contextlib.contextmanager
-def filled(byte: int, like: Outputs = (), rooms: bool = True) -> Iterator[bool]:
-    """Inside, memory holds `byte` when it is allocated. True where that is so for every CPU tensor, and with `rooms`
-    for the room around it, which is nobody's; on a GPU it is so for tensors of the sizes of `like`, and for others by
+def filled(byte: int, like: Outputs = (), guards: bool = True) -> Iterator[bool]:
+    """Inside, memory holds `byte` when it is allocated. Yields True if that holds for every CPU tensor, and with
+    `guards` for the guard bytes around it; on a GPU it holds for tensors of the sizes of `like`, and for others by
     chance."""
     for tensor in like:
         if tensor is not None and tensor.is_cuda:
@@ -140,14 +136,14 @@ def filled(byte: int, like: Outputs = (), rooms: bool = True) -> Iterator[bool]:
     if not guarded or not hasattr(c_library, "mallopt") or torch._C._is_default_mobile_cpu_allocator_set():
         yield False
         return
-    if rooms:
+    if guards:
         torch._C._set_default_mobile_cpu_allocator()
     c_library.mallopt(M_PERTURB, byte ^ 0xFF)
     try:
-        yield _fills(byte, rooms)
+        yield _fills(byte, guards)
     finally:
         c_library.mallopt(M_PERTURB, 0)
-        if rooms:
+        if guards:
             torch._C._unset_default_mobile_cpu_allocator()
 
 
@@ -170,14 +166,14 @@ def filled_by_torch() -> Iterator[None]:
 
 
 def _called(function: Callable[[], Any]) -> Outputs:
-    """What a call returns. Random numbers are the same in every call."""
+    """The results of a call, with the same random numbers in every call."""
     with torch.random.fork_rng([torch.cuda.current_device()] if torch.cuda.is_initialized() else []):
         returned = function()
     return list(returned) if isinstance(returned, (list, tuple)) else [returned]
 
 
 def _compare(first: Outputs, second: Outputs, repeatable: bool, where: str) -> None:
-    """Where another algorithm may be at work, or two calls differ by themselves, only NaN is evidence."""
+    """Where the algorithm may be another, or calls are not deterministic, only NaN is evidence."""
     for index, (one, other) in enumerate(zip(first, second, strict=True)):
         if one is None or other is None or _equal(one, other):
             continue
@@ -190,53 +186,53 @@ def _compare(first: Outputs, second: Outputs, repeatable: bool, where: str) -> N
         )
 
 
-def _assert_rooms_intact(function: Callable[[], Any], older: list[Outputs], byte: int) -> Outputs:
-    """What `function` returns, called again where something beside it is written: the C library leaves a small block
-    now and then unfilled, but hardly ever so many in a row, of which none is given back."""
+def _assert_guards_intact(function: Callable[[], Any], older: list[Outputs], byte: int) -> Outputs:
+    """The results of `function`. If guard bytes were written, it is called again: the C library occasionally leaves a
+    small block unfilled, but hardly ever so many in a row, none of which is freed."""
     kept = [*older, _called(function)]
     for _ in range(CALLS):
-        fault = _beside(kept[-1], kept[:-1], byte)
+        fault = _written_guards(kept[-1], kept[:-1], byte)
         if not fault:
             return kept[-1]
         kept.append(_called(function))
     raise AssertionError(fault)
 
 
-def _beside(outputs: Outputs, older: list[Outputs], byte: int) -> str:
-    """A message if bytes next to the outputs were written; else empty."""
+def _written_guards(outputs: Outputs, older: list[Outputs], byte: int) -> str:
+    """A message if guard bytes of the outputs were written; else empty."""
     known = {tensor.untyped_storage().data_ptr() for each in older for tensor in each if tensor is not None}
     for index, tensor in enumerate(outputs):
         if tensor is None or tensor.is_cuda or tensor.layout is not torch.strided:
             continue
         address, size = tensor.untyped_storage().data_ptr(), tensor.untyped_storage().nbytes()
-        if size == 0 or address in known or not _has_room(address, size):
+        if size == 0 or address in known or not _has_guards(address, size):
             continue
-        for where, start, room in (("behind", size, ROOM_BEHIND), ("before", -ROOM_AHEAD, ROOM_AHEAD)):
-            count = sum(each != byte for each in ctypes.string_at(address + start, room))
-            if count:
-                return f"of the {room} bytes {where} output {index}, {count} are written"
+        for where, start, count in (("behind", size, GUARD_AFTER), ("before", -GUARD_BEFORE, GUARD_BEFORE)):
+            written = sum(each != byte for each in ctypes.string_at(address + start, count))
+            if written:
+                return f"of the {count} bytes {where} output {index}, {written} are written"
     return ""
 
 
-def _has_room(address: int, size: int) -> bool:
-    """Whether memory comes from torch's allocator with guards: a kernel may have got it elsewhere. The word before what
-    glibc's malloc gives holds its size, and flags; malloc_usable_size would follow it, were it anything else."""
+def _has_guards(address: int, size: int) -> bool:
+    """Whether torch's allocator with guards allocated this memory; a kernel may use another one. The word before a
+    block of glibc's malloc holds its size and flags; malloc_usable_size would crash on any other pointer."""
     try:
         with open("/proc/self/mem", "rb", buffering=0) as own:  # there may be no memory before it
-            own.seek(address - ROOM_AHEAD - WORD)
+            own.seek(address - GUARD_BEFORE - WORD)
             header = int.from_bytes(own.read(WORD), "little")
     except OSError:
         return False
     mapped = bool(header & 2)
     usable = (header & ~7) - (2 * WORD if mapped else WORD)
-    needed = ROOM_AHEAD + size + ROOM_BEHIND
+    needed = GUARD_BEFORE + size + GUARD_AFTER
     return address % ALIGNMENT == 0 and needed <= usable < needed + (PAGE if mapped else ALIGNMENT)
 
 
 @cache
-def _fills(byte: int, rooms: bool) -> bool:
-    """Whether this C library does fill memory that was used before, small and large."""
-    ahead, behind = (ROOM_AHEAD, ROOM_BEHIND) if rooms else (0, 0)
+def _fills(byte: int, guards: bool) -> bool:
+    """Whether this C library fills memory that was used before, in small and large blocks."""
+    ahead, behind = (GUARD_BEFORE, GUARD_AFTER) if guards else (0, 0)
     for size in (100, 5000, 1 << 18):
         used = [torch.full((size,), byte ^ 0x55, dtype=torch.uint8) for _ in range(16)]
         used.clear()
@@ -262,18 +258,11 @@ def _equal(mine: torch.Tensor | None, theirs: torch.Tensor | None) -> bool:
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return (
-        tensor.detach()
-        .resolve_conj()
-        .resolve_neg()
-        .clone(memory_format=torch.contiguous_format)
-        .reshape(-1)
-        .view(torch.uint8)
-    )
+    return contiguous_clone(tensor.detach().resolve_conj().resolve_neg()).reshape(-1).view(torch.uint8)
 
 
 def held_after(function: Callable[..., Any], *values: Any, calls: int = 3) -> int:
-    """How many tensors that the first of some calls was given are alive when all of them are over, each on copies."""
+    """How many tensors of the first of several calls are still alive after the last; each call gets copies."""
     first: list[weakref.ref[torch.Tensor]] = []
     for turn in range(calls):
         fresh = tree_map(lambda value: value.clone() if isinstance(value, torch.Tensor) else value, list(values))

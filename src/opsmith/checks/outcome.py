@@ -1,4 +1,4 @@
-"""How an item says that it failed, or that it does not apply."""
+"""The exceptions by which an item fails, or does not apply."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 class Failed(Exception):
-    """What is wrong, the arguments that show it, and the lines of a reproduction: they run after the lines that make
-    the arguments, may use `op`, `reference`, torch and opsmith, and must raise if the fault is present."""
+    """The fault, the arguments that show it, and the lines of a reproduction: they run after the lines that make the
+    arguments, may use `op`, `reference`, torch and opsmith, and must raise if the fault is present."""
 
     kernel = ""
     """The kernel that was selected by `op.using`."""
@@ -39,5 +39,5 @@ class ReferenceRaises(Skipped):
 
 
 def first_line(error: BaseException) -> str:
-    """'ValueError: what it says', without further lines."""
+    """'ValueError: the first line of its message'."""
     return f"{type(error).__name__}: {str(error).strip()}".split("\n")[0].removesuffix(": ")

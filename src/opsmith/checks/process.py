@@ -15,7 +15,7 @@ from .reproduction import not_importable, setup
 from .subject import Subject
 
 SECONDS = 240.0
-READY = "the op is there"
+READY = "the op is imported"
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Finished:
 
     @property
     def message(self) -> str:
-        """How it ended."""
+        """Why it failed."""
         if self.status is None:
             return f"it has not ended after {SECONDS:.0f} s"
         if self.status < 0:
@@ -38,8 +38,8 @@ class Finished:
 
 
 def run(subject: Subject, lines: Sequence[str], before: Sequence[str] = (), seconds: float = SECONDS) -> Finished:
-    """Runs `before`, then the lines that bind `op` and `reference`, then `lines`. After a timeout the process and its
-    children are killed. Raises Skipped if a new process cannot import the op."""
+    """Runs `before`, the lines that bind `op` and `reference`, and `lines`. After a timeout, kills the process and its
+    children. Raises Skipped if a new process cannot import the op."""
     if reason := not_importable(subject.op):
         raise Skipped(reason)
     text = "\n".join([*before, *setup(subject.op, in_child=True), f"print({READY!r}, flush=True)", *lines])

@@ -1,4 +1,4 @@
-"""What a check found: one Item per entry of the checklist."""
+"""The results of a check: one Item per entry of the checklist."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Status = Literal["passed", "failed", "skipped"]
 
 @dataclass(frozen=True)
 class Item:
-    """One line of the checklist. `message` says what was found, or why it was skipped; `reproduction`, where it failed,
-    is Python to copy and run; `raised` is the exception, where that was the failure."""
+    """One line of the checklist. `message` summarises what was checked, or says why it failed or was skipped.
+    `reproduction` is Python code that shows a failure; `raised` is the exception that caused it, if one did."""
 
     name: str
     status: Status
@@ -23,7 +23,7 @@ class Item:
     description: str = ""
     raised: str = ""
     uncovered: bool = False
-    """Skipped although it applies to the op: no suitable call was found."""
+    """Skipped although the item applies to the op: no suitable call was found."""
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,14 @@ class Report:
     unfinished: list[str] = field(default_factory=list)
     """The names of the items that had not run when the check was interrupted."""
     not_run: str = ""
-    """Why nothing was checked: this process only imports the op, for a check that runs in another. Then `ok` is True,
-    so that the import goes on."""
+    """Why nothing was checked: this process only imports the op, for a check in another process. Then `ok` is True, so
+    that the import continues."""
 
     @property
     def ok(self) -> bool:
         """Whether something was checked, nothing failed, and no applicable item was left out."""
-        if self.not_run:
-            return True
-        return bool(self.passed) and not self.failures and not self.unfinished and not self.uncovered
+        whole = self.passed and not self.failures and not self.unfinished and not self.uncovered
+        return bool(self.not_run or whole)
 
     @property
     def uncovered(self) -> list[Item]:
@@ -95,4 +94,5 @@ class Report:
 
 
 def to_json(reports: Iterable[Report]) -> str:
+    """The reports as JSON text."""
     return json.dumps({"reports": [report.as_dict() for report in reports]}, indent=1) + "\n"

@@ -15,18 +15,14 @@ from ..operator.op import Op
 
 def setup(op: Op | Adopted, in_child: bool = False) -> list[str]:
     """The lines that bind torch, opsmith, `op` and `reference`. `in_child`: for a child process of a check, which
-    imports the op's module no further than the parent had when it started the check."""
+    imports the op's module only up to the line where the parent started the check."""
     if isinstance(op, Op):
         if op.__module__.startswith("opsmith.ops."):
             return ["import torch, opsmith", f"op = opsmith.ops.{op.name.partition('::')[2]}", "reference = op.inline"]
         first, *imports = _imported([_Module(op.__module__)])
         if in_child:
-            indented = [f"    {line}" for line in (*imports, "pass")]
-            imports = [
-                "from opsmith.operator.child_process import until_parent_call",
-                "with until_parent_call():",
-                *indented,
-            ]
+            head = ["from opsmith.operator.child_process import until_parent_call", "with until_parent_call():"]
+            imports = head + [f"    {line}" for line in (*imports, "pass")]
         return [first, *imports, f'op = opsmith.get("{op.name}")', "reference = op.inline"]
     homes = {"reference": op.reference_home}
     if op.samples_home is not None:
@@ -41,7 +37,7 @@ def setup(op: Op | Adopted, in_child: bool = False) -> list[str]:
 
 
 def not_importable(op: Op | Adopted) -> str:
-    """Why no new process can import what declares an op; '' where one can."""
+    """Why no new process can import the op; '' if one can."""
     if isinstance(op, Op) and _Module(op.__module__).called == "__main__":
         return "it is declared in a notebook or an interactive session, which no other process can import"
     return ""
@@ -55,10 +51,9 @@ def _bound(name: str, module: _Module, function: str) -> str:
 
 def _imported(modules: Iterable[_Module]) -> list[str]:
     others = [module for module in modules if not module.shipped]
-    first = ["opsmith.ops"] if any(module.shipped for module in modules) else []
-    first = ["torch", "opsmith", *first]
-    first = ["sys", *first] if any(module.root for module in others) else first
-    first = ["runpy", *first] if any(module.file for module in others) else first
+    first = ["runpy"] if any(module.file for module in others) else []
+    first += ["sys"] if any(module.root for module in others) else []
+    first += ["torch", "opsmith"] + (["opsmith.ops"] if any(module.shipped for module in modules) else [])
     roots = dict.fromkeys(module.root for module in others if module.root)
     return [
         f"import {', '.join(first)}",
@@ -79,7 +74,7 @@ class _Module:
         self.root = ""
         """The directory to add to sys.path, if needed."""
         self.file = ""
-        """The file to run, where no `import` would find it."""
+        """The file to run, where `import` would not find it."""
         if path is None or self.shipped or path.startswith("<"):  # "<stdin>" is no file
             return
         file = Path(path).resolve()
@@ -112,6 +107,6 @@ class _Module:
 
 @cache
 def installed() -> list[Path]:
-    """Where every Python process of this installation looks for modules."""
+    """The directories where every Python process of this installation looks for modules."""
     paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     return [Path(path).resolve() for path in {*paths, *site.getsitepackages(), site.getusersitepackages()} if path]

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -25,7 +26,7 @@ from .isolation import can_fork, in_fork, may_crash
 from .items import CheckItem, every_item
 from .outcome import Failed, Skipped, Uncovered
 from .process import run as in_new_process
-from .report import Item, Report, Status
+from .report import Item, Report
 from .reproduction import installed
 from .subject import Level, Subject
 
@@ -43,22 +44,22 @@ def check(
     items: Sequence[str] | None = None,
     on_item: Callable[[Item], None] | None = None,
 ) -> Report:
-    """Runs the whole checklist on an op and reports, item by item, what holds.
+    """Runs the checklist on an op.
 
     >>> report = opsmith.check(opsmith.ops.mish)
     >>> report.ok, report.failures
 
-    Items that can crash (torch.compile, and every item of an op with a C++ kernel) run in a child process, whose crash
-    is reported as a failure of the item.
+    Items that can crash (torch.compile, and every item of an op with a C++ kernel) run in a child process; a crash is
+    reported as a failure of the item.
 
     Args:
-        op: an Op, or what `opsmith.checks.adopt` makes of any operator of torch.ops.
-        device: "cpu" or "cuda"; None: the GPU where there is one.
+        op: an Op, or the result of `opsmith.checks.adopt` for any operator of torch.ops.
+        device: "cpu" or "cuda"; None: the GPU if there is one.
         level: "quick", a few seconds per op, or "full".
-        seed: of every random number.
+        seed: the seed of all random numbers.
         emulate: run the op's CUDA kernels on the CPU, under opsmith.emulate.
-        items: names of the items to run, instead of all.
-        on_item: called with each Item when it is done.
+        items: the names of the items to run; None: all.
+        on_item: called with each Item when it is complete.
 
     Raises SamplesMissingError if the op has no samples.
     """
@@ -70,7 +71,9 @@ def check(
     report = empty_report(subject)
     lost = ""
     for each in items_of(subject, items):
-        item = _item(each, "skipped", lost) if lost else run_isolated(subject, each)
+        item = (
+            run_isolated(subject, each) if not lost else Item(each.name, "skipped", lost, description=each.description)
+        )
         if item.status == "failed" and (error := gpu_error(subject)):
             lost = f"the GPU has not answered since {each.name} ({error}): start another process"
         report.items.append(item)
@@ -101,7 +104,7 @@ def subject_of(
     seed: int = 0,
     emulate: bool = False,
 ) -> Subject:
-    """The op, and where to check it; raises CheckOptionError if that device is not available."""
+    """The op and the device to check it on; raises CheckOptionError if the device is not available."""
     if not isinstance(op, (Op, Adopted)):
         raise NotAnOpError(op)
     place = place_of(device, emulate)
@@ -117,7 +120,7 @@ def empty_report(subject: Subject) -> Report:
 
 
 def items_of(subject: Subject, names: Sequence[str] | None = None) -> list[CheckItem]:
-    """The items for its place and level; or those with these names, in this order."""
+    """The items for a subject's place and level; or those with these names, in this order."""
     return items_at(subject.place, subject.level, names)
 
 
@@ -142,11 +145,13 @@ def run_isolated(subject: Subject, item: CheckItem) -> Item:
     began = time.perf_counter()
 
     def ended(message: str) -> Item:
-        return _item(item, "failed", message, subject.again(item.name), time.perf_counter() - began)
+        return Item(
+            item.name, "failed", message, subject.again(item.name), time.perf_counter() - began, item.description
+        )
 
     if can_fork(subject):
         if item.crashes:
-            import torch._dynamo  # noqa: F401  # here, where the next child finds it imported
+            import torch._dynamo  # noqa: F401  # once here instead of in every child
         return in_fork(lambda: run_item(subject, item), ended)
     lines = [
         "import dataclasses, json",
@@ -157,7 +162,7 @@ def run_isolated(subject: Subject, item: CheckItem) -> Item:
     ]
     try:
         finished = in_new_process(subject, lines)
-    except Skipped:  # no new process can import it: run it here
+    except Skipped:  # no new process can import the op
         return run_item(subject, item)
     if finished.status != 0:
         return ended(f"the process: {finished.message}")
@@ -165,13 +170,14 @@ def run_isolated(subject: Subject, item: CheckItem) -> Item:
 
 
 def run_item(subject: Subject, item: CheckItem) -> Item:
-    """One item, whatever the op does."""
+    """One item; any exception of the op is a failure of the item."""
     began = time.perf_counter()
+    found = _run(subject, item)
+    return replace(found, seconds=time.perf_counter() - began)
 
-    def ended(status: Status, message: str, reproduction: str = "", raised: BaseException | None = None) -> Item:
-        found = _item(item, status, message, reproduction, time.perf_counter() - began)
-        return found if raised is None else replace(found, raised=f"{type(raised).__name__}: {raised}".strip())
 
+def _run(subject: Subject, item: CheckItem) -> Item:
+    ended = partial(Item, item.name, description=item.description)
     if subject.place not in item.on:
         return ended("skipped", f"is for {' and '.join(item.on)}, and this is {subject.place}")
     if subject.emulated and not subject.kernels:
@@ -181,35 +187,29 @@ def run_item(subject: Subject, item: CheckItem) -> Item:
         with torch.random.fork_rng(devices), subject.environment(), _own_warnings():
             found = item.check(subject)
             if subject.device == "cuda":
-                torch.cuda.synchronize()  # a kernel's error shows now, or else in the next item
+                torch.cuda.synchronize()  # reports a kernel's error now instead of in the next item
             return ended("passed", found)
     except (Uncovered, NoTruthError) as reason:
-        return replace(ended("skipped", str(reason)), uncovered=True)
+        return ended("skipped", str(reason), uncovered=True)
     except Skipped as reason:
         return ended("skipped", str(reason))
-    except Failed as failed:
-        if full := short_of_memory(failed.__cause__):
+    except Exception as error:
+        failed = error if isinstance(error, Failed) else Failed(f"{type(error).__name__}: {error}{_where(error)}")
+        raised = error.__cause__ if failed is error else error
+        if full := short_of_memory(raised):
             return ended("skipped", full)
         again = subject.reproduction(failed) or subject.again(item.name)
-        return ended("failed", failed.message, again, failed.__cause__)
-    except Exception as error:
-        if full := short_of_memory(error):
-            return ended("skipped", full)
-        said = f"{type(error).__name__}: {error}{_where(error)}"
-        return ended("failed", said, subject.again(item.name), error)
+        cause = "" if raised is None else f"{type(raised).__name__}: {raised}".strip()
+        return ended("failed", failed.message, again, raised=cause)
 
 
 @contextmanager
 def _own_warnings() -> Iterator[None]:
-    """Silences torch's warnings about made-up calls, which are of no use to the author; keeps opsmith's own."""
+    """Silences torch's warnings about generated calls, which are of no use to the author; keeps opsmith's."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("default", OpsmithWarning)
         yield
-
-
-def _item(item: CheckItem, status: Status, message: str, reproduction: str = "", seconds: float = 0.0) -> Item:
-    return Item(item.name, status, message, reproduction, seconds, item.description)
 
 
 def gpu_error(subject: Subject) -> str:
@@ -236,7 +236,7 @@ _SIZES = re.compile(r"(?:Tried to allocate|total capacity of) ([\d.]+) ([BKMGTP]
 
 
 def _where(error: Exception) -> str:
-    """' (mish.py:12)': the innermost line of the author's own code in a traceback, if there is one."""
+    """' (mish.py:12)': the innermost line of a traceback outside installed packages, if there is one."""
     places = [_PACKAGE, *installed()]
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         file = Path(frame.filename)

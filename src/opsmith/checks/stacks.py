@@ -1,4 +1,4 @@
-"""Where Python was when a process crashed, from the stack that faulthandler wrote."""
+"""The line of Python at which a process crashed, from the stack that faulthandler wrote."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def innermost_line(stacks: str) -> str:
-    """'; Python was at mish.py:12, in launch': the author's innermost line, else the innermost of all; '' for none."""
+    """'; Python was at mish.py:12, in launch': the innermost line outside libraries, or else of all; '' for none."""
     frames = _FRAME.findall(stacks.partition("Current thread")[2].partition("\n\n")[0])
     if not frames:
         return ""

@@ -14,30 +14,32 @@ import torch
 from ..errors import OpsmithError
 from ..operator.adopted import Adopted
 from ..operator.op import Op
-from ..operator.samples import Cost
-from ..reference.signature import Argument, Signature, flatten
+from ..operator.samples import Cost, Sample
+from . import values as call_values
 from .accuracy.doubling import InDouble, digits_are_lost
 from .cases.acceptance import finite, taken, work
 from .cases.case import Case, kind
 from .cases.shrinking import shrunk
 from .outcome import Failed, Skipped, Uncovered
 from .reproduction import setup
+from .values import listed as listed
+from .values import present as present
 
 Level = Literal["quick", "full"]
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 SMALL = 1 << 16
-"""Elements of a case that anything may be tried on."""
-LIGHT = 160
-"""Operators that the reference calls in a case of a quick check."""
-TOO_LARGE = "no sample is small enough, and none can be cut down to a call that the reference accepts: give one of up"
+"""The most elements of a case that every item can use."""
 EMULATED = 1 << 12
 """The same where every thread of a kernel is emulated."""
 SHRUNK = 1 << 12
-"""Elements that a sample which is too large for an item is cut down to."""
+"""The most elements of a case that is cut down from a sample which is too large."""
+LIGHT = 160
+"""The most operators that the reference calls in a case of a quick check."""
+TOO_LARGE = "no sample is small enough, and none can be cut down to a call that the reference accepts: give one of up"
 
 
 class Subject:
-    """An op, where it is to run, and how thoroughly it is looked at."""
+    """An op, the device to check it on, and the level of the check."""
 
     def __init__(
         self, op: Op | Adopted, device: str = "cpu", level: Level = "quick", seed: int = 0, emulated: bool = False
@@ -48,14 +50,14 @@ class Subject:
         self.level = level
         self.seed = seed
         self.emulated = emulated
-        self.signature: Signature = op.signature
+        self.signature = op.signature
         self.arguments = op.signature.arguments
         self.functional_arguments = tuple(replace(argument, mutated=False) for argument in self.arguments)
         """The arguments of `call`, which copies what the op changes in place."""
         self._cases: dict[torch.dtype, list[Case]] = {}
         self._shrunk: dict[tuple[torch.dtype, int, int], Case | None] = {}
 
-    # --- what it is ------------------------------------------------------------------------------------------
+    # --- The op -----------------------------------------------------------------------------------------------
 
     @property
     def full(self) -> bool:
@@ -90,23 +92,22 @@ class Subject:
     def cost(self) -> Callable[..., Cost] | None:
         return self.op.cost
 
-    # --- running it ------------------------------------------------------------------------------------------
+    # --- Calls ------------------------------------------------------------------------------------------------
 
     def call(self, values: Sequence[Any]) -> list[torch.Tensor]:
-        """The op's results. One that works in place is given copies of what it changes, and returns those."""
+        """The op's results. An in-place op changes copies and returns them."""
         return listed(self.raw(self.copied(values)))
 
     def raw(self, values: Sequence[Any]) -> Any:
-        """The op itself on these very tensors."""
-        positional, keyword = self.arranged(values)
-        return self.op(*positional, **keyword)
+        """The op on these tensors, without copies."""
+        return call_values.call(self.op, values)
 
     def reference(self, values: Sequence[Any]) -> list[torch.Tensor]:
-        """The same by plain PyTorch."""
+        """The reference's results, on copies of what the op changes in place."""
         return listed(self.inline(self.copied(values)))
 
     def inline(self, values: Sequence[Any]) -> Any:
-        """Plain PyTorch on these very tensors."""
+        """The reference on these tensors, without copies."""
         return self.op._inline_call(values)
 
     def arranged(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -115,11 +116,11 @@ class Subject:
 
     def copied(self, values: Sequence[Any]) -> list[Any]:
         """The values, with copies of those that the op changes in place."""
-        return [v.clone() if a.mutated else v for a, v in zip(self.arguments, values, strict=True)]
+        return call_values.copied(self.arguments, values)
 
     @contextlib.contextmanager
     def environment(self) -> Iterator[None]:
-        """What every item runs inside."""
+        """The context in which every item runs."""
         torch.manual_seed(self.seed)
         if not self.emulated:
             yield
@@ -129,15 +130,16 @@ class Subject:
         with emulate(seed=self.seed):
             yield
 
-    # --- what it is run on -----------------------------------------------------------------------------------
+    # --- Cases ------------------------------------------------------------------------------------------------
 
     def cases(self, dtype: torch.dtype = torch.float32, limit: int | None = None) -> list[Case]:
-        """The op's samples in a dtype, with at most `limit` elements a tensor; none where it takes no such dtype.
+        """The op's samples in a dtype, with at most `limit` elements a tensor; none if it does not take the dtype.
 
-        A larger sample is cut down, unless a small one is of its kind: of the same ranks and options."""
+        A larger sample is cut down, unless there is a small one of the same kind: of the same ranks and options."""
         if dtype not in self._cases:
-            accepted = self._taken(dtype)
-            self._cases[dtype] = accepted if self.full else self._light(accepted)
+            accepted = self._accepted(dtype)
+            light = [case for case in accepted if self.full or work(self, case) <= LIGHT]
+            self._cases[dtype] = light or accepted  # an item runs the reference dozens of times
         most = min(limit or sys.maxsize, EMULATED if self.emulated else sys.maxsize)
         found = [case for case in self._cases[dtype] if case.numel <= most]
         kinds = {kind(case) for case in found if case.has_elements}
@@ -148,7 +150,7 @@ class Subject:
         return found
 
     def _smaller(self, dtype: torch.dtype, place: int, most: int) -> Case | None:
-        """A sample cut down; with finite results, if there is such a call."""
+        """A sample cut down; to a call with finite results, if there is one."""
         key = dtype, place, min(most, SHRUNK)
         if key not in self._shrunk:
             case = self._cases[dtype][place]
@@ -156,56 +158,40 @@ class Subject:
             self._shrunk[key] = smaller or shrunk(case, key[2], lambda each: taken(self, each))
         return self._shrunk[key]
 
-    def _light(self, cases: list[Case]) -> list[Case]:
-        """Without those whose reference is a long loop: an item runs it dozens of times."""
-        found = [case for case in cases if work(self, case) <= LIGHT]
-        return found or cases
-
     def some_cases(self, dtype: torch.dtype = torch.float32, limit: int = SMALL, count: int = 3) -> list[Case]:
-        """A few of them, unlike each other: the first, and others from along the list. All at level "full"."""
+        """A few cases, evenly spaced in the list, the first included. All at level "full"."""
         found = self.cases(dtype, limit)
         if self.full or len(found) <= count:
             return found
         return [found[round(index * (len(found) - 1) / (count - 1))] for index in range(count)]
 
     def first_case(self, dtype: torch.dtype = torch.float32) -> Case:
-        """A small case with elements in it."""
+        """The first small case without empty tensors."""
         for case in self.cases(dtype, SMALL):
             if case.has_elements:
                 return case
         raise Uncovered(f"{TOO_LARGE} to {SMALL} elements, in {short(dtype)}")
 
-    def differentiable_case(self) -> Case:
-        """The same with a float64 tensor that takes a gradient, where the op takes float64; else float32."""
-        for dtype in (torch.float64, torch.float32):
-            for case in self.cases(dtype, SMALL):
-                if case.has_elements and self.differentiates(case):
-                    return case
-        raise self.without_gradient()
-
     def differentiates(self, case: Case) -> bool:
-        """Whether the reference's results depend on a floating input in a way autograd knows."""
-        leaves = case.requiring()
-        return any(result.requires_grad for result in self.reference(leaves.values))
+        """Whether autograd finds a gradient of the reference's results for a floating input."""
+        return any(result.requires_grad for result in self.reference(case.requiring().values))
 
     def differentiates_complex(self, case: Case) -> bool:
-        """Whether they depend on complex numbers so."""
-        names = [argument.name for argument, tensor in case.tensors() if tensor.is_complex()]
-        if not names:
+        """Whether it finds one for a complex input."""
+        if not any(tensor.is_complex() for tensor in case.every_tensor()):
             return False
-        leaves = case.requiring(names, complex_too=True)
-        return any(result.requires_grad for result in self.reference(leaves.values))
+        return any(result.requires_grad for result in self.reference(case.with_leaves(torch.is_complex).values))
 
     def loses_digits(self, case: Case) -> bool:
-        """Whether the reference computes in float32 what it is given in float64: finite differences
-        of such results give no gradient."""
-        widely = InDouble()
-        with widely:
+        """Whether the reference computes in float32 on float64 inputs: finite differences of such results are not a
+        gradient."""
+        in_double = InDouble()
+        with in_double:
             exact = self.reference(case.values)
-        return widely.was_asked and digits_are_lost(self.reference(case.values), exact)
+        return in_double.casts_to_single and digits_are_lost(self.reference(case.values), exact)
 
     def without_gradient(self) -> Skipped:
-        """For items that find no gradient to look at."""
+        """For items that find no gradient to check."""
         if any(self.differentiates_complex(case) for case in self.cases(torch.float64, SMALL)):
             return Skipped("its gradients are of complex numbers, which gradcheck in the item 'gradients' is for")
         return Skipped("no sample has a result with a gradient")
@@ -215,7 +201,7 @@ class Subject:
         """Those of DTYPES that the reference takes."""
         return [dtype for dtype in DTYPES if self.cases(dtype)]
 
-    def _taken(self, dtype: torch.dtype) -> list[Case]:
+    def _accepted(self, dtype: torch.dtype) -> list[Case]:
         torch.manual_seed(self.seed)
         try:
             samples = self.op.samples_for(self.device, dtype)
@@ -226,10 +212,10 @@ class Subject:
                 raise Failed(f"its samples for {self.device} raise {type(error).__name__}: {error}") from error
             return []
         cases = [self._case(index, sample, dtype) for index, sample in enumerate(samples)]
-        return [case for case in cases if self.accepts(case)] if dtype is not torch.float32 else cases
+        return [case for case in cases if dtype is torch.float32 or self.accepts(case)]
 
     def accepts(self, case: Case) -> bool:
-        """Whether the reference accepts a call on its own device."""
+        """Whether the reference accepts a call on the device of the call."""
         try:
             self.reference(case.values)
         except torch.OutOfMemoryError:
@@ -238,7 +224,7 @@ class Subject:
             return False
         return True
 
-    def _case(self, index: int, sample: Any, dtype: torch.dtype) -> Case:
+    def _case(self, index: int, sample: Sample, dtype: torch.dtype) -> Case:
         values = self.signature.bind(sample.args, dict(sample.kwargs))
         names = ", ".join(argument.name for argument in self.arguments) + ("," if len(self.arguments) == 1 else "")
         lines = (
@@ -248,34 +234,21 @@ class Subject:
         )
         return Case(f"{sample.name or f'sample {index}'}, {short(dtype)}", self.arguments, tuple(values), lines)
 
-    # --- a failure as Python ---------------------------------------------------------------------------------
+    # --- Reproductions ----------------------------------------------------------------------------------------
 
     def reproduction(self, failed: Failed) -> str:
-        """Lines to copy and run: they raise where the fault is there."""
+        """Lines to copy and run, which raise if the fault is present."""
         made = failed.case.lines if failed.case is not None else ()
         lines = [line for each in failed.lines for line in each.split("\n")]
         if self.emulated:
             lines = [f"with opsmith.emulate(seed={self.seed}):", *(f"    {line}" for line in lines)]
-        return "\n".join([*self.setup(), *made, *lines]) if lines else ""
+        return "\n".join([*setup(self.op), *made, *lines]) if failed.lines else ""
 
     def again(self, item: str) -> str:
-        """The lines that run one item again, for what an op raised by itself."""
+        """The lines that run one item again, for an exception that an item did not expect."""
         where = "emulate=True" if self.emulated else f"device={self.device!r}"
         arguments = f"{where}, level={self.level!r}, seed={self.seed}, items=[{item!r}]"
-        return "\n".join([*self.setup(), f"report = opsmith.check(op, {arguments})", "assert report.ok, report"])
-
-    def setup(self) -> list[str]:
-        """The lines that bind `op` and `reference`."""
-        return setup(self.op)
-
-
-def listed(returned: Any) -> list[torch.Tensor]:
-    return list(returned) if isinstance(returned, (tuple, list)) else [] if returned is None else [returned]
-
-
-def present(arguments: Sequence[Argument], values: Sequence[Any]) -> list[torch.Tensor]:
-    """The tensors among the values, without absent ones."""
-    return [tensor for tensor in flatten(arguments, values) if tensor is not None]
+        return "\n".join([*setup(self.op), f"report = opsmith.check(op, {arguments})", "assert report.ok, report"])
 
 
 def short(dtype: torch.dtype) -> str:

@@ -1,7 +1,7 @@
 """The checklist in user tests: `check_op`, one test per item; `assert_matches`, one call compared with the reference.
 
 The pytest plug-in is plugin.py. Every pytest run on a machine with opsmith loads it, so nothing here imports torch
-before it is used.
+at import time.
 """
 
 from __future__ import annotations

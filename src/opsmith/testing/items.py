@@ -1,7 +1,8 @@
-"""check_op: the checklist of an op as tests, one per item."""
+"""check_op: the checklist of an op as pytest tests, one per item."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 from collections.abc import Callable, Sequence
@@ -33,12 +34,12 @@ def check_op(
     >>> test_mish = opsmith.testing.check_op(mish)
     >>> test_mish_on_gpu_code = opsmith.testing.check_op(mish, emulate=True)
 
-    At the top of a test file or in the body of a test class. Marks go around it: `pytest.mark.slow(check_op(mish))`.
-    Called inside a running test, it runs the items at once and fails with all that they find.
+    Assign it at the top level of a test file or in the body of a test class. Apply marks to the result:
+    `pytest.mark.slow(check_op(mish))`. Called inside a running test, it runs the items and fails with all failures.
 
     Args:
-        op: an Op, or what `opsmith.checks.adopt` makes of an operator of torch.ops; or a function without parameters
-            that returns one, called by the first test that runs and not while tests are collected.
+        op: an Op, or the result of `opsmith.checks.adopt` for an operator of torch.ops; or a function without
+            parameters that returns one, which the first test calls, not the collection of tests.
         device, level, seed, emulate, items: as for `opsmith.check`.
     """
     checklist = _Checklist(op, {"device": device, "level": level, "seed": seed, "emulate": emulate})
@@ -47,8 +48,8 @@ def check_op(
     if _in_a_running_test(caller):
         checklist.run_all(items)
 
-    # On one line, and below it given the caller's place: that is where pytest says a test is, and why it was skipped.
-    # `_` is the instance where this is a method; positional only, it is no fixture to pytest.
+    # On one line: below, its code gets the caller's file and line, where pytest then reports the test and its skip.
+    # `_` is the instance if this is a method; pytest does not take a positional-only parameter for a fixture.
     def test(_: object = None, /, *, opsmith_item: str) -> None: checklist.run(opsmith_item)  # fmt: skip
 
     if caller is not None:
@@ -58,7 +59,7 @@ def check_op(
 
 
 def _in_a_running_test(caller: FrameType | None) -> bool:
-    """Whether a function calls, as opposed to a module or a class while it is defined, and pytest is running a test."""
+    """Whether pytest is running a test, and the caller is a function instead of the body of a module or class."""
     in_function = caller is not None and bool(caller.f_code.co_flags & inspect.CO_OPTIMIZED)
     return in_function and "PYTEST_CURRENT_TEST" in os.environ
 
@@ -71,7 +72,7 @@ class _Checklist:
         self._options = options
 
     def names(self, items: Sequence[str] | None) -> list[str]:
-        """The items to collect. This imports torch and the checklist, and neither calls nor declares an op."""
+        """The items to collect. Imports torch and the checklist, but neither calls nor declares an op."""
         from ..checks.run import items_at, place_of
 
         place = place_of(self._options["device"], self._options["emulate"])
@@ -102,15 +103,12 @@ class _Checklist:
         subject = self._subject()
         return run_isolated(subject, *items_of(subject, [name]))
 
+    @functools.lru_cache(maxsize=1)  # noqa: B019  # making samples takes time, and keeping those of all ops memory
     def _subject(self) -> Subject:
-        """One for all items, since making samples takes time; the latest alone is kept, since they take memory."""
         __tracebackhide__ = True
-        global _latest
-        if _latest is None or _latest[0] is not self:
-            from ..checks.run import subject_of
+        from ..checks.run import subject_of
 
-            _latest = self, subject_of(self._resolved(), **self._options)
-        return _latest[1]
+        return subject_of(self._resolved(), **self._options)
 
     def _resolved(self) -> Op | Adopted:
         __tracebackhide__ = True
@@ -128,9 +126,6 @@ class _Checklist:
         if not isinstance(op, (Op, Adopted)):
             raise NotAnOpError(op, self._op)
         return op
-
-
-_latest: tuple[_Checklist, Subject] | None = None
 
 
 def _failure(item: Item) -> str:

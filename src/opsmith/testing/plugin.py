@@ -1,4 +1,4 @@
-"""The pytest plug-in that opsmith installs: a fixture. Every pytest run loads it, so it imports little."""
+"""The pytest plug-in of opsmith: a fixture. Every pytest run loads it, so it imports little."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def opsmith_emulate(request: pytest.FixtureRequest) -> Iterator[Settings]:
-    """The test runs its ops' CUDA kernels on the CPU, every access checked: inside opsmith.emulate(seed=0).
+    """Runs CUDA kernels on the CPU with every access checked: the test runs inside opsmith.emulate(seed=0).
 
-    Threads and blocks run in an order drawn from the seed; to try several:
+    The seed determines the order of threads and blocks; to try several:
 
         @pytest.mark.parametrize("opsmith_emulate", range(10), indirect=True)
     """

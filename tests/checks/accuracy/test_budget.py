@@ -1,4 +1,4 @@
-"""Error budgets let through what rounding explains, and nothing else."""
+"""Error budgets allow rounding errors, and nothing else."""
 
 from __future__ import annotations
 
@@ -53,30 +53,30 @@ def messages(op: Op, dtype: torch.dtype = torch.float32, gradients: bool = False
 # --- What one bad element of the reference must not excuse --------------------------------------------------------
 
 
-def test_an_error_everywhere_is_found_where_the_reference_errs_badly_somewhere(fresh: Fresh) -> None:
+def test_an_error_everywhere_is_found_although_the_reference_has_a_large_error_somewhere(fresh: Fresh) -> None:
     x = torch.cat([torch.randn(3000), torch.linspace(-5, -4, 60)])  # there torch's own gelu is off by thousands of ULP
     assert messages(declared(fresh, gelu, gelu, x)) == []
     (message,) = messages(declared(fresh, gelu, lambda x: functional.gelu(x) * (1 + 1e-5), x))
     assert "half of the elements are off by" in message
 
 
-def test_a_result_better_than_the_reference_passes(fresh: Fresh) -> None:
+def test_a_result_more_accurate_than_the_reference_passes(fresh: Fresh) -> None:
     x = torch.linspace(-6, 6, 1001)
     assert messages(declared(fresh, gelu, lambda x: functional.gelu(x.double()).to(x.dtype), x), gradients=True) == []
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALF], ids=str)
-def test_a_tail_that_float64_does_not_know_may_be_right(fresh: Fresh, dtype: torch.dtype) -> None:
+def test_a_tail_that_float64_loses_may_be_right(fresh: Fresh, dtype: torch.dtype) -> None:
     def by_erfc(x: Tensor) -> Tensor:
         return (x.double() * torch.special.erfc(-x.double() / 2**0.5) / 2).to(x.dtype)
 
     x = torch.tensor([-10.0])  # where torch's 1 + erf is 0, the truth 1e-23
     assert messages(declared(fresh, gelu, by_erfc, x, pointwise=True), dtype) == []
     leaks = declared(fresh, gelu, lambda x: by_erfc(x) - 1e-12, x, pointwise=True)
-    assert messages(leaks, dtype) if dtype is not torch.float16 else True  # whose last place there is larger
+    assert bool(messages(leaks, dtype)) == (dtype is not torch.float16)  # which rounds 1e-12 to 0
 
 
-def test_a_reference_right_by_luck_does_not_bind() -> None:
+def test_a_reference_that_is_exact_by_chance_does_not_tighten_the_budget() -> None:
     """One number is summed of twelve, each the product of several 1 - tanh^2: the reference is off by 53 ULP here, a
     kernel by 107, and a little beside it is the other way round."""
 
@@ -122,12 +122,12 @@ def test_a_kernel_that_rounds_intermediates_is_found(fresh: Fresh, dtype: torch.
     assert "ULP" in message
 
 
-def test_so_is_one_of_a_pointwise_op(fresh: Fresh) -> None:
+def test_a_pointwise_kernel_that_rounds_intermediates_is_found(fresh: Fresh) -> None:
     op = declared(fresh, swish, swish, torch.randn(64, 64), pointwise=True)
     assert messages(op, torch.bfloat16) and not messages(op)
 
 
-def test_rounding_twice_shows_in_the_tenth_that_is_worst(fresh: Fresh) -> None:
+def test_rounding_twice_shows_in_the_worst_tenth(fresh: Fresh) -> None:
     x = torch.randn(64, 64)
 
     def twice(x: Tensor) -> Tensor:
@@ -146,7 +146,7 @@ def test_the_reference_itself_may_round_as_torch_does(fresh: Fresh, dtype: torch
     assert messages(refuses, dtype, gradients=True) == []
 
 
-def test_where_a_call_rounds_is_found_by_watching_it(fresh: Fresh) -> None:
+def test_watching_a_call_shows_where_it_rounds(fresh: Fresh) -> None:
     x = torch.randn(8, 8, dtype=torch.bfloat16)
     without = rounding_of(declared(fresh, swish, None, x), (x,))
     assert without.result and without.gradient
@@ -173,7 +173,7 @@ def test_where_a_call_rounds_is_found_by_watching_it(fresh: Fresh) -> None:
         (lambda x: x.t(), False),
     ],
 )
-def test_a_function_of_elements_is_told_from_others(fresh: Fresh, function: Any, by_elements: bool) -> None:
+def test_an_elementwise_function_is_recognised(fresh: Fresh, function: Any, by_elements: bool) -> None:
     def reference(x: Tensor) -> Tensor:
         return function(x)  # type: ignore[no-any-return]
 
@@ -194,7 +194,7 @@ def judged(given: list[float], own: list[float], exact: list[float], dtype: torc
 INF, NAN = float("inf"), float("nan")
 
 
-def test_what_the_reference_gives_in_either_precision_passes() -> None:
+def test_the_result_of_the_reference_in_either_precision_passes() -> None:
     assert judged([NAN, INF], [NAN, INF], [NAN, INF])
     assert judged([INF], [NAN], [INF]) and judged([NAN], [NAN], [INF])
     assert judged([2.0], [INF], [2.0])  # the reference overflows on the way, the op does not
@@ -207,7 +207,7 @@ def test_the_end_of_a_range_may_be_rounded_either_way() -> None:
     assert not judged([INF], [60000.0], [60000.0], torch.float16)
 
 
-def test_denormals_have_last_places_too() -> None:
+def test_denormals_have_ulps_too() -> None:
     smallest = 2.0**-149
     assert float(ulp(torch.tensor(0.0, dtype=torch.float64), torch.float32)) == smallest
     assert judged([3 * smallest], [4 * smallest], [4 * smallest])
@@ -217,7 +217,7 @@ def test_denormals_have_last_places_too() -> None:
 # --- Kinks and steps ----------------------------------------------------------------------------------------------
 
 
-def test_an_integer_may_be_what_lies_beside_a_step(fresh: Fresh) -> None:
+def test_an_integer_close_to_a_step_may_be_on_either_side(fresh: Fresh) -> None:
     def rounded(x: Tensor) -> Tensor:
         return (x * 3.3).round().long()
 
@@ -227,7 +227,7 @@ def test_an_integer_may_be_what_lies_beside_a_step(fresh: Fresh) -> None:
     assert message == "values differ: 8 where the reference gives 7; 1 of 4 elements"
 
 
-def test_mixed_dtypes_are_held_to_the_precision_that_the_reference_has(fresh: Fresh) -> None:
+def test_mixed_dtypes_are_judged_by_the_precision_of_the_reference(fresh: Fresh) -> None:
     def product(x: Tensor, y: Tensor) -> Tensor:
         return x * y
 

@@ -1,4 +1,4 @@
-"""compare finds what is wrong and nothing else."""
+"""compare finds wrong results and gradients, and accepts right ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sum by float atomics: right within rounding, and other bits for each order in which the blocks come."""
+"""A sum by float atomics: right within rounding, but its bits depend on the order of the blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backward kernel on the default stream, whatever the current one is."""
+"""A backward kernel on the default stream instead of the current one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A barrier of a warp whose mask names one lane, and all come to it."""
+"""A warp barrier that all lanes reach, with a mask of one lane."""
 
 from ._doubled import declared, launch
 

@@ -1,4 +1,4 @@
-"""Nothing is wrong with it: what the lines that show a fault must leave alone."""
+"""A sound op: the reproductions of faults must pass on it."""
 
 from ._doubled import declared
 

@@ -1,4 +1,4 @@
-"""What was computed once is kept, by the address and the shape of the input."""
+"""Results are cached by the address and the shape of the input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call of the CUDA runtime that fails, and nobody looks."""
+"""A call of the CUDA runtime that fails, without a check."""
 
 from __future__ import annotations
 

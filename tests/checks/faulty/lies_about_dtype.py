@@ -1,4 +1,4 @@
-"""A fake that promises float64 where the kernel and the reference give float32."""
+"""A fake that gives float64 where the kernel and the reference give float32."""
 
 import torch
 

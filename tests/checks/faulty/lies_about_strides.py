@@ -1,4 +1,4 @@
-"""A fake that promises the strides of a transposed tensor."""
+"""A fake that gives the strides of a transposed tensor."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""A kernel on the default stream, whatever the current one is."""
+"""A kernel on the default stream instead of the current one."""
 
 from __future__ import annotations
 

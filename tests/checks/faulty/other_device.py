@@ -1,4 +1,4 @@
-"""An operator of torch.library that works on the current device, wherever its tensors are."""
+"""An operator of torch.library that uses the current device instead of that of its tensors."""
 
 from __future__ import annotations
 

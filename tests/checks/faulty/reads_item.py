@@ -1,4 +1,4 @@
-"""A number of the tensor is asked for by the host."""
+"""The host reads a number from a tensor."""
 
 from __future__ import annotations
 

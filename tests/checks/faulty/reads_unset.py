@@ -1,4 +1,4 @@
-"""Memory is read that nobody has written."""
+"""A kernel reads memory that was never written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An operator whose gradient is right and whose tangent is zero: what a gradient that was recorded by hand comes to."""
+"""An operator whose gradient is right and whose tangent is zero, as of a gradient that is recorded by hand."""
 
 from __future__ import annotations
 

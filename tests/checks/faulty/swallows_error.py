@@ -1,4 +1,4 @@
-"""cudaGetLastError before the launch, so that nobody else's error is found after it."""
+"""cudaGetLastError before the launch, which swallows the errors of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A row a block along y, of which a grid has 65535, and nobody looks at what the launch returns."""
+"""One block per row along y, where a grid has at most 65535; the result of the launch is not checked."""
 
 from __future__ import annotations
 

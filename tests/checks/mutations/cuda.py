@@ -1,4 +1,4 @@
-"""Faults of CUDA C++ kernels, found on a machine without a GPU: the checklist runs them by the emulator."""
+"""Faults of CUDA C++ kernels, found on a machine without a GPU: the checklist runs them in the emulator."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def shared_memory_too_small(name: str) -> opsmith.Op:
 
 @mutation("cuda", *FINDERS, where="emulated")
 def atomic_without_a_start(name: str) -> opsmith.Op:
-    """The sum is added to memory that nobody has set to zero."""
+    """The sum is added to memory that is not set to zero."""
     return _row_sums(name, OWN + "  atomicAdd(&y[blockIdx.x], own);\n")
 
 

@@ -188,7 +188,7 @@ def second_result_forgotten(name: str) -> opsmith.Op:
 
 @mutation("gradient", "needed_gradients")
 def undefined_gradient_of_a_result(name: str) -> opsmith.Op:
-    """The backward computes with the gradient of a result that nobody used: None."""
+    """The backward computes with the gradient of an unused result, which is None."""
     op = sound.moments(name)
 
     def backward(grads, x, *, needs):  # type: ignore[no-untyped-def]

@@ -1,4 +1,4 @@
-"""Faults with strides: kernels that take every layout, and do not."""
+"""Faults with strides: kernels that are registered for every layout, but do not support it."""
 
 from __future__ import annotations
 

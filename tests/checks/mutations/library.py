@@ -1,4 +1,4 @@
-"""The record of every seeded fault: the op that has it, and the items that are to find it."""
+"""The record of every seeded fault: the op that has it, and the items that must find it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of a reference: it is plain PyTorch, and still no specification."""
+"""Faults of a reference: plain PyTorch that is not a specification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ops that are spoiled. Each is sound as it stands here: tests check that, too.
+"""The ops that faults are seeded into. Each is sound here, which tests check.
 
 softsign    x / (1 + |x|) * scale             a result for each element, a float argument
 shifted     relu(x * scale + bias)            a parameter's gradient is a sum over rows

@@ -94,7 +94,7 @@ def counts_in_32_bits(name: str) -> opsmith.Op:
 
 @mutation("tutorial", "peak_memory")
 def gradient_by_several_more_kernels(name: str) -> Any:
-    """Mask, product and sum, each a pass over memory and a tensor of its own."""
+    """Mask, product and sum, each a pass over memory with a new tensor."""
     _library(name, "(Tensor x) -> Tensor", lambda x: x.clamp(min=0), "CPU")
     _fake(name)
 
@@ -114,7 +114,7 @@ def gradient_by_several_more_kernels(name: str) -> Any:
 
 @mutation("tutorial", "sizes", "values", "generated", "determinism", "outputs_written")
 def empty_tensors_are_silent_and_the_launch_is_unchecked(name: str) -> opsmith.Op:
-    """A launch that failed and that nobody looked at: what was allocated comes back unwritten."""
+    """A failed launch that is not checked: the result is returned unwritten."""
     op = sound.softsign(name)
 
     def kernel(x: Tensor, scale: float) -> Tensor:

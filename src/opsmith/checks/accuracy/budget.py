@@ -1,15 +1,15 @@
 """How far from the truth a number may be: measured for each element, not chosen.
 
-The truth is the reference in float64. An element's unit is one unit in its last place, and what the element moves by
-when every input moves by one in its own last place: no algorithm can do better, and where terms cancel that is
-a lot. (An op that is not pointwise may sum and scale in another order: there it is a unit of the largest one besides,
-and before it is reported as wrong, how far the element moves when all intermediate results are rounded differently.)
+The truth is the reference in float64. An element's unit is one ULP, plus what the element moves by when every input
+moves by one ULP: no algorithm can do better, and where terms cancel that is a lot. (An op that is not pointwise may sum
+and scale in another order: there, one ULP of the largest element is added, and before the op is reported as wrong, how
+far the element moves when all intermediate results are rounded differently.)
 
-In these units the reference itself, run in the op's dtype, errs by some number. An op may err by twice as much, and by
-FULL units in any case (HALF in half types, ONCE where a pointwise kernel rounds its result once); by more where many
-numbers are added up, for nobody says in which order. The same holds for the SPREAD of errors: the half and the tenth of
-the elements that are worst. Without that, one element that the reference gets badly wrong would excuse all the others.
-In float64 the truth has an error of its own, which comes on top.
+The reference itself, run in the op's dtype, has an error of some number of these units. An op's error may be twice as
+large, and FULL units in any case (HALF in half types, ONCE where a pointwise kernel rounds its result once); more where
+many numbers are summed, since the order is unspecified. The same holds for the SPREAD of errors: the quantiles above
+half and a tenth of the elements. Otherwise one element with a large error of the reference would excuse all others. In
+float64 the error of the truth is added.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ import torch
 FULL, HALF, ONCE = 4.0, 2.0, 1.0
 """The worst of 2^20 elements is off by 2.2 units at most, in results and in first and second gradients of eight shipped
 ops in float32; but by hundreds in GELU's tail, where torch's own is (measured)."""
-LUCKLESS = 4096.0
-"""Units beyond which the reference's error is no rounding: it stepped over a kink, as relu's at 0. Such an element may
-be what the reference gives in either precision."""
+KINK = 4096.0
+"""Units above which the reference's error is not rounding: it stepped over a kink, such as relu's at 0. Such an element
+may be what the reference gives in either precision."""
 SPREAD = (0.5, 0.9, 0.99)
-"""The quantiles of errors that are looked at. In the same measurement they are 0.14, 0.41 and 0.98 units at most; but
-where a call gives all elements one number, all have the one error of that."""
-TWICE = 1.4
-"""Times the error of numbers rounded once."""
+"""The quantiles of errors that are compared. In the same measurement they are 0.14, 0.41 and 0.98 units at most; but
+where a call gives all elements one number, they all have its error."""
+ROUNDED_TWICE = 1.4
+"""Times the error of numbers that are rounded once."""
 TAIL = 8
-"""Elements that must lie beyond a quantile for it to mean anything."""
-TELLING = 1e7
-"""ULP beyond which the message gives an absolute distance: near 0 everything is many ULP off."""
+"""The least number of elements beyond a quantile for it to be compared."""
+MANY_ULPS = 1e7
+"""ULP above which the message gives an absolute distance: near 0 every error is many ULP."""
 HALF_TYPES = (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """`error` and `allowed` are in units. `ulps` is the largest error in units of the last place alone, and
-    `reference_ulps` that of the reference, None where it is not known."""
+    """`error` and `allowed` are in units. `ulps` is the largest error in ULP, `reference_ulps` that of the reference
+    if it is known."""
 
     ok: bool
     error: float = 0.0
@@ -52,13 +52,13 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Expected:
-    """What an op's tensor is judged by. `own` is the reference's in the op's dtype (of half types: computed in float32
-    and rounded once), `exact` in float64, `moved` what a rounding of the inputs moves each element by.
+    """What an op's tensor is judged by.
 
-    `errors` are the reference's, in units, where they do not follow from `own`. `eager` is the largest of those if each
-    intermediate is rounded to a half type, as torch does it, for an op that does the same; `terms` how many numbers are
-    added up into one, at most; `once` whether the op rounds only its result. `nearby` are the reference's errors for
-    nearby numbers, the largest of several: an element may err by twice as much."""
+    `own` is the reference's tensor in the op's dtype (half types: computed in float32 and rounded once), `exact` in
+    float64, `moved` how far rounding the inputs moves each element. `errors` are the reference's, in units, where they
+    do not follow from `own`. `eager` is the reference's largest error if each intermediate is rounded to a half type,
+    for an op that does so. `terms` is the largest number of terms in a sum; `once`: the op rounds only its result.
+    `nearby` are the reference's largest errors for nearby arguments: an element's error may be twice as large."""
 
     own: torch.Tensor
     exact: torch.Tensor
@@ -72,14 +72,14 @@ class Expected:
 
 
 def ulp(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The distance of neighbouring numbers of a dtype where `exact` lies."""
+    """The distance between neighbouring numbers of a dtype at `exact`."""
     info = torch.finfo(dtype)
     magnitude = exact.abs().nan_to_num(nan=1.0).clamp(min=info.tiny, max=info.max)
     return torch.ldexp(torch.full_like(magnitude, info.eps), torch.frexp(magnitude).exponent - 1)
 
 
 def judge(mine: torch.Tensor, expected: Expected) -> Judgement:
-    """The op's tensor beside what is expected of it."""
+    """Compares the op's tensor with the expected one."""
     if mine.numel() == 0:
         return Judgement(True)
     dtype = mine.dtype
@@ -90,22 +90,20 @@ def judge(mine: torch.Tensor, expected: Expected) -> Judgement:
     plain = exact.isfinite() & own.isfinite() & exact.to(dtype).isfinite()
     of_own = (own - exact).abs()
     reference_errors = of_own / unit if expected.errors is None else expected.errors.flatten()
-    regular = plain & (of_own / unit <= LUCKLESS)
-    known = reference_errors[regular & reference_errors.isfinite()]
-    known = known[known <= LUCKLESS]
+    regular = plain & (of_own / unit <= KINK)
+    known = reference_errors[regular & (reference_errors <= KINK)]
     measured = _largest(known)
     base = _least(dtype, expected)
-    allowed = max(base, 2 * measured, expected.eager)
     own_error = max(1.0, measured) if dtype == torch.float64 else 0.0
-    allowed += own_error
+    limits = torch.full_like(unit, max(base, 2 * measured, expected.eager) + own_error)
+    if expected.nearby is not None:
+        nearby = expected.nearby.flatten().nan_to_num(nan=0.0, posinf=0.0)
+        limits, known = torch.maximum(limits, 2 * nearby), nearby[regular]
     # At a kink, and at inf and NaN, an element may be what the reference gives in either precision, or as far off.
     off = _distance(given, exact, dtype)
     nearest = torch.minimum(off, torch.minimum(_distance(given, own, dtype), _distance(given, exact.to(dtype), dtype)))
     nearest = torch.where(plain & (off <= of_own), 0.0, nearest)
     errors = torch.where(regular, off, nearest) / unit
-    limits = torch.full_like(errors, allowed)
-    if expected.nearby is not None:
-        limits = torch.maximum(limits, 2 * expected.nearby.flatten().nan_to_num(nan=0.0, posinf=0.0))
     wrong = errors > limits
     worst = int((errors / limits).argmax())
     error, allowed = float(errors[worst]), float(limits[worst])
@@ -113,62 +111,60 @@ def judge(mine: torch.Tensor, expected: Expected) -> Judgement:
     torchs = _largest((of_own / steps)[regular]) if expected.reference_ulps is None else expected.reference_ulps
     found = Judgement(True, error, allowed, ulps, "", None if dtype == torch.float64 else torchs)
     if bool(wrong.any()):
-        message = text = _difference(given[worst], own[worst], exact[worst], plain[worst], wrong)
+        message = _difference(given[worst], own[worst], exact[worst], plain[worst])
         if plain[worst]:
             away, limit = float(off[worst] / steps[worst]), allowed * float(unit[worst] / steps[worst])
-            message += f": off by {away:.3g} ULP, {limit:.3g} are allowed"
-            if limit > TELLING:
-                message = f"{text}: off by {float(off[worst]):.3g}, {allowed * float(unit[worst]):.3g} is allowed"
-            message += f"; {_count(wrong)}"
-        return replace(found, ok=False, message=message)
-    eager = expected.eager > max(base, 2 * measured)
-    if expected.nearby is not None:
-        known = expected.nearby.flatten()[regular].nan_to_num(nan=0.0, posinf=0.0)
-    message = "" if eager else _spread(errors[regular], known, (off / steps)[regular], base, own_error)
-    if not message and dtype in HALF_TYPES and expected.once and not eager:
+            if limit > MANY_ULPS:
+                message += f": off by {float(off[worst]):.3g}, {allowed * float(unit[worst]):.3g} is allowed"
+            else:
+                message += f": off by {away:.3g} ULP, {limit:.3g} are allowed"
+        return replace(found, ok=False, message=f"{message}; {int(wrong.sum())} of {wrong.numel()} elements")
+    if expected.eager > max(base, 2 * measured):
+        return found
+    message = _spread(errors[regular], known, (off / steps)[regular], base, own_error)
+    if not message and dtype in HALF_TYPES and expected.once:
         message = _rounded_twice(errors[regular], known)
-    return found if not message else replace(found, ok=False, message=message)
+    return replace(found, ok=not message, message=message)
 
 
 def _least(dtype: torch.dtype, expected: Expected) -> float:
-    """Units that are allowed however good the reference is. A sum of n numbers of either sign, one after another, errs
-    by sqrt(n) / 19 of them as a rule, and by sqrt(n) / 2.5 in the worst of 16384 (measured, n from 2^8 to 2^20)."""
-    if dtype in HALF_TYPES:  # they are added up in float32
+    """Units that are allowed however accurate the reference is. A sequential sum of n numbers of either sign has a
+    typical error of sqrt(n) / 19 units, and of sqrt(n) / 2.5 in the worst of 16384 (measured, n from 2^8 to 2^20)."""
+    if dtype in HALF_TYPES:  # summed in float32
         return ONCE if expected.once and not expected.eager else HALF
     return max(FULL, math.sqrt(expected.terms) / 2)
 
 
 def _spread(errors: torch.Tensor, known: torch.Tensor, ulps: torch.Tensor, base: float, own_error: float) -> str:
-    """What is wrong with the errors as a whole."""
+    """The fault in the distribution of errors; empty if there is none."""
     for quantile in SPREAD:
         if errors.numel() * (1 - quantile) < TAIL:
             break
-        # The reference's quantile is taken a little farther out: it, too, is drawn.
+        # The reference's quantile is taken a little farther out, since it varies too.
         reference = float(_quantile(known, (1 + quantile) / 2)) if known.numel() else 0.0
         limit = max(base, 2 * reference) + own_error
         found = float(_quantile(errors, quantile))
         if found > limit:
-            many = "half of the elements are" if quantile == 0.5 else f"{1 - quantile:.0%} of the elements are"
+            many = "half" if quantile == 0.5 else f"{1 - quantile:.0%}"
             away = float(_quantile(ulps, quantile))
-            return (
-                f"{many} off by {away:.3g} ULP and more: {found:.3g} times what rounding gives, {limit:.3g} is allowed"
-            )
+            rounding = f"{found:.3g} times what rounding gives, {limit:.3g} is allowed"
+            return f"{many} of the elements are off by {away:.3g} ULP and more: {rounding}"
     return ""
 
 
 def _rounded_twice(errors: torch.Tensor, known: torch.Tensor) -> str:
-    """A number that is rounded once is off by at most half a unit, any part of that as likely as the other: by 0.45 and
-    more in the tenth that is worst. Rounded on the way as well, x * sigmoid(x) is off by 0.72 there (measured)."""
+    """The error of a number that is rounded once is uniform up to half a unit: 0.45 at the 90% quantile. With an
+    intermediate rounded as well, it is 0.72 there for x * sigmoid(x) (measured)."""
     if errors.numel() < 10 * TAIL:
         return ""
-    found, limit = float(_quantile(errors, 0.9)), max(ONCE / 4, TWICE * float(_quantile(known, 0.9)))
+    found, limit = float(_quantile(errors, 0.9)), max(ONCE / 4, ROUNDED_TWICE * float(_quantile(known, 0.9)))
     if found <= limit:
         return ""
     return f"10% of the elements are off by {found:.3g} ULP and more, {limit:.3g} is allowed: rounded more than once"
 
 
 def _quantile(values: torch.Tensor, quantile: float) -> torch.Tensor:
-    """torch.quantile, of any number of elements."""
+    """torch.quantile, for any number of elements."""
     return values.kthvalue(min(values.numel(), 1 + int(quantile * values.numel()))).values
 
 
@@ -179,13 +175,13 @@ def units_of_error(inexact: torch.Tensor, exact: torch.Tensor, moved: torch.Tens
 
 
 def largest_regular(errors: torch.Tensor) -> float:
-    """Kinks aside, and what is not finite."""
-    return _largest(errors[errors.isfinite() & (errors <= LUCKLESS)])
+    """The largest error, apart from kinks and elements that are not finite."""
+    return _largest(errors[errors.isfinite() & (errors <= KINK)])
 
 
 def _distance(given: torch.Tensor, wanted: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """How far apart; NaN is farther from a number than anything. An infinity stands where the next number would, for
-    what lies at the end of a dtype's range may be rounded either way."""
+    """How far apart; NaN is infinitely far from a number. At the end of a dtype's range, which may be rounded either
+    way, infinity counts as the next number."""
     wanted = wanted.to(torch.float64)
     info = torch.finfo(dtype)
     beyond = info.max * (1 + info.eps / 2) if dtype != torch.float64 else math.inf
@@ -196,18 +192,10 @@ def _distance(given: torch.Tensor, wanted: torch.Tensor, dtype: torch.dtype) -> 
     return torch.where(same, 0.0, apart)
 
 
-def _difference(
-    given: torch.Tensor, own: torch.Tensor, exact: torch.Tensor, plain: torch.Tensor, wrong: torch.Tensor
-) -> str:
-    if plain and given.isfinite():
-        return f"{float(given):.9g} where {float(exact):.9g} is right"
-    if plain:
-        return f"{float(given)} where {float(exact):.9g} is right"
-    return f"inf or NaN in other places: {float(given):.9g} where the reference gives {float(own):.9g}; {_count(wrong)}"
-
-
-def _count(wrong: torch.Tensor) -> str:
-    return f"{int(wrong.sum())} of {wrong.numel()} elements"
+def _difference(given: torch.Tensor, own: torch.Tensor, exact: torch.Tensor, plain: torch.Tensor) -> str:
+    if not plain:
+        return f"inf or NaN in other places: {float(given):.9g} where the reference gives {float(own):.9g}"
+    return f"{float(given):.9g} where {float(exact):.9g} is right"
 
 
 def _largest(values: torch.Tensor) -> float:

@@ -1,4 +1,4 @@
-"""References that cast to float32, as those of norms do, computed in float64 nevertheless."""
+"""Runs references that cast to float32, such as those of norms, in float64 nevertheless."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 FAR = torch.finfo(torch.float32).eps / 2**10
-"""Of the largest number: more than float64's own roundings, less than float32's."""
-_BY_BITS = (torch.Tensor.view,)
-"""Functions for which a dtype says how bits are read."""
+"""Relative to the largest number: larger than float64's rounding errors, smaller than float32's."""
+_REINTERPRETING = (torch.Tensor.view,)
+"""Functions whose dtype argument reinterprets bits."""
 
 
 class InDouble(TorchFunctionMode):
-    """Inside, x.float(), x.to(torch.float32) and dtype=torch.float32 give float64: they are there to widen half types,
-    and of float64 they would lose digits. `was_asked`: whether there was any."""
+    """Inside, x.float(), x.to(torch.float32) and dtype=torch.float32 give float64: these casts widen half types, and
+    would lose digits of float64. `casts_to_single`: whether there was such a cast."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.was_asked = False
+        self.casts_to_single = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is torch.Tensor.float:
-            self.was_asked, func = True, torch.Tensor.double
-        elif func not in _BY_BITS and any(value is torch.float32 for value in (*args, *kwargs.values())):
-            self.was_asked = True
+            self.casts_to_single, func = True, torch.Tensor.double
+        elif func not in _REINTERPRETING and any(value is torch.float32 for value in (*args, *kwargs.values())):
+            self.casts_to_single = True
             args = tuple(_doubled(value) for value in args)
             kwargs = {name: _doubled(value) for name, value in kwargs.items()}
         return func(*args, **kwargs)
 
 
 def digits_are_lost(own: Iterable[torch.Tensor | None], exact: Iterable[torch.Tensor | None]) -> bool:
-    """Whether results of float64 are off by what float32 would be. (A constant of float32 loses none.)"""
+    """Whether float64 results have errors as large as float32's. (A float32 constant loses no digits.)"""
     pairs = [(one, other) for one, other in zip(own, exact, strict=True) if one is not None and other is not None]
     return any(_are_far(one.double(), other.double()) for one, other in pairs if one.is_floating_point())
 

@@ -15,8 +15,8 @@ STEP = torch.finfo(torch.float32).eps
 
 
 class Roundings(TorchDispatchMode):
-    """Inside, every number that float32 would have to round goes a step of float32 up or down, by coins of a seed: the
-    inputs' roundings are one thing, those of what is computed on the way are another. For computations in float64."""
+    """Inside, every float64 result that float32 would round moves by a step of float32 up or down, at random: rounding
+    errors of intermediates, where `shaken` changes the inputs."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -25,7 +25,7 @@ class Roundings(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         returned = func(*args, **(kwargs or {}))
         if any(each.alias_info is not None for each in func._schema.returns):
-            return returned  # the memory of another, which is changed where it is made
+            return returned  # a view: its base was changed already
         return tree_map(self._shaken, returned)
 
     def _shaken(self, value: Any) -> Any:
@@ -39,9 +39,9 @@ class Roundings(TorchDispatchMode):
 
 
 def shaken(seed: int, row: int, step: float) -> Change:
-    """For one evaluation: each element of each tensor moves a step up or down at random, and each tensor as a whole has
-    the sign of its entry in a row of a Hadamard matrix. Over all rows, the squared changes of an element then add up to
-    the sum of those for each tensor alone: no two can cancel."""
+    """For one evaluation: each element of each tensor moves a step up or down at random, and each tensor is multiplied
+    by its sign in one row of a Hadamard matrix. Over all rows, the squared changes of a result add up to the sum of
+    those for each tensor alone: no two can cancel."""
     generator = torch.Generator().manual_seed(seed)
     number = itertools.count()
 
@@ -54,7 +54,7 @@ def shaken(seed: int, row: int, step: float) -> Change:
 
 
 def strewn(seed: int, step: float) -> Change:
-    """For one evaluation: each element moves by its own random part of a step, so that no two stay equal."""
+    """For one evaluation: each element moves by a random part of a step, so that no two stay equal."""
     generator = torch.Generator().manual_seed(seed)
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
@@ -65,18 +65,10 @@ def strewn(seed: int, step: float) -> Change:
 
 
 def nearby(factor: float, dtype: torch.dtype | None = None) -> Change:
-    """Scales by a factor, in that dtype."""
+    """Scales by a factor, computed in a dtype: that of the tensor by default."""
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
         narrow = tensor.dtype if dtype is None else dtype.to_complex() if tensor.is_complex() else dtype
         return (tensor.to(narrow) * factor).to(tensor.dtype)
 
     return change
-
-
-def each_tensor(value: Any, change: Change) -> Any:
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, (list, tuple)) and any(isinstance(each, torch.Tensor) for each in value):
-        return [None if each is None else each_tensor(each, change) for each in value]
-    return value

@@ -1,45 +1,47 @@
-"""What a reference gives for some arguments, exactly and in the op's own dtype, and how certain that is."""
+"""What a reference gives for some arguments, in float64 and in the op's dtype, and how accurately that is known."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 
-from ...reference.signature import Argument, flatten
+from ...reference.signature import Argument
+from .. import values as call_values
 from ..outcome import first_line
 from . import budget
 from .doubling import InDouble, digits_are_lost
 from .evaluate import Change, Named, evaluate, floating_dtypes
-from .shaking import STEP, Roundings, each_tensor, nearby, shaken, strewn
+from .shaking import STEP, Roundings, nearby, shaken, strewn
 
 FEW = 16
-"""With fewer numbers one error says little, since it may be small by luck: it is measured several times."""
+"""With fewer elements one error means little, since it may be small by chance: it is measured several times."""
 DRAWS, MORE_DRAWS = 4, 16
-"""At how many places: at first, and before an op is said to be wrong."""
+"""The number of such measurements: at first, and before an op is reported as wrong."""
 NEARBY = 0.05
-"""How far away the farthest of them is."""
+"""The largest relative change of the arguments in these measurements."""
 MOVES, COINS = 4, 8
-"""At least so many, and one for each tensor of the call; before an op is said to be wrong, by so many sets of coins."""
+"""The least number of evaluations with changed inputs, and of sets of random changes before an op is reported wrong."""
 TIES = 256
-"""And so many before a number that is not rounded itself, but is of rounded ones, is said to be wrong: the place of the
-largest of ten equal numbers may be any of theirs."""
+"""Evaluations before an integer that depends on rounded numbers is reported wrong: the position of the largest of ten
+equal numbers may be any of theirs."""
 PLATEAU = 4 * torch.finfo(torch.float64).eps
 FINE = 1e4
-"""Units in the last place that a reference in a dtype may be off where terms cancel; one that computes in a coarser
-dtype is off by 2^29 of float64's, and 2^13 of float32's."""
+"""Largest error, in ULP, of a reference in a dtype where terms cancel; one that computes in a coarser dtype has errors
+of 2^29 ULP of float64, or 2^13 of float32."""
 
 Function = Callable[[Sequence[Any]], Any]
+Tensors = list["torch.Tensor | None"]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One tensor of the op beside the reference's. Errors are in the units of budget.py, `ulps` in the last place:
-    the op's largest, and the reference's where it is known."""
+    """One tensor of the op compared with the reference's. `error` and `allowed` are in the units of budget.py; `ulps`
+    is the op's largest error in ULP, `reference_ulps` the reference's where it is known."""
 
     what: str
     ok: bool
@@ -53,32 +55,40 @@ class Comparison:
         return self.ok
 
 
+def mismatch(what: str, message: str) -> Comparison:
+    """A comparison that fails whatever the numbers are."""
+    return Comparison(what, False, math.inf, 0.0, message)
+
+
 def assert_all(found: Iterable[Comparison], message: str) -> None:
-    """Raises AssertionError with the message and every comparison that does not hold."""
+    """Raises AssertionError with the message and every comparison that failed."""
     wrong = [f"{each.what}: {each.message}" for each in found if not each]
     assert not wrong, f"{message}: " + "; ".join(wrong)
 
 
 @dataclass(frozen=True)
 class Rounding:
-    """Where an op rounds. `result`, `gradient`: whether each intermediate may be rounded to a half type, as torch does
-    it, for torch is what runs there. `pointwise`: whether its results depend on single elements, in one order only."""
+    """Where an op rounds. `result`, `gradient`: whether each intermediate may be rounded to a half type, because torch
+    computes it. `pointwise`: whether a result depends only on the elements at its position, in one order."""
 
     result: bool = True
     gradient: bool = True
     pointwise: bool = False
     runs_reference: bool = False
-    """Whether the reference itself was seen to compute the results."""
+    """Whether the reference was observed to compute the results."""
 
 
 class NoTruthError(Exception):
-    """The reference takes a call, but not in float64, in which the truth is computed."""
+    """The reference accepts a call, but not in float64, in which the truth is computed."""
 
-    def __init__(self, said: str) -> None:
-        super().__init__(f"the reference does not take float64, in which the truth is computed: {said}")
+    def __init__(self, message: str) -> None:
+        super().__init__(f"the reference does not take float64, in which the truth is computed: {message}")
 
 
 class Truth:
+    """What an op's tensors are judged by: `own` is the reference's in the op's dtype, `exact` in float64, and `moved`
+    how far each element of `exact` moves when the inputs are rounded."""
+
     def __init__(
         self,
         arguments: Sequence[Argument],
@@ -91,141 +101,125 @@ class Truth:
         figures: bool = False,
         transforms: bool = False,
     ) -> None:
-        """`figures`: torch's own error in half types is asked for too, though it decides nothing. `transforms`: whether
-        the reference runs inside torch.func's, where a dispatch mode that makes tensors ends the process."""
+        """`only` and `lay` are those of `evaluate`. `figures`: measure torch's own error in half types even where it
+        decides nothing. `transforms`: the reference runs inside torch.func transforms, where a dispatch mode that makes
+        tensors crashes the process."""
         self._arguments, self._reference, self._args, self._gradients = arguments, reference, args, gradients
         self._rounding, self._only, self._lay, self._figures = rounding or Rounding(), only, lay, figures
         self._transforms = transforms
         self._dtypes = floating_dtypes(args) or [torch.float32]
         self.dtype = self._dtypes[0]
         self._half = any(dtype in budget.HALF_TYPES for dtype in self._dtypes)
-        self._asks_for_single = False
-        self.own = self._run_in_own(args)
+        self._casts_to_single = False
+        self.own = self._run_in_own()
         try:
-            self.exact = self._evaluated(args, torch.float64)
+            self.exact = self._named(args, torch.float64)
         except Exception as error:
             raise NoTruthError(first_line(error)) from error
-        self._loses_digits = (
-            self._asks_for_single and self.dtype is torch.float64
-            and digits_are_lost((tensor for _, tensor in self.own), (tensor for _, tensor in self.exact))
-        )  # fmt: skip
-        self._others: list[list[Named]] = []
+        self._own: Tensors = [tensor for _, tensor in self.own]
+        self._exact: Tensors = [tensor for _, tensor in self.exact]
+        in_double = self._casts_to_single and self.dtype is torch.float64
+        self._loses_digits = in_double and digits_are_lost(self._own, self._exact)
+        self._others: list[Tensors] = []
         self.moved = self._moved(coins=1)
         self._coins, self._beside = 1, list(self._others)
         self._errors = self._measured()
-        self._nearby: list[torch.Tensor | None] | None = None
-        self._count = sum(t.numel() for t in flatten(arguments, args) if t is not None)
-        self._count += sum(result.numel() for what, result in self.own if result is not None and _is_result(what))
 
     def beside(self, given: Sequence[Named], prefix: str = "") -> list[Comparison]:
-        """A Comparison for each tensor that was given."""
+        """A Comparison for each tensor given."""
         places = {what: place for place, (what, _) in enumerate(self.own)}
         missing = [what for what, _ in given if what not in places]
         if missing:
-            message = f"the reference gives none: it has {', '.join(places)}"
-            return [Comparison(prefix + missing[0], False, float("inf"), 0.0, message)]
-        return [self._judged(places[what], mine, prefix) for what, mine in given]
+            return [mismatch(prefix + missing[0], f"the reference gives none: it has {', '.join(places)}")]
+        return [self._compared(places[what], mine, prefix) for what, mine in given]
 
     @property
     def is_finite(self) -> bool:
-        """Whether the reference gives numbers everywhere, in either precision."""
-        both = [tensor for _, tensor in (*self.own, *self.exact) if tensor is not None]
+        """Whether the reference gives finite numbers everywhere, in either precision."""
+        both = [tensor for tensor in (*self._own, *self._exact) if tensor is not None]
         return all(bool(tensor.isfinite().all()) for tensor in both)
 
-    def _evaluated(
-        self,
-        args: Sequence[Any],
-        dtype: torch.dtype | None,
-        draw: int = 0,
-        change: Change | None = None,
-        gradients: bool = True,
-    ) -> list[Named]:
-        return evaluate(
-            self._arguments,
-            self._in_double if dtype is torch.float64 else self._reference,
-            args,
-            dtype=dtype,
-            gradients=self._gradients and gradients,
-            draw=draw,
-            change=change,
-            only=self._only,
-            lay=self._lay,
-        )
+    # --- Evaluations of the reference -----------------------------------------------------------------------------
+
+    def _named(self, args: Sequence[Any], dtype: torch.dtype | None, **options: Any) -> list[Named]:
+        function = self._in_double if dtype is torch.float64 else self._reference
+        options = {"gradients": self._gradients, "only": self._only, "lay": self._lay, **options}
+        return evaluate(self._arguments, function, args, dtype=dtype, **options)
+
+    def _evaluated(self, args: Sequence[Any], dtype: torch.dtype | None, **options: Any) -> Tensors:
+        return [tensor for _, tensor in self._named(args, dtype, **options)]
 
     def _in_double(self, values: Sequence[Any]) -> Any:
-        """Also where the reference computes in float32 whatever it is given."""
+        """The reference, in float64 even where it casts to float32."""
         mode = InDouble()
         with mode:
             returned = self._reference(values)
-        self._asks_for_single |= mode.was_asked
+        self._casts_to_single |= mode.casts_to_single
         return returned
 
-    def _run_in_own(self, args: Sequence[Any]) -> list[Named]:
-        """In the op's dtypes; but the oracle of half types computes in float32 and rounds once."""
+    def _run_in_own(self) -> list[Named]:
+        """In the op's dtypes; but half types are computed in float32 and rounded once."""
         if self._half and all(dtype in budget.HALF_TYPES for dtype in self._dtypes):
-            return self._evaluated(args, torch.float32)
-        return self._evaluated(args, None, change=_lifted if self._half else None)
+            return self._named(self._args, torch.float32)
+        return self._named(self._args, None, change=_lifted if self._half else None)
 
-    def _moved(self, coins: int) -> list[torch.Tensor | None]:
-        """How far each element goes when every input, and every gradient of a result, goes one step of its dtype up or
-        down. Found in float64 by steps of float32's size, and scaled.
+    def _moved(self, coins: int) -> Tensors:
+        """How far each element moves when every input, and every incoming gradient, moves one step of its dtype up or
+        down. Computed in float64 with steps of float32's size, and scaled.
 
-        Results of half types are computed in float32, and move by its steps; but a gradient may be computed from
-        results as they are stored, and moves by the half type's."""
+        Results of half types are computed in float32 and move by its steps; but a gradient may be computed from stored
+        results, and moves by the half type's."""
         order = 1 << (self._tensors_moved() - 1).bit_length()
         for move in range(len(self._others), max(MOVES, coins * order)):
             change = shaken(move // order, move % order, STEP)
             self._others.append(self._evaluated(self._args, torch.float64, change=change))
-        moved = self._away(self._others)
-        if self._loses_digits:
-            moved = [self._with_lost_digits(*pair) for pair in zip(moved, self.exact, strict=True)]
-        if self._rounding.pointwise:
-            return [self._with_plateaus(each) for each in moved]
-        return [self._with_plateaus(self._with_largest(*pair)) for pair in zip(moved, self.exact, strict=True)]
+        moved = self._distances(self._others)
+        if self._loses_digits:  # a reference that computes in float32 keeps only float32's digits
+            moved = _each(lambda by, exact: by + budget.ulp(exact, torch.float32), moved, self._exact)
+        if not self._rounding.pointwise:
+            moved = _each(lambda by, exact: by + torch.finfo(self.dtype).eps * _largest(exact), moved, self._exact)
+        return _each(self._with_plateaus, moved)
 
     def _move_more(self) -> None:
-        """By more coins: what the few terms of a sum move it by may cancel by luck. Errors are then of larger units."""
+        """Moves inputs by more random changes: the changes of the few terms of a sum may cancel by chance. Errors are
+        then in larger units."""
         if self._coins == COINS:
             return
         self._coins, before = COINS, self.moved
-        self.moved = [
-            None if one is None or other is None else torch.maximum(one, other)
-            for one, other in zip(before, self._moved(COINS), strict=True)
-        ]
-        for index, ((_, exact), errors) in enumerate(zip(self.exact, self._errors, strict=True)):
-            former, moved = before[index], self.moved[index]
-            if errors is not None and exact is not None and former is not None and moved is not None:
-                steps = budget.ulp(exact, self.dtype)
-                self._errors[index] = errors * (steps + former) / (steps + moved)
+        self.moved = _each(torch.maximum, before, self._moved(COINS))
 
-    def _away(self, others: Sequence[Sequence[Named]]) -> list[torch.Tensor | None]:
-        """How far each element is from the truth in others, twice the root of the mean of squares; as if they had moved
-        by steps of the element's dtype, not of float32."""
-        squares: list[Any] = [None] * len(self.exact)
-        for each in others:
-            for index, (_, tensor) in enumerate(each):
-                exact = self.exact[index][1]
-                if tensor is None or exact is None or not exact.is_floating_point() or tensor.shape != exact.shape:
-                    continue
-                square = (tensor - exact).square().nan_to_num(nan=0.0, posinf=0.0)
-                squares[index] = square if squares[index] is None else squares[index] + square
-        scales = [2 / math.sqrt(len(others)) * self._step(place) / STEP for place in range(len(self.exact))]
-        return [None if each is None else each.sqrt() * scale for each, scale in zip(squares, scales, strict=True)]
+        steps = _each(partial(budget.ulp, dtype=self.dtype), self._exact)
+        units = [_each(torch.add, steps, moved) for moved in (before, self.moved)]
+        self._errors = _each(lambda errors, former, new: errors * former / new, self._errors, *units)
+
+    def _distances(self, others: Sequence[Tensors]) -> Tensors:
+        """How far each element is from the truth in other evaluations: twice the root mean square, scaled from steps of
+        float32 to steps of the element's dtype."""
+
+        def distance(place: int, exact: torch.Tensor | None) -> torch.Tensor | None:
+            if exact is None or not exact.is_floating_point():
+                return None
+            found = (tensors[place] for tensors in others)
+            squares = sum(_apart(t, exact).square() for t in found if t is not None and t.shape == exact.shape)
+            scale = 2 / math.sqrt(len(others)) * self._step(place) / STEP
+            return squares.sqrt() * scale if isinstance(squares, torch.Tensor) else None
+
+        return [distance(place, exact) for place, exact in enumerate(self._exact)]
 
     @cached_property
-    def _moved_within(self) -> list[torch.Tensor | None]:
-        """How far each element goes when what is computed on the way is rounded otherwise: where rows of two are
-        normalised, a gradient is what little the roundings have left. It takes a while."""
+    def _moved_within(self) -> Tensors:
+        """How far each element moves when intermediates are rounded differently: where rows of two are normalised, a
+        gradient consists of rounding errors. Slow to compute."""
         others = []
         for seed in range(MOVES):
             with Roundings(seed):
                 others.append(self._evaluated(self._args, torch.float64))
-        return self._away(others)
+        return self._distances(others)
 
     @cached_property
-    def _moved_by_storing(self) -> list[torch.Tensor | None]:
-        """How far each gradient goes when what the forward keeps for it is rounded to the half type: 1 - y * y near the
-        ends of a tanh is all rounding of the stored y, in torch's own backward too."""
+    def _moved_by_storing(self) -> Tensors:
+        """How far each gradient moves when what the forward saves for it is rounded to the half type: 1 - y * y near
+        the ends of a tanh is the rounding error of the stored y, in torch's own backward too."""
         coarse = max((dtype for dtype in self._dtypes if dtype in budget.HALF_TYPES), key=lambda d: torch.finfo(d).eps)
 
         def stored(tensor: torch.Tensor) -> torch.Tensor:
@@ -233,65 +227,48 @@ class Truth:
 
         with torch.autograd.graph.saved_tensors_hooks(stored, lambda tensor: tensor):
             others = self._evaluated(self._args, torch.float64)
-        return [
-            None if other is None or exact is None or other.shape != exact.shape or not exact.is_floating_point()
-            else (other - exact).abs().nan_to_num(nan=0.0, posinf=0.0)
-            for (_, other), (_, exact) in zip(others, self.exact, strict=True)
-        ]  # fmt: skip
+        return _each(lambda one, exact: _apart(one, exact) if exact.is_floating_point() else None, others, self._exact)
 
-    def _with_plateaus(self, moved: torch.Tensor | None) -> torch.Tensor | None:
-        """What does not move at all may be no more than what is left of its terms: 1 + erf(-7) is 0 in float64 too,
-        where the truth is 1e-12. It is known to a few last places of the largest input there."""
-        if moved is None or bool((moved != 0).all()):
+    def _with_plateaus(self, moved: torch.Tensor) -> torch.Tensor:
+        """An element that does not move at all may have lost its terms: 1 + erf(-7) is 0 in float64 too, where the
+        truth is 1e-12. Its error is then a few ULP of the largest input."""
+        if bool((moved != 0).all()):
             return moved
         return torch.where(moved == 0, self._last_places(moved), moved)
 
     def _where_single_is_lost(self, place: int, moved: torch.Tensor) -> torch.Tensor:
-        """For float64, for which there is no wider type: 1 + tanh(-5) has lost five digits in it. Where float32
-        has lost them all, it too is known to a few last places of the largest input."""
-        (_, single), (_, exact) = self._in_single[place], self.exact[place]
+        """For float64, which has no wider type: 1 + tanh(-5) has lost five digits in it. Where float32 has lost all its
+        digits, float64's error is a few ULP of the largest input."""
+        single, exact = self._in_single[place], self._exact[place]
         if single is None or exact is None or single.shape != moved.shape:
             return moved
         lost = (single.to(torch.float64) - exact).abs() >= exact.abs() / 2
         return torch.where(lost, torch.maximum(moved, self._last_places(moved)), moved)
 
     @cached_property
-    def _in_single(self) -> list[Named]:
+    def _in_single(self) -> Tensors:
         return self._evaluated(self._rounded(), torch.float32)
 
     def _last_places(self, moved: torch.Tensor) -> torch.Tensor:
-        """Of the largest input that an element is of, in float64."""
-        floating = [t for t in flatten(self._arguments, self._args) if t is not None and t.is_floating_point()]
-        # Of what is infinite and leaves no trace, as in a clamp, the terms that are left may be of size one.
+        """A few ULP of float64, of the largest input that an element depends on."""
+        floating = call_values.floating(self._arguments, self._args)
+        # An infinite input that does not show in the result, as in a clamp, leaves terms of size one.
         sizes = [t.detach().to(torch.float64).abs().nan_to_num(nan=0.0, posinf=1.0) for t in floating if t.numel()]
         scale = torch.zeros((), dtype=torch.float64, device=moved.device)
         for each in sizes:
             scale = torch.maximum(scale, each if self._rounding.pointwise else each.max())
-        if scale.shape != moved.shape:
-            scale = scale.max()
-        return PLATEAU * scale
+        return PLATEAU * (scale if scale.shape == moved.shape else scale.max())
 
     def _tensors_moved(self) -> int:
-        """Floating inputs, and gradients of results."""
-        inputs = sum(t is not None and t.is_floating_point() for t in flatten(self._arguments, self._args))
+        """The number of floating inputs and incoming gradients."""
         results = [tensor for what, tensor in self.own if _is_result(what) and tensor is not None]
-        return max(1, inputs + self._gradients * sum(tensor.is_floating_point() for tensor in results))
-
-    def _with_lost_digits(self, moved: torch.Tensor | None, exact: Named) -> torch.Tensor | None:
-        """Of float64, a reference that computes in float32 keeps but that one's last places."""
-        return None if moved is None or exact[1] is None else moved + budget.ulp(exact[1], torch.float32)
-
-    def _with_largest(self, moved: torch.Tensor | None, exact: Named) -> torch.Tensor | None:
-        _, tensor = exact
-        if moved is None or tensor is None or not tensor.numel():
-            return moved
-        largest = tensor.abs()[tensor.isfinite()]
-        return moved + torch.finfo(self.dtype).eps * (largest.max() if largest.numel() else 0.0)
+        incoming = self._gradients * sum(tensor.is_floating_point() for tensor in results)
+        return max(1, len(call_values.floating(self._arguments, self._args)) + incoming)
 
     def _step(self, place: int) -> float:
-        """By how much inputs are moved for one of the tensors: as its own dtype does it; but as the coarsest does it
-        where inputs are of several dtypes, and the reference itself computes in that."""
-        (what, own), (_, exact) = self.own[place], self.exact[place]
+        """The step by which inputs move for one of the tensors: its own dtype's; the coarsest one's where inputs are of
+        several dtypes and the reference computes in that."""
+        what, own, exact = self.own[place][0], self._own[place], self._exact[place]
         single, coarse = torch.finfo(torch.float32).eps, max(torch.finfo(dtype).eps for dtype in self._dtypes)
         if self._half:
             return single if _is_result(what) else coarse
@@ -299,164 +276,191 @@ class Truth:
             return single
         if own is None or exact is None or len(self._dtypes) == 1:
             return coarse
-        fine = _eps(own, coarse)
+        fine = torch.finfo(own.dtype).eps if own.is_floating_point() else coarse
         off = ((own.to(torch.float64) - exact).abs() / exact.abs()).nan_to_num(nan=0.0, posinf=0.0)
         return fine if not off.numel() or float(off.max()) < FINE * fine else coarse
 
-    def _measured(self) -> list[torch.Tensor | None]:
-        """The reference's error for each element in units, where a comparison with the truth does not give it: for
-        float64, which has no wider type, it is that of float32."""
-        unknown: list[torch.Tensor | None] = [None] * len(self.exact)
-        if self._half or len(self._dtypes) > 1:  # rounding to the half type hides what comes before
-            return unknown
-        few = min((tensor.numel() for _, tensor in self.exact if tensor is not None), default=0) < FEW
+    def _measured(self) -> Tensors:
+        """The reference's error for each element in units, where comparing with the truth does not give it: for
+        float64, which has no wider type, it is float32's."""
+        few = min((tensor.numel() for tensor in self._exact if tensor is not None), default=0) < FEW
         draws = DRAWS if few else 1 if self.dtype == torch.float64 else 0
-        largest = self._drawn(draws) if draws else unknown
+        if self._half or len(self._dtypes) > 1 or not draws:  # rounding to the half type hides what comes before
+            return [None] * len(self._exact)
+        drawn = self._drawn(draws)
         if self.dtype == torch.float64:
-            return largest
-        for index, (_, own) in enumerate(self.own):
-            theirs, moved, before = self.exact[index][1], self.moved[index], largest[index]
-            if own is not None and theirs is not None and moved is not None and before is not None:
-                errors = budget.units_of_error(own, theirs, moved, own.dtype)
-                # One element's error may be small by luck where its neighbours' is not.
-                largest[index] = torch.maximum(before, errors).fill_(
-                    max(budget.largest_regular(before), budget.largest_regular(errors))
-                )
-        return largest
+            return drawn
 
-    def _drawn(self, draws: int) -> list[torch.Tensor | None]:
-        """The largest errors of each element in float32, for arguments a little beside these."""
-        narrow = torch.float32
-        largest: list[torch.Tensor | None] = [None] * len(self.exact)
+        def largest(drawn: torch.Tensor, own: torch.Tensor, exact: torch.Tensor, moved: torch.Tensor) -> torch.Tensor:
+            """For all elements: one element's error may be small by chance where its neighbours' is not."""
+            errors = budget.units_of_error(own, exact, moved, own.dtype)
+            return torch.full_like(errors, max(budget.largest_regular(drawn), budget.largest_regular(errors)))
+
+        return _each(largest, drawn, self._own, self._exact, self.moved)
+
+    def _drawn(self, draws: int) -> Tensors:
+        """The largest error of each element in float32, for several arguments close to these."""
+        single = torch.float32
+        scales = [torch.finfo(single).eps / self._step(place) for place in range(len(self.moved))]
+        moved = [None if by is None else by * scale for by, scale in zip(self.moved, scales, strict=True)]
+        largest: Tensors = [None] * len(self._exact)
         for draw in range(draws):
             factor = 1 + NEARBY * draw / draws
-            inexact = self._evaluated(self._rounded(), narrow, draw, nearby(factor))
-            exact = self._evaluated(self._rounded(), torch.float64, draw, nearby(factor, narrow))
-            for index, ((_, mine), (_, theirs)) in enumerate(zip(inexact, exact, strict=True)):
-                moved = self.moved[index]
-                if mine is None or theirs is None or moved is None or not mine.shape == theirs.shape == moved.shape:
-                    continue
-                scale = torch.finfo(narrow).eps / self._step(index)
-                errors, before = budget.units_of_error(mine, theirs, moved * scale, narrow), largest[index]
-                largest[index] = errors if before is None else torch.maximum(before, errors)
+            inexact = self._evaluated(self._rounded(), single, draw=draw, change=nearby(factor))
+            exact = self._evaluated(self._rounded(), torch.float64, draw=draw, change=nearby(factor, single))
+            errors = _each(partial(budget.units_of_error, dtype=single), inexact, exact, moved)
+            largest = [_larger(*pair) for pair in zip(largest, errors, strict=True)]
         return largest
 
     @cached_property
-    def _eager(self) -> list[torch.Tensor | None]:
-        """The reference run in a half type, each intermediate rounded. Some CPUs take long for that."""
-        unknown: list[torch.Tensor | None] = [None] * len(self.exact)
-        if not self._half:
-            return unknown
-        try:
-            eager = self._evaluated(self._args, None)
-        except RuntimeError:  # torch has no such kernel
-            return unknown
-        return [tensor for _, tensor in eager]
+    def _nearby(self) -> Tensors:
+        return self._drawn(MORE_DRAWS)
+
+    @cached_property
+    def _eager(self) -> Tensors:
+        """The reference run in half types, each intermediate rounded. Slow on some CPUs."""
+        if self._half:
+            try:
+                return self._evaluated(self._args, None)
+            except RuntimeError:  # torch has no such kernel
+                pass
+        return [None] * len(self._exact)
 
     def _rounded(self) -> list[Any]:
-        """The arguments with floating tensors that float32 holds."""
-        return [
-            each_tensor(value, lambda t: t.to(torch.float32).to(t.dtype) if t.is_floating_point() else t)
-            for value in self._args
-        ]
+        """The arguments, floating tensors rounded to float32."""
+        return call_values.mapped(
+            self._arguments,
+            self._args,
+            lambda t: t.to(torch.float32).to(t.dtype) if t.is_floating_point() else t,
+        )
 
-    def _judged(self, place: int, mine: torch.Tensor | None, prefix: str) -> Comparison:
-        (name, own), (_, exact) = self.own[place], self.exact[place]
-        what, moved = prefix + name, self.moved[place]
+    # --- Comparison -----------------------------------------------------------------------------------------------
+
+    def _compared(self, place: int, mine: torch.Tensor | None, prefix: str) -> Comparison:
+        name, own, exact, moved = self.own[place][0], self._own[place], self._exact[place], self.moved[place]
+        what = prefix + name
         if mine is None or own is None or exact is None:
-            # Torch says None where a gradient is zero by structure; the op may say zero.
-            left = 0.0 if mine is None else float(mine.abs().max()) if mine.numel() else 0.0
-            right = 0.0 if own is None else float(own.abs().max()) if own.numel() else 0.0
+            # Torch returns None for a gradient that is always zero; the op may return zeros.
+            size = max(_magnitude(mine), _magnitude(own))
             side = "the op gives none" if mine is None else "the reference gives none"
-            message = f"one side has no gradient: {side}, the other up to {max(left, right):.3g}"
-            return Comparison(what, left == right == 0.0, max(left, right), 0.0, message)
+            message = f"one side has no gradient: {side}, the other up to {size:.3g}"
+            return Comparison(what, size == 0.0, size, 0.0, message)
         if mine.shape != own.shape:
-            message = f"shape {tuple(mine.shape)} beside {tuple(own.shape)}"
-            return Comparison(what, False, float("inf"), 0.0, message)
+            return mismatch(what, f"shape {tuple(mine.shape)} where the reference gives {tuple(own.shape)}")
         if mine.dtype != own.dtype and not self._half:
-            return Comparison(what, False, float("inf"), 0.0, f"{mine.dtype} where the reference gives {own.dtype}")
+            return mismatch(what, f"{mine.dtype} where the reference gives {own.dtype}")
         if not mine.is_floating_point() or moved is None:
-            return self._equal(what, place, mine)
-        found = self._judged_closely(name, mine, self._expected(name, own, exact, moved, place), place)
+            return self._compared_as_equal(what, place, mine)
+        terms = sum(t.numel() for t in call_values.present(self._arguments, self._args))
+        terms += sum(result.numel() for what, result in self.own if result is not None and _is_result(what))
+        once = self._rounding.pointwise and _is_result(name)
+        expected = budget.Expected(own, exact, moved, self._errors[place], 0.0, terms / max(1, own.numel()), once)
+        found = self._judged(name, mine, expected, place)
         return Comparison(what, found.ok, found.error, found.allowed, found.message, found.ulps, found.reference_ulps)
 
-    def _judged_closely(self, name: str, mine: torch.Tensor, expected: budget.Expected, place: int) -> budget.Judgement:
-        """What takes a while is looked at where it may change the judgement."""
+    def _judged(self, name: str, mine: torch.Tensor, expected: budget.Expected, place: int) -> budget.Judgement:
+        """Slow measurements are made only where they may change the judgement."""
         found = budget.judge(mine, expected)
         if not found.ok:
-            self._move_more()
-            moved = self.moved[place]
-            assert moved is not None
-            expected = replace(expected, moved=moved, errors=self._errors[place])
-            found = budget.judge(mine, expected)
-        if not found.ok and self._half and not _is_result(name) and not self._transforms:
-            stored = self._moved_by_storing[place]
-            if stored is not None:
-                expected = replace(expected, moved=expected.moved + stored)
-                found = budget.judge(mine, expected)
-        if not found.ok and self._rounding.pointwise and self.dtype is torch.float64 and not self._transforms:
-            expected = replace(expected, moved=self._where_single_is_lost(place, expected.moved))
-            found = budget.judge(mine, expected)
-        if not found.ok and not self._rounding.pointwise and not self._transforms:
-            within = self._moved_within[place]
-            if within is not None:
-                expected = replace(expected, moved=expected.moved + within)
-                found = budget.judge(mine, expected)
-        if self._half and (self._figures or not found.ok):
-            eager = self._eager[place]
-            if eager is None or not eager.is_floating_point():
-                return found
-            torchs = budget.units_of_error(eager, expected.exact, torch.zeros_like(expected.moved), eager.dtype)
-            errors = budget.units_of_error(eager, expected.exact, expected.moved, eager.dtype)
-            excused = self._rounding.result if _is_result(name) else self._rounding.gradient
-            excused = excused or len(self._dtypes) > 1  # what is lifted to which dtype, and when, nobody says
-            if excused and mine.dtype == eager.dtype:
-                torchs_own = (mine == eager) | (mine.isnan() & eager.isnan())
-                if bool(torchs_own.all()):
-                    return replace(found, ok=True, message="")  # it is torch itself
-                mine = torch.where(torchs_own, expected.own.to(mine.dtype), mine)
-            if self._rounding.runs_reference and _is_result(name):
-                # torch rounds on the way, in its vector loop and in the rest of the elements differently: to the half
-                # type, so that what inputs move a result by is what steps of that type do.
-                coarse = max(torch.finfo(dtype).eps for dtype in self._dtypes)
-                expected = replace(expected, moved=expected.moved * (coarse / self._step(place)))
-            rounds = budget.largest_regular(errors) if excused else 0.0
-            return budget.judge(mine, replace(expected, eager=rounds, reference_ulps=budget.largest_regular(torchs)))
-        if found.ok or self._half:
+            for wider in self._widened(name, expected, place):
+                found, expected = budget.judge(mine, wider), wider
+                if found.ok:
+                    break
+        if self._half:
+            return self._judged_beside_eager(name, mine, expected, place, found)
+        if found.ok:
             return found
-        self._nearby = self._nearby or self._drawn(MORE_DRAWS)
         near = self._nearby[place]
         if near is not None and near.numel() < FEW:
             near = torch.full_like(near, budget.largest_regular(near))
         return budget.judge(mine, replace(expected, nearby=near))
 
-    def _expected(
-        self, name: str, own: torch.Tensor, exact: torch.Tensor, moved: torch.Tensor, place: int
-    ) -> budget.Expected:
-        terms = self._count / max(1, own.numel())
-        once = self._rounding.pointwise and _is_result(name)
-        return budget.Expected(own, exact, moved, self._errors[place], 0.0, terms, once)
+    def _widened(self, name: str, expected: budget.Expected, place: int) -> Iterator[budget.Expected]:
+        """The same expectation, with one more effect of rounding each time."""
+        self._move_more()
+        moved = self.moved[place]
+        assert moved is not None
+        expected = replace(expected, moved=moved, errors=self._errors[place])
+        yield expected
+        if self._transforms:
+            return
+        if self._half and not _is_result(name) and (stored := self._moved_by_storing[place]) is not None:
+            expected = replace(expected, moved=expected.moved + stored)
+            yield expected
+        if self._rounding.pointwise and self.dtype is torch.float64:
+            yield replace(expected, moved=self._where_single_is_lost(place, expected.moved))
+        if not self._rounding.pointwise and (within := self._moved_within[place]) is not None:
+            yield replace(expected, moved=expected.moved + within)
 
-    def _equal(self, what: str, place: int, mine: torch.Tensor) -> Comparison:
-        """Numbers that are not rounded are the reference's; or, where it rounds or compares something on the way, what
-        it gives beside that."""
-        candidates = [self.own[place][1], self.exact[place][1], *(other[place][1] for other in self._beside)]
-        if self._half and (self._rounding.result or len(self._dtypes) > 1):  # then torch itself is what runs
+    def _judged_beside_eager(
+        self, name: str, mine: torch.Tensor, expected: budget.Expected, place: int, found: budget.Judgement
+    ) -> budget.Judgement:
+        """Half types: where torch computes a tensor, it may be as inaccurate as torch."""
+        eager = self._eager[place] if self._figures or not found.ok else None
+        if eager is None or not eager.is_floating_point():
+            return found
+        in_ulps = budget.units_of_error(eager, expected.exact, torch.zeros_like(expected.moved), eager.dtype)
+        errors = budget.units_of_error(eager, expected.exact, expected.moved, eager.dtype)
+        excused = self._rounding.result if _is_result(name) else self._rounding.gradient
+        excused = excused or len(self._dtypes) > 1  # which dtype is cast to which, and when, is unspecified
+        if excused and mine.dtype == eager.dtype:
+            as_eager = (mine == eager) | (mine.isnan() & eager.isnan())
+            if bool(as_eager.all()):
+                return replace(found, ok=True, message="")
+            mine = torch.where(as_eager, expected.own.to(mine.dtype), mine)
+        if self._rounding.runs_reference and _is_result(name):
+            # torch rounds intermediates differently in its vector loop and in the remaining elements: to the half type,
+            # so that inputs move a result by that type's steps.
+            coarse = max(torch.finfo(dtype).eps for dtype in self._dtypes)
+            expected = replace(expected, moved=expected.moved * (coarse / self._step(place)))
+        rounds = budget.largest_regular(errors) if excused else 0.0
+        return budget.judge(mine, replace(expected, eager=rounds, reference_ulps=budget.largest_regular(in_ulps)))
+
+    def _compared_as_equal(self, what: str, place: int, mine: torch.Tensor) -> Comparison:
+        """Numbers that are not rounded must equal the reference's; or, where it rounds or compares something on the
+        way, those for inputs close to these."""
+        candidates = [self._own[place], self._exact[place], *(other[place] for other in self._beside)]
+        if self._half and (self._rounding.result or len(self._dtypes) > 1):  # torch may have computed it
             candidates.append(self._eager[place])
         right = _is_one_of(mine, candidates)
-        for seed in range(1, TIES):  # of many numbers beside ties, some are left on one side by luck
+        for seed in range(1, TIES):  # of many ties, some are broken in the same way by chance
             if bool(right.all()):
                 break
             moved = self._evaluated(self._args, torch.float64, change=strewn(seed, STEP), gradients=False)
-            right |= _is_one_of(mine, [moved[place][1]])
+            right |= _is_one_of(mine, [moved[place]])
         if bool(right.all()):
             return Comparison(what, True, 0.0, 0.0)
         wrong = int((~right).sum())
         first = tuple((~right).nonzero()[0].tolist())
-        theirs = self.own[place][1]
+        theirs = self._own[place]
         assert theirs is not None
         message = f"values differ: {mine[first].item()} where the reference gives {theirs[first].item()}"
-        return Comparison(what, False, float("inf"), 0.0, f"{message}; {wrong} of {mine.numel()} elements")
+        return mismatch(what, f"{message}; {wrong} of {mine.numel()} elements")
+
+
+def _each(function: Callable[..., torch.Tensor | None], *columns: Tensors) -> Tensors:
+    """`function` of the tensors at each place; None where one is absent or shapes differ."""
+    return [
+        None if any(tensor is None or tensor.shape != tensors[0].shape for tensor in tensors) else function(*tensors)
+        for tensors in zip(*columns, strict=True)
+    ]
+
+
+def _apart(tensor: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    return (tensor - exact).abs().nan_to_num(nan=0.0, posinf=0.0)
+
+
+def _larger(one: torch.Tensor | None, other: torch.Tensor | None) -> torch.Tensor | None:
+    return torch.maximum(one, other) if one is not None and other is not None else other if one is None else one
+
+
+def _largest(tensor: torch.Tensor) -> float | torch.Tensor:
+    finite = tensor.abs()[tensor.isfinite()]
+    return finite.max() if finite.numel() else 0.0
+
+
+def _magnitude(tensor: torch.Tensor | None) -> float:
+    return float(tensor.abs().max()) if tensor is not None and tensor.numel() else 0.0
 
 
 def _is_one_of(mine: torch.Tensor, candidates: Sequence[torch.Tensor | None]) -> torch.Tensor:
@@ -469,10 +473,6 @@ def _is_one_of(mine: torch.Tensor, candidates: Sequence[torch.Tensor | None]) ->
 
 def _is_result(what: str) -> bool:
     return not what.startswith("gradient")
-
-
-def _eps(tensor: torch.Tensor, otherwise: float) -> float:
-    return torch.finfo(tensor.dtype).eps if tensor.is_floating_point() else otherwise
 
 
 def _lifted(tensor: torch.Tensor) -> torch.Tensor:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...reference.signature import flatten, unflatten
-from ..subject import Subject, listed
+from .. import values as call_values
+from ..subject import Subject
 
 if TYPE_CHECKING:
     from ..accuracy.truth import Function
@@ -18,23 +18,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Allocated:
-    """Bytes: the peak of what a call allocated, and what is still allocated after its results are freed."""
+    """Bytes: the peak that a call allocated, and what is still allocated after its results are freed."""
 
     peak: int
     left: int
 
 
 def measured(subject: Subject, function: Function, values: Sequence[Any], gradients: bool) -> Allocated:
-    """Of a call of the op, or of its reference, and of its backward. The gradients that it is given are not counted."""
-    tensors = [
-        t.detach().requires_grad_(gradients and t.is_floating_point()) if t is not None else None
-        for t in flatten(subject.arguments, values)
-    ]
-    own = unflatten(subject.arguments, values, tensors)
-    leaves = [tensor for tensor in tensors if tensor is not None and tensor.requires_grad]
+    """Of a call of the op, or of its reference, and of its backward; without the incoming gradients."""
+    own = call_values.mapped(
+        subject.arguments, values, lambda t: t.detach().requires_grad_(gradients and t.is_floating_point())
+    )
+    leaves = [tensor for tensor in call_values.present(subject.arguments, own) if tensor.requires_grad]
 
     def results() -> list[torch.Tensor]:
-        return listed(function(subject.copied(own)))
+        return call_values.listed(function(subject.copied(own)))
 
     weights = [torch.ones_like(result) for result in results() if result.requires_grad]
 
@@ -60,7 +58,7 @@ def allocated(function: Callable[[], Any], device: str = "cpu") -> Allocated:
 
 
 def _on_cpu(function: Callable[[], Any]) -> Allocated:
-    """By the events of torch's legacy profiler; the current one prints, and takes a hundred times as long to start."""
+    """From the events of torch's legacy profiler; the current one prints, and is a hundred times slower to start."""
     from torch.autograd import _disable_profiler_legacy, _enable_profiler_legacy, profiler_legacy
 
     _enable_profiler_legacy(profiler_legacy.profile(profile_memory=True).config())

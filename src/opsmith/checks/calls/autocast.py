@@ -9,10 +9,10 @@ import torch
 
 from ...operator.adopted import Adopted
 from ...operator.op import Op
-from ...reference.signature import flatten, unflatten
+from .. import values as call_values
 from ..accuracy.evaluate import Named, evaluate
 from ..accuracy.rounding import rounding_of
-from ..accuracy.truth import Comparison, Truth
+from ..accuracy.truth import Comparison, Truth, mismatch
 from ..subject import Subject
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ POLICIES = ("keep", "lower", "float32")
 
 
 def assert_autocast_matches(op: Op | Adopted, *args: Any, device: str, dtype: torch.dtype, **kwargs: Any) -> None:
-    """Raises AssertionError unless the op does inside torch.autocast(device, dtype) what its reference does outside
-    of it, on inputs cast as the op's policy says; an operator that declares none may follow any of 'keep', 'lower' and
+    """Raises AssertionError unless the op inside torch.autocast(device, dtype) gives what its reference gives outside,
+    on inputs cast according to the op's policy; an operator without a policy may follow any of 'keep', 'lower' and
     'float32'. Gradients have the dtypes of the inputs."""
     subject = Subject(op, device)
     values = op.signature.bind_call(args, kwargs)
-    gradients = any(tensor is not None and tensor.requires_grad for tensor in flatten(subject.arguments, values))
+    gradients = any(tensor.requires_grad for tensor in call_values.present(subject.arguments, values))
     tried = {policy: compared(subject, values, policy, dtype, gradients) for policy in policies_of(subject)}
     wrong = {policy: [each for each in found if not each] for policy, found in tried.items()}
     wrong_policies = [f"{policy}: {each[0].what}: {each[0].message}" for policy, each in wrong.items() if each]
@@ -44,9 +44,9 @@ def policies_of(subject: Subject) -> Sequence[Any]:
 def compared(
     subject: Subject, values: Sequence[Any], policy: Any, region: torch.dtype, gradients: bool
 ) -> list[Comparison]:
-    """The call in the region beside the reference outside of it. RuntimeError where that does not take such dtypes."""
+    """The call in the region, compared with the reference outside. RuntimeError if that does not take the dtypes."""
     target = {"keep": None, "lower": region, "float32": torch.float32}.get(policy, policy)
-    # Numbers that the target holds, so that the cast rounds nothing and the truth is not in doubt.
+    # Inputs that the target dtype represents, so that the cast rounds nothing.
     exact = _cast(subject.arguments, values, target, subject.device, back=True)
     lowered = _cast(subject.arguments, exact, target, subject.device)
     truth = Truth(subject.arguments, subject.inline, lowered, gradients, rounding_of(subject.op, lowered, gradients))
@@ -56,55 +56,41 @@ def compared(
             return subject.raw(given)
 
     given = evaluate(subject.arguments, called, exact, gradients=gradients)
-    results = [tensor for what, tensor in given if not what.startswith("gradient")]
-    wrong = [*_of_other_dtype(subject.reference(lowered), results), *_of_inputs_dtype(subject, exact, given)]
+    own_gradients = [(what, tensor) for what, tensor in given if what.startswith("gradient")]
+    results = given[: len(given) - len(own_gradients)]
+    wrong = [
+        mismatch("result", f"{mine.dtype} where the reference gives {theirs.dtype}")
+        for (_, mine), theirs in zip(results, subject.reference(lowered), strict=True)
+        if mine is not None and mine.dtype != theirs.dtype and not theirs.is_complex()
+    ]
+    wrong += [
+        mismatch(what, f"{gradient.dtype} for an input of {leaf.dtype}")
+        for (what, gradient), leaf in zip(own_gradients, call_values.floating(subject.arguments, exact), strict=False)
+        if gradient is not None and gradient.dtype != leaf.dtype
+    ]
     return wrong or truth.beside(_as_computed(subject, lowered, given))
 
 
 def _cast(
     arguments: Sequence[Argument], values: Sequence[Any], target: torch.dtype | None, device: str, back: bool = False
 ) -> list[Any]:
-    """Floating tensors of the region's device in the target's dtype, but for float64, and what is changed in place:
-    that is the tensor itself and no copy. `back`: rounded to that dtype, and in their own again."""
-    changed = []
-    for argument, value in zip(arguments, values, strict=True):
-        tensors = []
-        for tensor in flatten([argument], [value]):
-            if tensor is None or target is None or argument.mutated or not _is_eligible(tensor, device):
-                tensors.append(tensor)
-            else:
-                cast = tensor.detach().to(target)
-                tensors.append(cast.to(tensor.dtype) if back else cast)
-        changed += unflatten([argument], [value], tensors)
-    return changed
+    """Floating tensors of the region's device in the target dtype, except float64 and tensors changed in place. `back`:
+    rounded to that dtype, in their own dtype."""
 
+    def cast(tensor: torch.Tensor) -> torch.Tensor:
+        eligible = tensor.is_floating_point() and tensor.dtype != torch.float64 and tensor.device.type == device
+        if target is None or not eligible:
+            return tensor
+        rounded = tensor.detach().to(target)
+        return rounded.to(tensor.dtype) if back else rounded
 
-def _is_eligible(tensor: torch.Tensor, device: str) -> bool:
-    return tensor.is_floating_point() and tensor.dtype != torch.float64 and tensor.device.type == device
-
-
-def _of_other_dtype(expected: Sequence[torch.Tensor], results: Sequence[torch.Tensor | None]) -> list[Comparison]:
-    return [
-        Comparison("result", False, float("inf"), 0.0, f"{mine.dtype} where the reference gives {theirs.dtype}")
-        for mine, theirs in zip(results, expected, strict=True)
-        if mine is not None and mine.dtype != theirs.dtype and not theirs.is_complex()
-    ]
-
-
-def _of_inputs_dtype(subject: Subject, values: Sequence[Any], given: Sequence[Named]) -> list[Comparison]:
-    """What is wrong with the dtypes of gradients."""
-    leaves = [t for t in flatten(subject.arguments, values) if t is not None and t.is_floating_point()]
-    gradients = [(what, tensor) for what, tensor in given if what.startswith("gradient")]
-    return [
-        Comparison(what, False, float("inf"), 0.0, f"{gradient.dtype} for an input of {leaf.dtype}")
-        for (what, gradient), leaf in zip(gradients, leaves, strict=False)
-        if gradient is not None and gradient.dtype != leaf.dtype
-    ]
+    pairs = zip(arguments, values, strict=True)
+    return [v if a.mutated else call_values.mapped([a], [v], cast)[0] for a, v in pairs]
 
 
 def _as_computed(subject: Subject, lowered: Sequence[Any], given: Sequence[Named]) -> list[Named]:
-    """Gradients in the dtype that they were computed in, before the cast to that of the inputs."""
-    leaves = iter([t for t in flatten(subject.arguments, lowered) if t is not None and t.is_floating_point()])
+    """Gradients in the dtype in which they were computed, before the cast to that of the inputs."""
+    leaves = iter(call_values.floating(subject.arguments, lowered))
     found: list[Named] = []
     for what, tensor in given:
         if what.startswith("gradient"):

@@ -12,8 +12,10 @@ from ...operator.adopted import Adopted
 from ..accuracy.evaluate import evaluate
 from ..accuracy.rounding import rounding_of
 from ..accuracy.truth import Comparison, Truth, assert_all
+from ..cases.case import Case
 from ..memory import same_bits
 from ..subject import Subject
+from ..values import listed
 
 if TYPE_CHECKING:
     from ...operator.op import Op
@@ -37,23 +39,19 @@ def assert_compiled_matches(
 
 
 def calling(subject: Subject, function: Any = None) -> Callable[..., Any]:
-    """The call of an op, or of another function, with all arguments in the order of the schema: what dynamo is given.
-    What the op changes in place is a copy."""
-    called = [f"{argument.name}.clone()" if argument.mutated else argument.name for argument in subject.arguments]
-    parts = [f"{a.name}={text}" if a.keyword_only else text for a, text in zip(subject.arguments, called, strict=True)]
-    names = [argument.name for argument in subject.arguments]
-    text = f"lambda {', '.join(names)}: _op({', '.join(parts)})"
+    """The call of an op, or of another function, with all arguments in schema order, for dynamo to trace. An in-place
+    op changes copies."""
+    names = ", ".join(argument.name for argument in subject.arguments)
+    text = f"lambda {names}: {Case('', subject.arguments, (), ()).call('_op')}"
     return eval(text, {"_op": subject.op if function is None else function})  # type: ignore[no-any-return]
 
 
 def among_others(called: Callable[..., Any]) -> Callable[..., Any]:
-    """The same between operators that a backend compiles into kernels of its own, and that round nothing."""
+    """The call between two operators for which a backend generates kernels, and which round nothing."""
 
     def doubled(*args: Any) -> list[torch.Tensor]:
         halved = [each * 0.5 if isinstance(each, torch.Tensor) and each.is_floating_point() else each for each in args]
-        returned = called(*halved)
-        results = returned if isinstance(returned, (tuple, list)) else [returned]
-        return [each * 2.0 if each.is_floating_point() else each for each in results]
+        return [each * 2.0 if each.is_floating_point() else each for each in listed(called(*halved))]
 
     return doubled
 
@@ -65,8 +63,8 @@ def compared(
     gradients: bool,
     form: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda called: called,
 ) -> list[Comparison]:
-    """Empty if every bit is the same. An operator that is no more than its parts may be taken apart by a backend,
-    and round otherwise: it is compared with the reference then. `form` is what was made of the call beforehand."""
+    """Empty if every bit is the same. A backend may decompose an operator and round differently: then the comparison is
+    with the reference. `form` is the function that was applied to the call before it was compiled."""
     arguments = subject.functional_arguments
     own, reference = form(calling(subject)), form(calling(subject, subject.op.inline))
     mine = evaluate(arguments, lambda given: compiled(*given), values, gradients=gradients)
@@ -79,7 +77,7 @@ def compared(
 
 @contextlib.contextmanager
 def fresh_dynamo() -> Iterator[None]:
-    """Inside, nothing has been compiled yet; afterwards nothing is left of what was."""
+    """Clears dynamo's compiled code before and after."""
     torch._dynamo.reset()
     try:
         yield
@@ -89,7 +87,7 @@ def fresh_dynamo() -> Iterator[None]:
 
 @contextlib.contextmanager
 def compiling_here() -> Iterator[None]:
-    """Inside, inductor compiles in this process. By default it starts a pool of processes, one per core."""
+    """Inside, inductor compiles in this process instead of a pool of processes, one per core."""
     import torch._inductor.config as config
 
     with config.patch(compile_threads=1):

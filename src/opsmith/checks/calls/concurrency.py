@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...reference.signature import flatten, unflatten
+from .. import values as call_values
 from ..accuracy.evaluate import outputs
 from ..memory import same_bits
 
@@ -25,26 +25,21 @@ Call = Callable[[], "Sequence[torch.Tensor | None]"]
 
 
 def calls_of(op: Op | Adopted, *args: Any, gradients: bool = True, count: int = 4, **kwargs: Any) -> list[Call]:
-    """Calls with these arguments, each with numbers of its own in its floating tensors, forward and backward."""
-    values = op.signature.bind_call(args, kwargs)
+    """Calls with these arguments, forward and backward, each with its floating tensors scaled differently."""
+    arguments, values = op.signature.arguments, op.signature.bind_call(args, kwargs)
 
     def call(place: int) -> Call:
-        by = 1 - place / 16
-        tensors = [
-            t * by if t is not None and t.is_floating_point() else t for t in flatten(op.signature.arguments, values)
-        ]
-        own = unflatten(op.signature.arguments, values, tensors)
-        pairs = list(zip(op.signature.arguments, own, strict=True))
-        positional = [value for argument, value in pairs if not argument.keyword_only]
-        keyword = {argument.name: value for argument, value in pairs if argument.keyword_only}
+        scale = 1 - place / 16
+        own = call_values.mapped(arguments, values, lambda t: t * scale if t.is_floating_point() else t)
+        positional, keyword = op.signature.arranged(own)
         return lambda: outputs(op, *positional, gradients=gradients, **keyword)
 
     return [call(place) for place in range(count)]
 
 
 def assert_threads_agree(calls: Sequence[Call], rounds: int = 1) -> None:
-    """Raises AssertionError unless each call gives in a thread of its own, all of them at once, what it gives alone
-    afterwards, in every bit. As the first calls of a process, they race for its first call."""
+    """Raises AssertionError unless all calls, made at once in a thread each, give bitwise what each gives alone
+    afterwards. If these are the first calls of a process, they race to initialise the op."""
     together: list[Any] = [None] * len(calls)
     barrier = threading.Barrier(len(calls))
 
@@ -72,7 +67,7 @@ def assert_threads_agree(calls: Sequence[Call], rounds: int = 1) -> None:
 
 
 def _difference(found: Sequence[torch.Tensor | None], alone: Sequence[torch.Tensor | None]) -> str:
-    """Which tensor is not the same, and how much of it."""
+    """Which tensor differs, and in how many elements."""
     for place, (mine, theirs) in enumerate(zip(found, alone, strict=True), 1):
         if same_bits([mine], [theirs]):
             continue
@@ -85,10 +80,10 @@ def _difference(found: Sequence[torch.Tensor | None], alone: Sequence[torch.Tens
 
 
 def in_fork(function: Callable[[], bool], seconds: int = 10) -> str:
-    """How a call ends in a forked process that uses one thread, as torch's DataLoader has its workers do: 'true',
-    'false', 'raises', 'hangs' or 'dies'."""
+    """How a call ends in a forked process with one thread, such as a DataLoader worker: 'true', 'false', 'raises',
+    'hangs' or 'dies'."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Python warns of forking where there are threads, which is what is tried here
+        warnings.simplefilter("ignore")  # Python warns about forking a process with threads, which is tested here
         child = os.fork()
     if child == 0:
         status = 2

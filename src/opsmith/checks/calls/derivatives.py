@@ -1,7 +1,5 @@
-"""A call's second gradients and tangents as functions, so that their results can be compared.
-
-Each takes the op's arguments and, besides, what it is asked with: gradients of the op's results, or tangents.
-"""
+"""A call's second gradients and tangents as functions of the op's arguments and of the incoming gradients or tangents,
+so that their results can be compared."""
 
 from __future__ import annotations
 
@@ -12,18 +10,19 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from ...reference.signature import Argument, Kind, flatten, unflatten
+from ...reference.signature import Argument, Kind
+from .. import values as call_values
 from ..accuracy.evaluate import evaluate, in_pairs, weights_of
 from ..accuracy.truth import Comparison, Function, Rounding, Truth
 from ..cases.case import Case
-from ..subject import Subject, listed
+from ..subject import Subject
 
 Derived = Callable[[Function, Sequence[Any]], list[torch.Tensor]]
 
 
 @dataclass(frozen=True)
 class Form:
-    """`derived` turns the op, or its reference, into what is looked at. `names` are those of its results."""
+    """`derived` turns the op, or its reference, into the function to compare. `names` are those of its results."""
 
     subject: Subject
     arguments: tuple[Argument, ...]
@@ -49,7 +48,7 @@ class Form:
         return self.renamed(self.truth().beside(self.of(self.subject.call)))
 
     def renamed(self, found: Sequence[Comparison]) -> list[Comparison]:
-        """By what they are of the op."""
+        """Named after the op's arguments and results."""
         return [replace(each, what=self._name(each.what)) for each in found]
 
     def _name(self, what: str) -> str:
@@ -57,7 +56,7 @@ class Form:
 
 
 def second_gradients(subject: Subject, case: Case) -> Form:
-    """First gradients of a call whose results are given gradients with no symmetry, as a function of both."""
+    """First gradients, as a function of the arguments and of the incoming gradients, which have no symmetry."""
     leaves = case.requiring()
     results = [in_pairs(result) for result in subject.reference(leaves.values) if result.requires_grad]
     grads = tuple(weights_of(result) for result in results)
@@ -65,8 +64,8 @@ def second_gradients(subject: Subject, case: Case) -> Form:
     count = len(subject.arguments)
 
     def derived(function: Function, values: Sequence[Any]) -> list[torch.Tensor]:
-        own = _tensors(arguments[:count], values[:count])
-        targets = [in_pairs(result) for result in listed(function(values[:count])) if result.requires_grad]
+        own = call_values.floating(arguments[:count], values[:count])
+        targets = [in_pairs(result) for result in call_values.listed(function(values[:count])) if result.requires_grad]
         found = torch.autograd.grad(targets, own, values[count:], create_graph=True, allow_unused=True)
         return [torch.zeros_like(leaf) if grad is None else grad for leaf, grad in zip(own, found, strict=True)]
 
@@ -88,19 +87,20 @@ Method = Callable[[OfFloating, list[torch.Tensor], list[torch.Tensor]], list[tor
 
 
 def tangents(subject: Subject, case: Case, by: str = "jvp") -> Form:
-    """The tangents of a call's floating results, for inputs that each have one: by torch.func.jvp, by the 'dual'
-    numbers of torch.autograd.forward_ad, or by 'reverse' mode alone."""
+    """The tangents of the floating results, given one for each floating input: by torch.func.jvp, by the 'dual' numbers
+    of torch.autograd.forward_ad, or by 'reverse' mode alone."""
     method = METHODS[by]
-    own = _tensors(subject.arguments, case.values)
+    own = call_values.floating(subject.arguments, case.values)
     given = tuple(weights_of(tensor, draw=1 + index) for index, tensor in enumerate(own))
     arguments = _with(subject, [f"tangent_{index}" for index in range(len(given))])
     count = len(subject.arguments)
 
     def derived(function: Function, values: Sequence[Any]) -> list[torch.Tensor]:
-        primals, directions = _tensors(arguments[:count], values[:count]), list(values[count:])
+        primals, directions = call_values.floating(arguments[:count], values[:count]), list(values[count:])
 
         def of_floating(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            returned = listed(function(_filled(arguments[:count], values[:count], tensors)))
+            filled = call_values.with_floating(arguments[:count], values[:count], tensors)
+            returned = call_values.listed(function(filled))
             return tuple(result for result in map(in_pairs, returned) if result.is_floating_point())
 
         return method(of_floating, primals, directions)
@@ -111,7 +111,7 @@ def tangents(subject: Subject, case: Case, by: str = "jvp") -> Form:
 
 
 def tangents_of_reference(subject: Subject, case: Case) -> Truth:
-    """By forward mode, or by reverse mode where torch has no forward rule for something in it."""
+    """By forward mode, or by reverse mode where torch lacks a forward rule for an operator in it."""
     try:
         return tangents(subject, case).truth()
     except NotImplementedError:
@@ -137,24 +137,20 @@ def _by_dual_numbers(
 
 
 def _as_wide(tangent: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
-    """torch gives a float32 of no dimension, times a number, a tangent of float64."""
+    """torch gives the product of a zero-dimensional float32 tensor and a number a float64 tangent."""
     return tangent.to(result.dtype)
 
 
 def _by_reverse(
     function: OfFloating, primals: list[torch.Tensor], directions: list[torch.Tensor]
 ) -> list[torch.Tensor]:
-    """A vjp is linear in the gradient it is given, and the vjp of that is the jvp."""
+    """A vjp is linear in the incoming gradient, and the vjp of that is the jvp."""
     leaves = [primal.detach().requires_grad_() for primal in primals]
     results = function(*leaves)
     weights = [torch.zeros_like(result).requires_grad_() for result in results]
     targets = [(result, weight) for result, weight in zip(results, weights, strict=True) if result.requires_grad]
     pulled = torch.autograd.grad(
-        [result for result, _ in targets],
-        leaves,
-        [weight for _, weight in targets],
-        create_graph=True,
-        allow_unused=True,
+        [r for r, _ in targets], leaves, [w for _, w in targets], create_graph=True, allow_unused=True
     )
     pairs = [(grad, direction) for grad, direction in zip(pulled, directions, strict=True) if grad is not None]
     found = torch.autograd.grad([grad for grad, _ in pairs], weights, [d for _, d in pairs], allow_unused=True)
@@ -165,16 +161,6 @@ METHODS: dict[str, Method] = {"jvp": _by_jvp, "dual": _by_dual_numbers, "reverse
 
 
 def _with(subject: Subject, names: Sequence[str]) -> tuple[Argument, ...]:
-    """The op's arguments and more. None is changed in place: the op is given copies of what it changes."""
+    """The op's arguments and further tensors; none is changed in place."""
     own = subject.functional_arguments
     return (*own, *(Argument(name, "Tensor", Kind.TENSOR) for name in names))
-
-
-def _tensors(arguments: Sequence[Argument], values: Sequence[Any]) -> list[torch.Tensor]:
-    return [t for t in flatten(arguments, values) if t is not None and t.is_floating_point()]
-
-
-def _filled(arguments: Sequence[Argument], values: Sequence[Any], tensors: Sequence[torch.Tensor]) -> list[Any]:
-    fresh = iter(tensors)
-    flat = [next(fresh) if t is not None and t.is_floating_point() else t for t in flatten(arguments, values)]
-    return unflatten(arguments, values, flat)

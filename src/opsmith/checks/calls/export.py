@@ -10,12 +10,12 @@ import torch
 from torch.export import Dim
 
 from ...operator.adopted import Adopted
-from ...reference.signature import flatten, unflatten
+from .. import values as call_values
 from ..accuracy.evaluate import evaluate
 from ..accuracy.rounding import rounding_of
 from ..accuracy.truth import Comparison, Function, Truth, assert_all
 from ..memory import same_bits
-from ..subject import Subject, listed, present
+from ..subject import Subject
 
 if TYPE_CHECKING:
     from ...operator.op import Op
@@ -25,9 +25,9 @@ def assert_exported_matches(op: Op | Adopted, *args: Any, then: Sequence[Any] = 
     """Raises AssertionError unless a module that calls the op can be exported, and the program gives what the op does.
 
     Args:
-        args: all of them, in the order of the schema.
-        then: arguments of other sizes that the same program must take too.
-        deployed: after run_decompositions, and through a file.
+        args: all arguments in schema order.
+        then: arguments of other sizes that the same program must accept.
+        deployed: after run_decompositions, and saved to a file and loaded.
     """
     subject = Subject(op)
     program = exported(subject, args, then or args)
@@ -44,23 +44,21 @@ def saved_and_loaded(program: torch.export.ExportedProgram) -> torch.export.Expo
 
 
 class Calling(torch.nn.Module):
-    """A call as a module whose inputs are its tensors. Other arguments are part of it, and which tensors are absent."""
+    """A call as a module whose inputs are its tensors. Other arguments are constants of the module."""
 
     def __init__(self, subject: Subject, values: Sequence[Any], function: Function) -> None:
         super().__init__()
         self.arguments, self.values, self.function = subject.arguments, values, function
 
     def forward(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
-        present = iter(tensors)
-        flat = [None if tensor is None else next(present) for tensor in flatten(self.arguments, self.values)]
-        return listed(self.function(unflatten(self.arguments, self.values, flat)))
+        return call_values.listed(self.function(call_values.with_tensors(self.arguments, self.values, tensors)))
 
 
 def exported(
     subject: Subject, values: Sequence[Any], other: Sequence[Any], function: Function | None = None
 ) -> torch.export.ExportedProgram:
-    """The program of a call, of the op or of another function, with every size free in which `other` differs."""
-    tensors, others = present(subject.arguments, values), present(subject.arguments, other)
+    """The program of a call, of the op or of another function, with a dynamic size wherever `other` differs."""
+    tensors, others = call_values.present(subject.arguments, values), call_values.present(subject.arguments, other)
     free = tuple(
         tuple(Dim.AUTO if one != two else Dim.STATIC for one, two in zip(mine.shape, theirs.shape, strict=True))
         for mine, theirs in zip(tensors, others, strict=True)
@@ -70,9 +68,9 @@ def exported(
 
 
 def compared(subject: Subject, values: Sequence[Any], module: torch.nn.Module) -> list[Comparison]:
-    """What a program's module gives beside the op; beside the reference where a bit is different."""
+    """A program's module compared with the op, and where a bit differs, with the reference."""
     arguments = subject.functional_arguments
-    mine = evaluate(arguments, lambda given: module(*present(arguments, given)), values, gradients=False)
+    mine = evaluate(arguments, lambda given: module(*call_values.present(arguments, given)), values, gradients=False)
     alike = subject.call(values)
     if len(mine) == len(alike) and same_bits([tensor for _, tensor in mine], alike):
         return []

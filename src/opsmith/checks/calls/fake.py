@@ -1,4 +1,4 @@
-"""A call on fake tensors: the metadata of its results, and the sizes it specialises on."""
+"""A call on fake tensors: the metadata of its results, and the sizes that become constants."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
-from ...reference.signature import Argument, flatten, unflatten
+from ...reference.signature import Argument
+from .. import values as call_values
 from ..accuracy.evaluate import Named, evaluate
 from ..accuracy.truth import Function
-from ..subject import present
+from ..subject import short
 
 
 def on_fake(
@@ -23,13 +24,12 @@ def on_fake(
 
 
 def described(tensor: torch.Tensor | None) -> str:
-    """The metadata that a fake tensor must get right. Strides count where there is more than one element along them."""
+    """The metadata that a fake tensor must match. The stride of a dimension of size 1 does not count."""
     if tensor is None:
         return "None"
     strides = [stride for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1]
-    dtype = str(tensor.dtype).removeprefix("torch.")
     laid_out = f", strides {strides}" if tensor.numel() and strides else ""
-    return f"{dtype}{list(tensor.shape)} on {tensor.device.type}{laid_out}"
+    return f"{short(tensor.dtype)}{list(tensor.shape)} on {tensor.device.type}{laid_out}"
 
 
 def constants(arguments: Sequence[Argument], function: Function, values: Sequence[Any], gradients: bool) -> set[str]:
@@ -39,7 +39,9 @@ def constants(arguments: Sequence[Argument], function: Function, values: Sequenc
     mode, fakes = _fakes(arguments, values, symbolic=True)
     symbols: dict[str, Any] = {
         f"{name}.shape[{dim}] == {int(real.shape[dim])}": size
-        for (name, fake), real in zip(_named(arguments, fakes), present(arguments, values), strict=True)
+        for (name, _, real), fake in zip(
+            call_values.named_tensors(arguments, values), call_values.present(arguments, fakes), strict=True
+        )
         for dim, size in enumerate(fake.shape)
         if not isinstance(size, int)
     }
@@ -52,24 +54,13 @@ def _fakes(arguments: Sequence[Argument], values: Sequence[Any], symbolic: bool)
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
-    # Without duck shapes every size has a symbol of its own, also where two happen to be equal.
+    # Without duck shapes, equal sizes have different symbols.
     mode = FakeTensorMode(shape_env=ShapeEnv(duck_shape=False) if symbolic else None)
 
-    def fake(tensor: torch.Tensor | None) -> Any:
-        if tensor is None:
-            return None
+    def fake(tensor: torch.Tensor) -> Any:
         if not symbolic:
             return mode.from_tensor(tensor.detach())
         context: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC] * tensor.ndim)
         return mode.from_tensor(tensor.detach(), symbolic_context=context)
 
-    return mode, unflatten(arguments, values, [fake(tensor) for tensor in flatten(arguments, values)])
-
-
-def _named(arguments: Sequence[Argument], values: Sequence[Any]) -> list[tuple[str, torch.Tensor]]:
-    found = []
-    for argument, value in zip(arguments, values, strict=True):
-        for index, tensor in enumerate(flatten([argument], [value])):
-            if tensor is not None:
-                found.append((f"{argument.name}[{index}]" if isinstance(value, list) else argument.name, tensor))
-    return found
+    return mode, call_values.mapped(arguments, values, fake)

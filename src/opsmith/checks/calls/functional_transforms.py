@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...operator.adopted import Adopted
-from ...reference.signature import Argument, flatten, unflatten
+from ...reference.signature import Argument
+from .. import values as call_values
 from ..accuracy.evaluate import evaluate, in_pairs, weights_of
 from ..accuracy.truth import Function, Rounding, Truth, assert_all
-from ..subject import Subject, listed
+from ..subject import Subject
 
 if TYPE_CHECKING:
     from ...operator.op import Op
 
 func = torch.func
 FEW = 4
-"""Elements of each floating tensor that are variables; the others keep their values. A Hessian has their square."""
+"""Elements of each floating tensor that are variables; the others are constants. A Hessian has their square."""
 
 Vector = Callable[[torch.Tensor], torch.Tensor]
 Transform = Callable[[Vector, torch.Tensor], torch.Tensor]
@@ -26,8 +27,8 @@ Transform = Callable[[Vector, torch.Tensor], torch.Tensor]
 
 def assert_transform_matches(op: Op | Adopted, transform: str, *args: Any, **kwargs: Any) -> None:
     """Raises AssertionError unless a transform of torch.func gives for the op what it gives for the reference, within
-    rounding error. The call is taken as a function of the first elements of each floating tensor, in one
-    vector. `transform` is one of TRANSFORMS."""
+    rounding error. The call is a function of one vector: the first elements of each floating tensor. `transform` is
+    one of TRANSFORMS."""
     values = op.signature.bind_call(args, kwargs)
     subject = Subject(op)
     found = truth_of(subject, values, transform).beside(given(subject, values, transform))
@@ -48,7 +49,7 @@ def given(subject: Subject, values: Sequence[Any], transform: str) -> list[tuple
 
 
 def _total(function: Vector) -> Vector:
-    """A number from a vector, by weights with no symmetry that could hide a fault."""
+    """A weighted sum of the results; the weights have no symmetry that could hide a fault."""
 
     def total(variables: torch.Tensor) -> torch.Tensor:
         found = function(variables)
@@ -109,16 +110,14 @@ TRANSFORMS: dict[str, Transform] = {
 
 def _transformed(arguments: Sequence[Argument], function: Function, transform: str) -> Function:
     def called(values: Sequence[Any]) -> list[torch.Tensor]:
-        flat = flatten(arguments, values)
-        leaves = [tensor for tensor in flat if tensor is not None and tensor.is_floating_point()]
+        leaves = call_values.floating(arguments, values)
         parts = [leaf.detach().reshape(-1)[:FEW] for leaf in leaves]
         dtype = parts[0].dtype
 
         def vector(variables: torch.Tensor) -> torch.Tensor:
             pieces = variables.split([part.numel() for part in parts])
-            fresh = iter([_filled(leaf, piece) for leaf, piece in zip(leaves, pieces, strict=True)])
-            tensors = [next(fresh) if each is not None and each.is_floating_point() else each for each in flat]
-            results = [in_pairs(each) for each in listed(function(unflatten(arguments, values, tensors)))]
+            filled = call_values.with_floating(arguments, values, map(_filled, leaves, pieces))
+            results = [in_pairs(each) for each in call_values.listed(function(filled))]
             return torch.cat([each.reshape(-1).to(dtype) for each in results if each.is_floating_point()])
 
         variables = torch.cat([part.to(dtype) for part in parts])
@@ -128,6 +127,6 @@ def _transformed(arguments: Sequence[Argument], function: Function, transform: s
 
 
 def _filled(leaf: torch.Tensor, piece: torch.Tensor) -> torch.Tensor:
-    """A tensor with other numbers for its first elements."""
+    """A tensor with its first elements replaced."""
     rest = leaf.detach().reshape(-1)[piece.numel() :]
     return torch.cat([piece.to(leaf.dtype), rest]).reshape(leaf.shape)

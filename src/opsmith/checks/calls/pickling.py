@@ -1,4 +1,4 @@
-"""A module that holds an op, to be saved, copied and sent to other processes."""
+"""A module that holds an op, to save, copy and send to other processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Holder(torch.nn.Module):
 
 
 def saved_and_loaded(value: Any) -> Any:
-    """Through torch.save, as a whole object and not only weights."""
+    """Through torch.save and torch.load, as a whole object and not only weights."""
     file = io.BytesIO()
     torch.save(value, file)
     file.seek(0)

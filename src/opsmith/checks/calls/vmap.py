@@ -12,35 +12,35 @@ from ...reference.signature import Argument, flatten, unflatten
 from ..accuracy.evaluate import Named, evaluate, in_pairs, weights_of
 from ..accuracy.truth import Comparison, Function, Rounding, Truth, assert_all
 from ..memory import same_bits
-from ..subject import Subject, listed
+from ..subject import Subject
+from ..values import listed
 
 if TYPE_CHECKING:
     from ...operator.op import Op
 
-SIZE = 3
-"""The size of a batch."""
-
 Dims = Sequence["int | None"]
+Tensors = Callable[..., tuple[torch.Tensor, ...]]
+"""A function of the tensors of a call, absent ones included."""
 
 
 def assert_vmap_matches(
     op: Op | Adopted, *args: Any, in_dims: Dims, times: int = 1, of_gradient: bool = False, gradients: bool = True
 ) -> None:
     """Raises AssertionError unless torch.vmap of the op gives what a loop over its reference does, within rounding
-    error. `args` are all of them in the order of the schema, and hold the batches: see `stacked`.
+    error. `args` are all arguments in schema order, with batches of tensors (see `stacked`).
 
     Args:
-        in_dims: as torch.vmap takes it: one a tensor argument, None where it is not batched.
+        in_dims: as for torch.vmap: one per tensor argument, None where it is not batched.
         times: 2 for vmap inside vmap, over two dimensions that were stacked one after the other.
         of_gradient: for torch.vmap(torch.func.grad(op)), the gradient of each single call.
-        gradients: whether gradients through the batch are compared too.
+        gradients: whether to compare gradients through the batch.
     """
     found = compared(Subject(op), args, in_dims, times, of_gradient, gradients)
     assert_all(found, f"{op.name} is not its reference under vmap")
 
 
 def stacked(tensor: torch.Tensor, dim: int) -> torch.Tensor:
-    """Three tensors like this one. Integers in order stay what they are: they may be offsets, which others are not."""
+    """A batch of three tensors like this one. Sorted integers are repeated unchanged: they may be offsets."""
     if tensor.is_floating_point() or tensor.is_complex():
         return torch.stack([tensor, tensor.flip(tuple(range(tensor.ndim))), tensor * 0.75], dim)
     ordered = tensor.ndim == 0 or bool((tensor.to(torch.int64).diff(dim=-1) >= 0).all())
@@ -50,18 +50,18 @@ def stacked(tensor: torch.Tensor, dim: int) -> torch.Tensor:
 def compared(
     subject: Subject, values: Sequence[Any], in_dims: Dims, times: int, of_gradient: bool, gradients: bool
 ) -> list[Comparison]:
-    """vmap of the op beside a loop: over the op itself, and where that gives other bits, over the reference."""
+    """vmap of the op compared with a loop: over the op, and where that differs in a bit, over the reference."""
     arguments = subject.functional_arguments
 
-    def looped(function: Function) -> Function:
-        return _batched(subject, function, values, in_dims, times, of_gradient, _loop)
+    def batched(function: Function, batch: Callable[[Any, Any], Any] = _loop) -> Function:
+        return _batched(arguments, function, in_dims, times, of_gradient, batch)
 
-    mine = by_vmap(subject, subject.call, values, in_dims, times, of_gradient, gradients)
-    alike = evaluate(arguments, looped(subject.call), values, gradients=gradients)
+    mine = evaluate(arguments, batched(subject.call, torch.vmap), values, gradients=gradients)
+    alike = evaluate(arguments, batched(subject.call), values, gradients=gradients)
     if same_bits([tensor for _, tensor in mine], [tensor for _, tensor in alike]):
         return []
     rounding = Rounding(pointwise=subject.keeps_layout and not of_gradient)
-    return Truth(arguments, looped(subject.reference), values, gradients, rounding).beside(mine)
+    return Truth(arguments, batched(subject.reference), values, gradients, rounding).beside(mine)
 
 
 def by_vmap(
@@ -74,43 +74,36 @@ def by_vmap(
     gradients: bool,
 ) -> list[Named]:
     """torch.vmap of the op or of its reference."""
-    batched = _batched(subject, function, values, in_dims, times, of_gradient, torch.vmap)
-    return evaluate(subject.functional_arguments, batched, values, gradients=gradients)
+    arguments = subject.functional_arguments
+    batched = _batched(arguments, function, in_dims, times, of_gradient, torch.vmap)
+    return evaluate(arguments, batched, values, gradients=gradients)
 
 
 def _batched(
-    subject: Subject,
+    arguments: Sequence[Argument],
     function: Function,
-    values: Sequence[Any],
     in_dims: Dims,
     times: int,
     of_gradient: bool,
     batch: Callable[[Any, Any], Any],
 ) -> Function:
     """A call, or its gradient, over a batch: `batch` is torch.vmap or a loop."""
-    arguments = subject.functional_arguments
-    dims = _flat_dims(arguments, values, in_dims)
-    wrap = _gradient_of if of_gradient else _results_of
 
     def called(given: Sequence[Any]) -> list[torch.Tensor]:
-        one = wrap(arguments, function, given)
+        one = (_gradient_of if of_gradient else _results_of)(arguments, function, given)
         for _ in range(times):
-            one = batch(one, dims)
+            one = batch(one, _flat_dims(arguments, given, in_dims))
         return list(one(*flatten(arguments, given)))
 
     return called
 
 
-Tensors = Callable[..., tuple[torch.Tensor, ...]]
-
-
 def _results_of(arguments: Sequence[Argument], function: Function, values: Sequence[Any]) -> Tensors:
-    """A call as a function of its tensors alone."""
     return lambda *tensors: tuple(listed(function(unflatten(arguments, values, tensors))))
 
 
 def _gradient_of(arguments: Sequence[Argument], function: Function, values: Sequence[Any]) -> Tensors:
-    """The gradient of a call's first floating tensor, as a function of all tensors."""
+    """The gradient for the first floating tensor."""
     results = _results_of(arguments, function, values)
     place = next(i for i, t in enumerate(flatten(arguments, values)) if t is not None and t.is_floating_point())
 
@@ -127,12 +120,11 @@ def _gradient_of(arguments: Sequence[Argument], function: Function, values: Sequ
 
 def _loop(function: Tensors, dims: Dims) -> Tensors:
     def looped(*tensors: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
-        size = next(t.shape[dim] for t, dim in zip(tensors, dims, strict=True) if t is not None and dim is not None)
+        pairs = list(zip(tensors, dims, strict=True))
+        size = next(t.shape[dim] for t, dim in pairs if t is not None and dim is not None)
         rows = [
-            function(
-                *[t if t is None or dim is None else t.select(dim, i) for t, dim in zip(tensors, dims, strict=True)]
-            )
-            for i in range(size)
+            function(*[t if t is None or dim is None else t.select(dim, index) for t, dim in pairs])
+            for index in range(size)
         ]
         return tuple(torch.stack(column) for column in zip(*rows, strict=True))
 
@@ -140,7 +132,7 @@ def _loop(function: Tensors, dims: Dims) -> Tensors:
 
 
 def _flat_dims(arguments: Sequence[Argument], values: Sequence[Any], in_dims: Dims) -> tuple[int | None, ...]:
-    """One dimension a tensor, from one a tensor argument."""
+    """One dimension per tensor, from one per tensor argument."""
     dims: list[int | None] = []
     given = iter(in_dims)
     for argument, value in zip(arguments, values, strict=True):

@@ -1,4 +1,4 @@
-"""How calls are made up: the samples, samples cut down to a small size, and new calls that follow their pattern."""
+"""Calls to check: the samples, samples cut down to a small size, and generated calls that follow their patterns."""
 
 from __future__ import annotations
 

@@ -1,40 +1,33 @@
-"""Which calls the reference accepts: only those are valid calls of the op. And how much work they are."""
+"""Which calls the reference accepts: only those are valid calls of the op. And how many operators it runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ...reference.signature import flatten, unflatten
 from ...reference.tensors import on_meta
+from .. import values as call_values
 from .case import Case
 
 if TYPE_CHECKING:
     from ..subject import Subject
 
 LARGE = 1 << 24
-"""Elements that a result of a generated call may have: small tensors may broadcast to a large one."""
+"""The most elements in a result of a generated call: small tensors may broadcast to a large one."""
 
 
 def taken(subject: Subject, case: Case) -> bool:
-    """Whether the reference accepts a call. It runs on the CPU: an index out of range would end the GPU's context."""
-    if (largest_result(subject, case) or 0) > max(LARGE, 2 * case.numel):
-        return False
-    try:
-        subject.reference(unflatten(case.arguments, case.values, _on_cpu(case)))
-    except Exception:
-        return False
-    return True
+    """Whether the reference accepts a call. Runs on the CPU: on a GPU, an index out of range would destroy the
+    context."""
+    return (largest_result(subject, case) or 0) <= max(LARGE, 2 * case.numel) and _results(subject, case) is not None
 
 
 def finite(subject: Subject, case: Case) -> bool:
     """Whether the reference accepts a call and all its floating results are finite numbers."""
-    try:
-        results = subject.reference(unflatten(case.arguments, case.values, _on_cpu(case)))
-    except Exception:
+    results = _results(subject, case)
+    if results is None:
         return False
     return all(bool(result.isfinite().all()) for result in results if result.is_floating_point())
 
@@ -48,11 +41,14 @@ def largest_result(subject: Subject, case: Case) -> int | None:
     return max((result.numel() for result in results), default=0)
 
 
-def _on_cpu(case: Case) -> list[torch.Tensor | None]:
-    return [None if tensor is None else _moved(tensor) for tensor in flatten(case.arguments, case.values)]
+def _results(subject: Subject, case: Case) -> list[torch.Tensor] | None:
+    try:
+        return subject.reference(call_values.mapped(case.arguments, case.values, _on_cpu))
+    except Exception:
+        return None
 
 
-def _moved(tensor: torch.Tensor) -> torch.Tensor:
+def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
     """A GPU's half types as float32: torch lacks some functions for them on the CPU."""
     if tensor.device.type == "cpu":
         return tensor
@@ -60,15 +56,10 @@ def _moved(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def work(subject: Subject, case: Case) -> int:
-    """How many operators the reference calls."""
-    return operators(lambda: subject.reference(case.values))
-
-
-def operators(function: Callable[[], object]) -> int:
-    """How many operators a call of the function runs."""
+    """The number of operators that the reference calls."""
     counting = _Counting()
     with counting:
-        function()
+        subject.reference(case.values)
     return counting.count
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from ...reference.signature import Argument, Kind
+from ...reference.signature import Argument, flatten
+from .. import values as call_values
 
 
 @dataclass(frozen=True)
@@ -27,21 +28,16 @@ class Case:
         return [argument.name for argument in self.arguments].index(name)
 
     def tensors(self) -> Iterator[tuple[Argument, torch.Tensor]]:
-        """The single tensors among the arguments. Those of lists come by `every_tensor`."""
+        """The tensor arguments, without the tensors in lists (see `every_tensor`)."""
         for argument, value in zip(self.arguments, self.values, strict=True):
             if isinstance(value, torch.Tensor):
                 yield argument, value
 
     def every_tensor(self) -> list[torch.Tensor]:
-        found = []
-        for argument, value in zip(self.arguments, self.values, strict=True):
-            if argument.kind is Kind.VALUE or value is None:
-                continue
-            found += [each for each in ([value] if isinstance(value, torch.Tensor) else value) if each is not None]
-        return found
+        return call_values.present(self.arguments, self.values)
 
     def floating(self) -> list[tuple[Argument, torch.Tensor]]:
-        """The single tensors that may have a gradient."""
+        """The tensor arguments that may have a gradient."""
         return [(argument, tensor) for argument, tensor in self.tensors() if tensor.is_floating_point()]
 
     @property
@@ -67,86 +63,78 @@ class Case:
         return replace(self, name=name)
 
     def changed(self, argument: str, value: Any, code: str, name: str = "") -> Case:
-        """With another value for an argument. `code` is the expression that makes it, or whole lines of Python, from
-        what the lines before have bound."""
+        """With another value for an argument. `code` is the expression, or the lines of Python, that compute it from
+        the names bound so far."""
         values = list(self.values)
         values[self._position(argument)] = value
-        lines = [f"{argument} = {code}"] if "\n" not in code and not code.startswith(f"{argument} = ") else [code]
-        return replace(self, values=tuple(values), lines=(*self.lines, *lines), name=name or self.name)
+        line = f"{argument} = {code}" if "\n" not in code and not code.startswith(f"{argument} = ") else code
+        return replace(self, values=tuple(values), lines=(*self.lines, line), name=name or self.name)
 
     def each_tensor(self, change: Callable[[torch.Tensor], torch.Tensor], code: str, name: str = "") -> Case:
         """With every tensor changed; `code` is the expression, with {} for the tensor."""
-        case = self
-        for argument, value in zip(self.arguments, self.values, strict=True):
-            if isinstance(value, torch.Tensor):
-                case = case.changed(argument.name, change(value), code.format(argument.name))
-            elif argument.is_tensor and value is not None:
-                changed = [None if each is None else change(each) for each in value]
-                inner = f"[None if each is None else {code.format('each')} for each in {argument.name}]"
-                case = case.changed(argument.name, changed, inner)
-        return case.named(name or self.name)
+        return self.each_named(lambda own, tensor: (change(tensor), code.format(own))).named(name or self.name)
 
-    def requiring(self, names: Sequence[str] | None = None, complex_too: bool = False) -> Case:
-        """With fresh leaves that require a gradient: every floating tensor, or those of the named arguments;
-        `complex_too`: and every single tensor of complex numbers."""
+    def each_named(self, change: Callable[[str, torch.Tensor], tuple[torch.Tensor, str] | None]) -> Case:
+        """With tensors changed: `change` takes the expression that names a tensor, and the tensor; it returns another
+        tensor and its expression, or None for no change."""
         case = self
         for argument, value in zip(self.arguments, self.values, strict=True):
-            if names is not None and argument.name not in names:
-                continue
-            if isinstance(value, torch.Tensor) and (value.is_floating_point() or (complex_too and value.is_complex())):
-                code = f"{argument.name}.detach().requires_grad_()"
-                case = case.changed(argument.name, value.detach().requires_grad_(), code)
-            elif argument.kind in (Kind.TENSOR_LIST, Kind.OPTIONAL_TENSOR_LIST) and value:
-                case = case.changed(argument.name, [_leaf(each) for each in value], _LEAVES.format(argument.name))
+            named = call_values.named_tensors([argument], [value])
+            found = {name: made for name, _, tensor in named if (made := change(name, tensor)) is not None}
+            if isinstance(value, torch.Tensor) and found:
+                case = case.changed(argument.name, *found[argument.name])
+            elif found:
+                names = [f"{argument.name}[{index}]" for index in range(len(value))]
+                pairs = [
+                    found.get(own, (each, "None" if each is None else own))
+                    for own, each in zip(names, value, strict=True)
+                ]
+                code = f"[{', '.join(code for _, code in pairs)}]"
+                case = case.changed(argument.name, [tensor for tensor, _ in pairs], code)
         return case
+
+    def requiring(self, complex_too: bool = False) -> Case:
+        """With fresh leaves that require a gradient in place of floating tensors, and of complex ones if asked for."""
+        return self.with_leaves(lambda tensor: tensor.is_floating_point() or (complex_too and tensor.is_complex()))
+
+    def with_leaves(self, takes: Callable[[torch.Tensor], bool]) -> Case:
+        """With fresh leaves in place of the tensors for which `takes` is True."""
+
+        def leaf(name: str, tensor: torch.Tensor) -> tuple[torch.Tensor, str] | None:
+            return (tensor.detach().requires_grad_(), f"{name}.detach().requires_grad_()") if takes(tensor) else None
+
+        return self.each_named(leaf)
 
     def leaves(self) -> list[tuple[str, torch.Tensor]]:
         """The tensors that require a gradient, each with the expression that names it."""
-        found = []
-        for argument, value in zip(self.arguments, self.values, strict=True):
-            if isinstance(value, torch.Tensor) and value.requires_grad:
-                found.append((argument.name, value))
-            elif argument.is_tensor and isinstance(value, (list, tuple)):
-                found += [
-                    (f"{argument.name}[{index}]", each)
-                    for index, each in enumerate(value)
-                    if isinstance(each, torch.Tensor) and each.requires_grad
-                ]
-        return found
+        named = call_values.named_tensors(self.arguments, self.values)
+        return [(name, tensor) for name, _, tensor in named if tensor.requires_grad]
 
     def replaced(self, leaves: Sequence[torch.Tensor]) -> list[Any]:
         """The values with other tensors for its leaves, in the order of `leaves()`."""
         fresh = iter(leaves)
-        return [
-            next(fresh)
-            if isinstance(value, torch.Tensor) and value.requires_grad
-            else [next(fresh) if isinstance(each, torch.Tensor) and each.requires_grad else each for each in value]
-            if argument.is_tensor and isinstance(value, (list, tuple))
-            else value
-            for argument, value in zip(self.arguments, self.values, strict=True)
-        ]
+        return call_values.mapped(self.arguments, self.values, lambda t: next(fresh) if t.requires_grad else t)
 
     def call(self, function: str = "op") -> str:
-        """'op(x, bias, scale=scale)': the call in Python. What the op changes in place is a copy."""
+        """'op(x, bias, scale=scale)': the call in Python, with copies of what the op changes in place."""
         return self._call(function, {})
 
     def function_of_leaves(self, function: str = "op") -> str:
         """'lambda x, bias: op(x, bias, scale)': the call as a function of its leaves, for torch's own checks."""
-        parameters = [name.replace("[", "_").rstrip("]") for name, _ in self.leaves()]
-        lists: dict[str, str] = {}
+        parameters = {name: name.replace("[", "_").rstrip("]") for name, _ in self.leaves()}
+        lists = {}
         for argument, value in zip(self.arguments, self.values, strict=True):
             if argument.is_tensor and isinstance(value, (list, tuple)):
-                own = [f"{argument.name}_{index}" for index in range(len(value))]
-                inner = [name if name in parameters else f"{argument.name}[{i}]" for i, name in enumerate(own)]
-                lists[argument.name] = f"[{', '.join(inner)}]"
-        return f"lambda {', '.join(parameters)}: {self._call(function, lists)}"
+                names = [f"{argument.name}[{index}]" for index in range(len(value))]
+                lists[argument.name] = f"[{', '.join(parameters.get(name, name) for name in names)}]"
+        return f"lambda {', '.join(parameters.values())}: {self._call(function, lists)}"
 
     def leaf_tuple(self) -> str:
         """'(x, bias)'"""
         names = [name for name, _ in self.leaves()]
         return f"({', '.join(names)}{',' if len(names) == 1 else ''})"
 
-    def _call(self, function: str, instead: dict[str, str]) -> str:
+    def _call(self, function: str, instead: Mapping[str, str]) -> str:
         parts = []
         for argument in self.arguments:
             name = instead.get(argument.name, f"{argument.name}.clone()" if argument.mutated else argument.name)
@@ -155,26 +143,16 @@ class Case:
 
 
 def ranks(case: Case) -> tuple[Any, ...]:
-    """Of each argument: the rank and dtype of its tensors, or whether it is absent."""
-    found: list[Any] = []
-    for argument, value in zip(case.arguments, case.values, strict=True):
-        if isinstance(value, torch.Tensor):
-            found.append((value.ndim, value.dtype))
-        elif argument.is_tensor and value is not None:
-            found.append(tuple(None if each is None else (each.ndim, each.dtype) for each in value))
-        else:
-            found.append(value is None)
-    return tuple(found)
+    """The rank and dtype of each tensor, the lengths of lists, and which arguments are absent."""
+    tensors = [None if t is None else (t.ndim, t.dtype) for t in flatten(case.arguments, case.values)]
+    counts = [
+        len(value) if argument.is_tensor and isinstance(value, (list, tuple)) else value is None
+        for argument, value in zip(case.arguments, case.values, strict=True)
+    ]
+    return *tensors, *counts
 
 
 def kind(case: Case) -> tuple[Any, ...]:
     """What distinguishes kinds of calls: ranks, and options other than numbers."""
     options = [value for value in case.values if isinstance(value, (bool, str, torch.dtype))]
     return ranks(case), tuple(options)
-
-
-_LEAVES = "[each if each is None or not each.is_floating_point() else each.detach().requires_grad_() for each in {}]"
-
-
-def _leaf(tensor: torch.Tensor | None) -> torch.Tensor | None:
-    return tensor if tensor is None or not tensor.is_floating_point() else tensor.detach().requires_grad_()

@@ -1,7 +1,8 @@
-"""The kinds of calls an op accepts, learned from its samples: which dimensions are linked, which values fill them."""
+"""The kinds of calls an op accepts, derived from its samples: which dimensions are equal, which values fill them."""
 
 from __future__ import annotations
 
+import cmath
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ...reference.signature import Argument
+from ...reference.signature import flatten
 from .. import layouts
 from ..subject import SMALL, Subject
 from .acceptance import largest_result
@@ -17,12 +18,12 @@ from .case import Case, ranks
 
 Range = tuple[float, float]
 MOST_AMONG = 64
-"""Integers that are drawn from one by one."""
+"""The most distinct integers that `TensorSpec.among` lists."""
 
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A tensor to be made: numbers between two others, drawn by a seed, in a layout of layouts.py or contiguous."""
+    """A tensor to generate: random numbers between two others, in a layout of layouts.py or contiguous."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -34,21 +35,15 @@ class TensorSpec:
     """The integers to draw from, instead of all between the two."""
 
     def build(self, device: str = "cpu") -> torch.Tensor:
-        generator = torch.Generator().manual_seed(self.seed)
-        if self.among:
-            tensor = torch.tensor(self.among)[torch.randint(0, len(self.among), self.shape, generator=generator)]
-        elif self.dtype is torch.bool or is_integer(self.dtype):
-            tensor = torch.randint(int(self.low), int(self.high) + 1, self.shape, generator=generator)
-        else:
-            pairs = (2,) if self.dtype.is_complex else ()
-            tensor = torch.empty((*self.shape, *pairs), dtype=torch.float64)
-            tensor = tensor.uniform_(self.low, self.high, generator=generator)
-            tensor = torch.view_as_complex(tensor).clone() if pairs else tensor  # no view of another tensor
-        tensor = tensor.to(device, self.dtype)
+        tensor: torch.Tensor = eval(self._contiguous(device), {"torch": torch})
         return layouts.LAYOUTS[self.layout](tensor) if self.layout else tensor
 
     def code(self, device: str = "cpu") -> str:
         """The expression that makes it."""
+        contiguous = self._contiguous(device)
+        return layouts.code(self.layout).format(contiguous) if self.layout else contiguous
+
+    def _contiguous(self, device: str) -> str:
         generator = f"generator=torch.Generator().manual_seed({self.seed})"
         if self.among:
             made = f"torch.tensor({self.among})[torch.randint(0, {len(self.among)}, {self.shape}, {generator})]"
@@ -57,15 +52,14 @@ class TensorSpec:
         else:
             shape = (*self.shape, 2) if self.dtype.is_complex else self.shape
             made = f"torch.empty({shape}, dtype=torch.float64).uniform_({self.low}, {self.high}, {generator})"
-            made = f"torch.view_as_complex({made}).clone()" if self.dtype.is_complex else made
-        made = f"{made}.to({device!r}, {self.dtype})"
-        return layouts.code(self.layout).format(made) if self.layout else made
+            made = f"torch.view_as_complex({made}).clone()" if self.dtype.is_complex else made  # not a view
+        return f"{made}.to({device!r}, {self.dtype})"
 
 
 @dataclass(frozen=True)
 class Slot:
-    """One tensor of the arguments: its argument's place, its own among those of a list, and what it was in the
-    samples. `structured`: integers in order, as the offsets of rows are: others would be no valid call."""
+    """One tensor of the arguments: the position of its argument, its index in a list, and what it was in the samples.
+    `structured`: sorted integers, such as the offsets of rows, which random ones cannot replace."""
 
     argument: int
     element: int | None
@@ -74,12 +68,12 @@ class Slot:
     ranges: tuple[Range, ...]
     structured: bool
     among: tuple[int, ...] = ()
-    """The integers of all samples, where they leave out some between the smallest and the largest: -100 and 0 to 9."""
+    """The integers of all samples, where negative ones have a meaning: -100 and 0 to 9."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Dimensions, each as (slot, axis), that were of one size in every sample of the pattern."""
+    """Dimensions, each as (slot, axis), that have the same size in every sample of the pattern."""
 
     places: tuple[tuple[int, int], ...]
     sizes: tuple[int, ...]
@@ -98,26 +92,26 @@ class Pattern:
     groups: tuple[Group, ...]
     device: str
     frozen: frozenset[int] = field(default=frozenset())
-    """Groups that a structured tensor has part in."""
+    """Groups with a dimension of a structured tensor."""
 
     @property
     def base(self) -> Case:
-        """The smallest case with elements in it; the first where all are empty."""
+        """The smallest case without empty tensors; else the first."""
         filled = [case for case in self.cases if case.has_elements]
         return min(filled, key=lambda case: case.numel) if filled else self.cases[0]
 
     def sizes_of(self, case: Case) -> list[int]:
         """The size of each group in a case."""
-        tensors = [_tensor_at(case, slot) for slot in self.slots]
-        return [tensors[group.places[0][0]].shape[group.places[0][1]] for group in self.groups]
+        tensors = case.every_tensor()
+        return [tensors[slot].shape[axis] for slot, axis in (group.places[0] for group in self.groups)]
 
     def shapes(self, sizes: Sequence[int]) -> list[tuple[int, ...]]:
-        """Of the tensors, where the groups have these sizes."""
+        """The shapes of the tensors, for these sizes of the groups."""
         of = {place: size for group, size in zip(self.groups, sizes, strict=True) for place in group.places}
         return [tuple(of[index, axis] for axis in range(slot.ndim)) for index, slot in enumerate(self.slots)]
 
     def numel(self, sizes: Sequence[int]) -> int:
-        """Elements of the largest of them, before it is made."""
+        """Elements of the largest tensor, for these sizes of the groups."""
         return max((math.prod(shape) for shape in self.shapes(sizes)), default=0)
 
     def case(
@@ -132,32 +126,29 @@ class Pattern:
         values: Mapping[int, tuple[Any, str]] | None = None,
         name: str = "",
     ) -> Case:
-        """The call with dimensions of these sizes; or with `shapes`, one a slot, where they are given outright. `scale`
-        picks one of the samples whose range of numbers is kept, `laid` gives slots a layout, `values` other values to
-        arguments that are no tensors, each with its code."""
-        like = like or self.base
-        specs = [
-            _spec(index, slot, shape, seed, scale, (laid or {}).get(index, ""))
-            for index, (slot, shape) in enumerate(zip(self.slots, shapes or self.shapes(sizes), strict=True))
-        ]
-        made = Case(name or like.name, like.arguments, like.values, like.lines)
-        changed = dict(values or {})
-        for place, argument in enumerate(like.arguments):
-            own = [(spec, slot) for spec, slot in zip(specs, self.slots, strict=True) if slot.argument == place]
-            if place in changed:
-                made = made.changed(argument.name, *changed[place])
-            elif own and not any(slot.structured for _, slot in own):
-                made = made.changed(argument.name, *self._built(argument, [spec for spec, _ in own], made))
-        return _without_sample(made, like)
+        """The call whose dimensions have these sizes, or whose slots have these `shapes`.
 
-    def _built(self, argument: Argument, specs: Sequence[TensorSpec], case: Case) -> tuple[Any, str]:
-        value = case[argument.name]
-        if isinstance(value, torch.Tensor):
-            return specs[0].build(self.device), specs[0].code(self.device)
-        made = iter(specs)
-        pairs = [None if each is None else next(made) for each in value]
-        built = [None if spec is None else spec.build(self.device) for spec in pairs]
-        return built, f"[{', '.join('None' if spec is None else spec.code(self.device) for spec in pairs)}]"
+        Args:
+            like: the sample to take other arguments from.
+            scale: selects the sample whose range of numbers is used.
+            laid: layouts of slots.
+            values: other values for arguments that are not tensors, each with its code.
+        """
+        like, shapes = like or self.base, shapes or self.shapes(sizes)
+        specs = iter([
+            _spec(index, slot, shape, seed, scale, (laid or {}).get(index, ""))
+            for index, (slot, shape) in enumerate(zip(self.slots, shapes, strict=True))
+        ])  # fmt: skip
+        slots = iter(self.slots)
+
+        def generated(name: str, tensor: torch.Tensor) -> tuple[torch.Tensor, str] | None:
+            slot, spec = next(slots), next(specs)
+            return None if slot.structured else (spec.build(self.device), spec.code(self.device))
+
+        made = like.each_named(generated).named(name or like.name)
+        for place, (value, code) in (values or {}).items():
+            made = made.changed(like.arguments[place].name, value, code)
+        return _without_sample(made, like)
 
 
 def patterns_of(subject: Subject, dtype: torch.dtype = torch.float32, limit: int = SMALL) -> list[Pattern]:
@@ -169,7 +160,7 @@ def patterns_of(subject: Subject, dtype: torch.dtype = torch.float32, limit: int
 
 
 def flat_pattern(subject: Subject, dtype: torch.dtype) -> Pattern:
-    """Of a pointwise op: every tensor has one dimension, of one size; none where it has none in the first sample."""
+    """Of a pointwise op: every tensor has one dimension, all of one size; or none, as in the first sample."""
     first = patterns_of(subject, dtype)[0]
     cases = [first.case((), shapes=[(size,) if slot.ndim else () for slot in first.slots]) for size in (8, 9)]
     return _pattern(cases, subject.device)
@@ -186,14 +177,14 @@ def shapes_are_static(subject: Subject, case: Case) -> bool:
 
 
 def doubled(tensor: torch.Tensor) -> torch.Tensor:
-    """In double precision, where it is of floating or complex numbers."""
+    """A floating or complex tensor in double precision."""
     if tensor.is_complex():
         return tensor.to(torch.complex128)
     return tensor.to(torch.float64) if tensor.is_floating_point() else tensor
 
 
 def lengthened(tensor: torch.Tensor, axis: int, length: int) -> torch.Tensor:
-    """The tensor again and again along a dimension, up to that length."""
+    """The tensor repeated along a dimension, up to that length."""
     shape = [length if dim == axis else size for dim, size in enumerate(tensor.shape)]
     long = torch.empty(shape, dtype=tensor.dtype, device=tensor.device)
     for start in range(0, length, tensor.shape[axis]):
@@ -203,41 +194,41 @@ def lengthened(tensor: torch.Tensor, axis: int, length: int) -> torch.Tensor:
 
 
 def _pattern(cases: Sequence[Case], device: str) -> Pattern:
+    tensors = [case.every_tensor() for case in cases]
+    columns = iter(zip(*tensors, strict=True))
     slots = []
     for place, (argument, value) in enumerate(zip(cases[0].arguments, cases[0].values, strict=True)):
-        if isinstance(value, torch.Tensor):
-            slots.append(_slot(cases, place, None, value))
-        elif argument.is_tensor and value is not None:
-            slots += [_slot(cases, place, index, each) for index, each in enumerate(value) if each is not None]
+        several = isinstance(value, (list, tuple))
+        for index, tensor in enumerate(flatten([argument], [value])):
+            if tensor is not None:
+                slots.append(_slot(place, index if several else None, next(columns)))
     seen: dict[tuple[int, ...], list[tuple[int, int]]] = {}
     for index, slot in enumerate(slots):
         for axis in range(slot.ndim):
-            sizes = tuple(_tensor_at(case, slot).shape[axis] for case in cases)
-            seen.setdefault(sizes, []).append((index, axis))
+            seen.setdefault(tuple(each[index].shape[axis] for each in tensors), []).append((index, axis))
     groups = tuple(Group(tuple(places), sizes) for sizes, places in seen.items())
     frozen = [n for n, group in enumerate(groups) if any(slots[slot].structured for slot, _ in group.places)]
     return Pattern(tuple(cases), tuple(slots), groups, device, frozenset(frozen))
 
 
-def _slot(cases: Sequence[Case], place: int, element: int | None, first: torch.Tensor) -> Slot:
-    tensors = [value if element is None else value[element] for value in (case.values[place] for case in cases)]
-    ranges = _ranges(tensors)
+def _slot(argument: int, element: int | None, tensors: Sequence[torch.Tensor]) -> Slot:
+    first = tensors[0]
     whole = is_integer(first.dtype)
     ordered = whole and first.ndim > 0 and all(_in_order(tensor) for tensor in tensors)
     structured = ordered and any(tensor.numel() > 2 for tensor in tensors)
-    return Slot(place, element, first.ndim, first.dtype, ranges, structured, _among(tensors) if whole else ())
+    among = _among(tensors) if whole else ()
+    return Slot(argument, element, first.ndim, first.dtype, _ranges(tensors), structured, among)
 
 
 def _among(tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
-    """Negative numbers apart from the others have a meaning of their own, as an ignored class has. Numbers that are
-    merely sparse have none."""
+    """Isolated negative numbers have a meaning, such as an ignored class; numbers that are merely sparse do not."""
     seen = sorted({int(number) for tensor in tensors for number in tensor.unique().tolist()})
     negative = [number for number in seen if number < 0]
     return tuple(seen) if negative and seen[-1] >= 0 and len(seen) <= MOST_AMONG else ()
 
 
 def _ranges(tensors: Sequence[torch.Tensor]) -> tuple[Range, ...]:
-    """Of each sample, those with the most elements first."""
+    """Of each sample, largest sample first."""
     filled = sorted((tensor for tensor in tensors if tensor.numel()), key=lambda tensor: -tensor.numel())
     if filled and filled[0].numel() == 1:
         filled = [torch.stack([tensor.reshape(()) for tensor in filled])]
@@ -253,7 +244,7 @@ def _in_order(tensor: torch.Tensor) -> bool:
 
 
 def _range(tensor: torch.Tensor) -> Range:
-    """The smallest and largest number, brought inwards to three digits."""
+    """The smallest and largest number, rounded inwards to three digits."""
     numbers = (torch.view_as_real(tensor) if tensor.is_complex() else tensor).to(torch.float64)
     numbers = numbers[numbers.isfinite()]
     if not numbers.numel():
@@ -272,29 +263,24 @@ def _shortened(number: float, towards: Any) -> float:
     return float(round(towards(number * 10.0**digits) / 10.0**digits, max(digits, 0)))
 
 
-def _tensor_at(case: Case, slot: Slot) -> torch.Tensor:
-    value = case.values[slot.argument]
-    tensor: torch.Tensor = value if slot.element is None else value[slot.element]
-    return tensor
-
-
 def _without_sample(made: Case, like: Case) -> Case:
-    """Without the lines that make the sample, where nothing of it is left but what Python writes down itself."""
+    """Without the lines that make the sample, where all that is left of it has a literal."""
     lines = made.lines[len(like.lines) :]
     bound = {line.partition(" = ")[0] for line in lines}
     plain = []
     for argument, value in zip(made.arguments, made.values, strict=True):
         if argument.name in bound:
             continue
-        if not _is_written_down(value):
+        if not has_literal(value):
             return made
         plain.append(f"{argument.name} = {value!r}")
     return Case(made.name, made.arguments, made.values, (*lines, *plain))
 
 
-def _is_written_down(value: Any) -> bool:
+def has_literal(value: Any) -> bool:
+    """Whether repr(value) is Python code for it."""
     if isinstance(value, (list, tuple)):
-        return all(_is_written_down(each) for each in value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return False
-    return value is None or isinstance(value, (bool, int, float, str, torch.dtype))
+        return all(has_literal(each) for each in value)
+    if isinstance(value, (float, complex)):
+        return cmath.isfinite(value)
+    return value is None or isinstance(value, (bool, int, str, torch.dtype))

@@ -1,8 +1,8 @@
-"""A sample of any size, cut down to a call that is small enough for every item.
+"""Cuts a sample of any size down to a call that is small enough for every item.
 
-Dimensions of one size are cut to one size, so that what belongs together stays together. An int argument that equals
-such a size follows it, as do ints that add up to one, and the numbers in an integer tensor are scaled to the size they
-index. Several ways of cutting are tried; the reference decides whether one gives a valid call.
+Dimensions of equal size stay equal. An int argument that equals such a size changes with it, as do ints that add up to
+one, and the numbers in an integer tensor are scaled to the size they index. Several cuts are tried; the reference
+decides which gives a valid call.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import torch
 from .case import Case
 
 KEPT_AT_MOST = 2
-"""Sizes that may stay as they are while the others are cut."""
+"""The most sizes that are left as they are while the others are cut."""
 TRIES = 200
 
 Sizes = Mapping[int, int]
 """{size in the sample: size in the smaller call}."""
 Way = Callable[[int, int, int], int]
-"""From a size, the largest one wanted and the size's place among all, largest first, to a smaller size."""
+"""(size, largest new size, position of the size among all, in descending order) -> new size."""
 
 
 def shrunk(case: Case, most: int, takes: Callable[[Case], bool]) -> Case | None:
-    """The call with at most `most` elements in each tensor; None where the reference takes none that was tried."""
+    """The call with at most `most` elements in each tensor; None where none that was tried is valid."""
     tried: set[tuple[str, ...]] = set()
     for sizes in itertools.islice(_smaller_sizes(case, most), TRIES):
         for ints_follow, indexes_follow in itertools.product((True, False), repeat=2):
@@ -41,8 +41,8 @@ def shrunk(case: Case, most: int, takes: Callable[[Case], bool]) -> Case | None:
 
 
 def _smaller_sizes(case: Case, most: int) -> Iterator[Sizes]:
-    """Ways of cutting, those that change most first. Odd sizes show more faults than powers of two; halves and
-    multiples keep what divides what; and a size that the op insists on is left alone."""
+    """Cuts, those that change most sizes first. Odd sizes show more faults than powers of two; halves and multiples
+    preserve divisibility; and a size that the op requires is left as it is."""
     shapes = [tuple(tensor.shape) for tensor in case.every_tensor()]
     found = sorted({size for shape in shapes for size in shape if size > 1}, reverse=True)
     multiples: list[Way] = [functools.partial(_multiple, factor) for factor in _ints(case)]
@@ -58,7 +58,7 @@ def _smaller_sizes(case: Case, most: int) -> Iterator[Sizes]:
 
 
 def _fitted(way: Way, sizes: list[int], shapes: list[tuple[int, ...]], most: int) -> Sizes | None:
-    """The largest sizes of a kind with which every tensor is small enough."""
+    """The largest new sizes with which every tensor is small enough."""
     for largest in (64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1):
         chosen = {size: new for place, size in enumerate(sizes) if (new := way(size, largest, place)) < size}
         if all(math.prod(chosen.get(size, size) for size in shape) <= most for shape in shapes):
@@ -67,7 +67,7 @@ def _fitted(way: Way, sizes: list[int], shapes: list[tuple[int, ...]], most: int
 
 
 def _odd(size: int, largest: int, place: int) -> int:
-    """Different ones for different sizes, where there is room: no two dimensions become equal by accident."""
+    """Different new sizes for different sizes, where possible: no two dimensions become equal by accident."""
     return min(size, max((largest - 1) // 2 * 2 + 1 - 2 * place, 3))
 
 
@@ -76,35 +76,28 @@ def _power_of_two(size: int, largest: int, place: int) -> int:
 
 
 def _multiple(factor: int, size: int, largest: int, place: int) -> int:
-    """What a number of heads or groups divides, it goes on to divide; what it does not is cut to a power of two."""
+    """A multiple of a number of heads or groups stays one; any other size becomes a power of two."""
     if size % factor == 0:
         return min(size, factor * max(1, largest // factor))
     return min(size, 1 << (largest.bit_length() - 1))
 
 
 def _ints(case: Case) -> list[int]:
-    """The int arguments that may be such a number."""
+    """The int arguments that may be a number of heads or groups."""
     pairs = zip(case.arguments, case.values, strict=True)
     return [value for argument, value in pairs if not argument.is_tensor and type(value) is int and value > 1]
 
 
 def _halved(size: int, largest: int, place: int) -> int:
-    """Each as often as the largest needs it, so that 300 = 100 + 200 becomes 75 = 25 + 50."""
+    """Each halved equally often, so that 300 = 100 + 200 becomes 75 = 25 + 50."""
     times = max(0, math.ceil(math.log2(128 / largest)))
     return max(size >> times, 2) if size % (1 << times) == 0 or size >> times >= 8 else size
 
 
 def _cut(case: Case, sizes: Sizes, ints_follow: bool, indexes_follow: bool) -> Case:
-    smaller = case
+    smaller = case.each_named(lambda name, tensor: _cut_tensor(case, name, tensor, sizes, indexes_follow))
     for argument, value in zip(case.arguments, case.values, strict=True):
-        if isinstance(value, torch.Tensor):
-            tensor, code = _cut_tensor(case, value, sizes, indexes_follow)
-            smaller = smaller.changed(argument.name, tensor, code.format(argument.name))
-        elif argument.is_tensor and value is not None:
-            parts = [_cut_tensor(case, each, sizes, indexes_follow) for each in value]
-            codes = [code.format(f"{argument.name}[{place}]") for place, (_, code) in enumerate(parts)]
-            smaller = smaller.changed(argument.name, [tensor for tensor, _ in parts], f"[{', '.join(codes)}]")
-        elif ints_follow and (followed := _followed(value, sizes)) != value:
+        if ints_follow and not argument.is_tensor and (followed := _followed(value, sizes)) != value:
             smaller = smaller.changed(argument.name, followed, repr(followed))
     cuts = ", ".join(f"{old} to {new}" for old, new in sizes.items()) or "nothing"
     return smaller.named(f"{case.name}, cut from {cuts}")
@@ -116,7 +109,7 @@ def _followed(value: Any, sizes: Sizes) -> Any:
     if isinstance(value, int):
         return sizes.get(value, value)
     if isinstance(value, (list, tuple)) and all(isinstance(each, int) for each in value):
-        if len(value) > 1 and sum(value) in sizes:  # the parts that a dimension is split into
+        if len(value) > 1 and sum(value) in sizes:  # the parts into which a dimension is split
             old, new = sum(value), sizes[sum(value)]
             ends = [0, *(end * new // old for end in itertools.accumulate(value))]
             return type(value)(end - begin for begin, end in itertools.pairwise(ends))
@@ -125,26 +118,25 @@ def _followed(value: Any, sizes: Sizes) -> Any:
 
 
 def _cut_tensor(
-    case: Case, tensor: torch.Tensor | None, sizes: Sizes, indexes_follow: bool
-) -> tuple[torch.Tensor | None, str]:
-    """The first elements along each dimension, and the expression for that."""
-    if tensor is None:
-        return None, "None"
-    old, code = _indexed_size(case, tensor) if indexes_follow else None, "{}"
+    case: Case, name: str, tensor: torch.Tensor, sizes: Sizes, indexes_follow: bool
+) -> tuple[torch.Tensor, str] | None:
+    """The first elements along each dimension, and the expression for that; None for no change."""
+    made = None
     bounds = [sizes.get(size, size) for size in tensor.shape]
-    if tuple(bounds) != tuple(tensor.shape):
+    old = _indexed_size(case, tensor) if indexes_follow else None
+    if bounds != list(tensor.shape):
         pairs = zip(bounds, tensor.shape, strict=True)
         index = ", ".join(f":{bound}" if bound != size else ":" for bound, size in pairs)
-        tensor, code = tensor[tuple(slice(bound) for bound in bounds)].clone(), f"{{}}[{index}].clone()"
+        made = tensor[tuple(slice(bound) for bound in bounds)].clone(), f"{name}[{index}].clone()"
     if old is None or old not in sizes:
-        return tensor, code
-    # Rounded down, 0 stays 0 and an offset that is the whole size becomes the new size: order and ends are kept.
-    scaled = (tensor.long() * sizes[old] // old).to(tensor.dtype)
-    return scaled, f"({code}.long() * {sizes[old]} // {old}).to({tensor.dtype})"
+        return made
+    cut, code = made or (tensor, name)
+    # Rounded down, 0 stays 0 and an offset that equals the size becomes the new size: order and ends are preserved.
+    return (cut.long() * sizes[old] // old).to(cut.dtype), f"({code}.long() * {sizes[old]} // {old}).to({cut.dtype})"
 
 
 def _indexed_size(case: Case, tensor: torch.Tensor) -> int | None:
-    """The smallest size in the call that all numbers of an integer tensor are within, as positions or as offsets."""
+    """The smallest size in the call that bounds all numbers of an integer tensor, which may be positions or offsets."""
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool or not tensor.numel():
         return None
     low, high = int(tensor.min()), int(tensor.max())

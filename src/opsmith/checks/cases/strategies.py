@@ -1,8 +1,8 @@
 """Hypothesis strategies for calls of an op, built from its schema and its samples.
 
-Tensors of a pointwise op have any shapes that broadcast. Of other ops each kind of call among the samples (patterns.py)
-is varied: dimensions that were of one size in every sample stay of one size, the others go their own ways. Whether that
-is a call at all, the reference decides.
+Tensors of a pointwise op have any shapes that broadcast. For other ops, each pattern of the samples (patterns.py) is
+varied: dimensions that are equal in every sample stay equal, the others vary independently. The reference decides
+whether a call is valid.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from .. import layouts
 from ..outcome import Uncovered
 from ..subject import TOO_LARGE, Subject, short
 from .case import Case
-from .patterns import Pattern, TensorSpec, patterns_of
-
-__all__ = ["TensorSpec", "beside_samples", "calls"]
+from .patterns import Pattern, has_literal, patterns_of
 
 SIZES = (*range(1, 10), 0, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 129)
 DIMENSIONS = 4
@@ -30,45 +28,40 @@ T = TypeVar("T")
 
 
 def calls(subject: Subject, most: int) -> st.SearchStrategy[Case]:
-    """Calls with at most `most` elements a tensor, in the floating dtypes the reference takes; at level "quick", in
-    one that is wide and one that is not, since each has kernels of its own to compile."""
+    """Calls with at most `most` elements a tensor, in the floating dtypes the reference takes; at level "quick", in one
+    wide and one half type, since the kernels of each dtype must be compiled."""
     dtypes = subject.dtypes
     if not subject.full:
         dtypes = [*[d for d in dtypes if d.itemsize >= 4][:1], *[d for d in dtypes if d.itemsize < 4][:1]]
     found = [(dtype, patterns_of(subject, dtype, most)) for dtype in dtypes]
-    kinds = [_Kind(dtype, tuple(_unlike(subject, patterns))) for dtype, patterns in found if patterns]
+    kinds = [(dtype, _distinct(subject, patterns)) for dtype, patterns in found if patterns]
     if not kinds:
         raise Uncovered(f"{TOO_LARGE} to {most} elements")
     return _call(subject, kinds, most)
 
 
 def beside_samples(subject: Subject, most: int) -> list[Case]:
-    """Calls of the samples' smallest shapes with another value for one argument that is no tensor, or without one that
-    may be left out."""
+    """Calls of the samples' smallest shapes with another value for one argument that is not a tensor, or without one
+    optional tensor."""
     found = []
     for pattern in patterns_of(subject, subject.dtypes[0], most)[:1]:
-        for place, argument in enumerate(pattern.base.arguments):
-            if argument.kind is Kind.OPTIONAL_TENSOR and pattern.base.values[place] is not None:
-                name = f"{pattern.base.name}, {argument.name} = None"
-                found.append(pattern.base.changed(argument.name, None, "None", name))
-            if argument.is_tensor:
-                continue
-            for value in _listed(argument, [case.values[place] for case in pattern.cases]):
-                if value != pattern.base.values[place] and _is_plain(value):
-                    name = f"{pattern.base.name}, {argument.name} = {value!r}"
-                    found.append(pattern.base.changed(argument.name, value, repr(value), name))
+        base = pattern.base
+        for place, (argument, own) in enumerate(zip(base.arguments, base.values, strict=True)):
+            others: list[Any] = []
+            if argument.kind is Kind.OPTIONAL_TENSOR and own is not None:
+                others = [None]
+            elif not argument.is_tensor:
+                seen = [case.values[place] for case in pattern.cases]
+                others = [value for value in _candidates(argument, seen) if value != own and has_literal(value)]
+            for value in others:
+                found.append(
+                    base.changed(argument.name, value, repr(value), f"{base.name}, {argument.name} = {value!r}")
+                )
     return found
 
 
-class _Kind:
-    """No dataclass: Hypothesis would write down all that is in it, and a Pattern is full of tensors."""
-
-    def __init__(self, dtype: torch.dtype, patterns: tuple[Pattern, ...]) -> None:
-        self.dtype, self.patterns = dtype, patterns
-
-
-def _unlike(subject: Subject, patterns: Sequence[Pattern]) -> list[Pattern]:
-    """Shapes of a pointwise op are drawn: there, one pattern for each choice of tensors that are there at all."""
+def _distinct(subject: Subject, patterns: Sequence[Pattern]) -> list[Pattern]:
+    """For a pointwise op, whose shapes are drawn: one pattern for each choice of which tensors are present."""
     if not subject.keeps_layout:
         return list(patterns)
     first: dict[object, Pattern] = {}
@@ -78,9 +71,9 @@ def _unlike(subject: Subject, patterns: Sequence[Pattern]) -> list[Pattern]:
 
 
 @st.composite
-def _call(draw: st.DrawFn, subject: Subject, kinds: Sequence[_Kind], most: int) -> Case:
-    kind = _chosen(draw, kinds)
-    pattern = _chosen(draw, kind.patterns)
+def _call(draw: st.DrawFn, subject: Subject, kinds: Sequence[tuple[torch.dtype, list[Pattern]]], most: int) -> Case:
+    dtype, patterns = _chosen(draw, kinds)
+    pattern = _chosen(draw, patterns)
     like = _chosen(draw, pattern.cases) if pattern.frozen else pattern.base
     shapes = draw(_broadcastable(pattern)) if subject.keeps_layout else None
     sizes = () if shapes is not None else draw(_sizes(pattern, pattern.sizes_of(like)))
@@ -94,29 +87,29 @@ def _call(draw: st.DrawFn, subject: Subject, kinds: Sequence[_Kind], most: int) 
         scale=draw(st.integers(0, max(len(slot.ranges) for slot in pattern.slots) - 1)),
         laid=draw(_laid(pattern, ndims)),
         values=draw(_values(pattern)),
-        name=f"generated, {short(kind.dtype)}",
+        name=f"generated, {short(dtype)}",
     )
 
 
 def _chosen(draw: st.DrawFn, among: Sequence[T]) -> T:
-    """By its number: Hypothesis writes down what it chooses from, and these hold tensors."""
+    """By index: Hypothesis prints what it chooses from, and these contain tensors."""
     return among[draw(st.integers(0, len(among) - 1))]
 
 
 def _size(*others: int) -> st.SearchStrategy[int]:
-    """One choice, so that it can be made smaller by itself."""
+    """A single choice, so that Hypothesis can shrink it independently."""
     return st.sampled_from(tuple(dict.fromkeys((*SIZES, *others))))
 
 
 @st.composite
 def _broadcastable(draw: st.DrawFn, pattern: Pattern) -> list[tuple[int, ...]]:
-    """One shape, and tensors of it, of its last dimensions, with sizes of one in it, or with no dimension at all."""
+    """Shapes that broadcast: the full shape, its last dimensions, some of its sizes replaced by 1, or no dimension."""
     rank = draw(st.integers(0, DIMENSIONS))
     full = tuple(draw(st.lists(_size(), min_size=rank, max_size=rank)))
     shapes = []
     for slot in pattern.slots:
         how = draw(st.sampled_from(("full", "full", "last", "ones", "none")))
-        if how == "full" or pattern.base.arguments[slot.argument].mutated:  # what is written to does not grow
+        if how == "full" or pattern.base.arguments[slot.argument].mutated:  # an output is never broadcast
             shapes.append(full)
         elif how == "last":
             shapes.append(full[draw(st.integers(0, rank)) :])
@@ -134,7 +127,7 @@ def _sizes(draw: st.DrawFn, pattern: Pattern, like: Sequence[int]) -> list[int]:
     for number, (group, usual) in enumerate(zip(pattern.groups, like, strict=True)):
         if number in pattern.frozen:
             found.append(usual)
-        elif group.is_constant:  # which it may have to be
+        elif group.is_constant:  # the op may require this size
             found.append(draw(st.sampled_from((*(usual,) * len(SIZES), *SIZES))))
         else:
             found.append(draw(_size(*group.sizes)))
@@ -143,12 +136,12 @@ def _sizes(draw: st.DrawFn, pattern: Pattern, like: Sequence[int]) -> list[int]:
 
 @st.composite
 def _laid(draw: st.DrawFn, pattern: Pattern, ndims: Sequence[int]) -> dict[int, str]:
-    """None, one, or two of the tensors are not contiguous."""
+    """Non-contiguous layouts for at most two of the tensors."""
     found = {}
     slots = draw(st.lists(st.integers(0, len(pattern.slots) - 1), max_size=2, unique=True)) if pattern.slots else []
     for index in slots:
         named = layouts.layouts_for(torch.empty((1,) * ndims[index]))
-        if pattern.base.arguments[pattern.slots[index].argument].mutated:  # torch refuses to write to what is repeated
+        if pattern.base.arguments[pattern.slots[index].argument].mutated:  # torch refuses to write to repeated elements
             named = [layout for layout in named if layout not in layouts.CHANGING]
         found[index] = draw(st.sampled_from(named))
     return found
@@ -162,13 +155,13 @@ def _values(draw: st.DrawFn, pattern: Pattern) -> dict[int, tuple[Any, str]]:
             continue
         seen = [case.values[place] for case in pattern.cases]
         value = draw(_value(argument, seen))
-        if _is_plain(value):  # else as the sample has it
+        if has_literal(value):  # else the value of the sample
             found[place] = value, repr(value)
     return found
 
 
 def _value(argument: Argument, seen: Sequence[Any]) -> st.SearchStrategy[Any]:
-    listed = st.sampled_from(_listed(argument, seen))
+    listed = st.sampled_from(_candidates(argument, seen))
     numbers = [each for each in seen if isinstance(each, float)]
     if not numbers or argument.type.rstrip("?") != "float":
         return listed
@@ -176,8 +169,8 @@ def _value(argument: Argument, seen: Sequence[Any]) -> st.SearchStrategy[Any]:
     return st.one_of(listed, between.map(lambda number: round(number, 2)))
 
 
-def _listed(argument: Argument, seen: Sequence[Any]) -> list[Any]:
-    """What the samples have, and what lies beside that."""
+def _candidates(argument: Argument, seen: Sequence[Any]) -> list[Any]:
+    """The values in the samples, and neighbouring ones."""
     numbers = [each for each in seen if isinstance(each, (int, float)) and not isinstance(each, bool)]
     kind = argument.type.rstrip("?")
     others: list[Any] = []
@@ -199,8 +192,3 @@ def _listed(argument: Argument, seen: Sequence[Any]) -> list[Any]:
 
 def _moved(numbers: list[int], place: int, step: int) -> list[int]:
     return [*numbers[:place], numbers[place] + step, *numbers[place + 1 :]]
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether Python writes it down as it is."""
-    return not isinstance(value, torch.device) and not (isinstance(value, float) and not math.isfinite(value))
