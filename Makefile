@@ -93,7 +93,7 @@ check-strangers: setup ## The whole checklist on sound ops that it was not tuned
 	  --ops $$(sed -n 's/^@opsmith.*("\(strangers::[a-z0-9_]*\)".*/\1/p' tests/checks/stranger_ops.py)
 
 .PHONY: readme-table
-readme-table: setup ## Writes the tables and quotes of every page anew, from committed rows and tested files
+readme-table: setup ## Updates the tables and quotes of every page from committed rows and tested files
 	@$(PY) tests/test_docs.py
 
 .PHONY: demo

@@ -119,9 +119,9 @@ def test_a_cell_that_is_measured_twice_is_that_of_the_quieter_time() -> None:
         return rows
 
     assert made_row()["contender"] == "opsmith"
-    for anew, kept in (((5, 8), (5, 8)), ((5, 90), (10, 20)), ((11, 21), (10, 20))):
+    for new, kept in (((5, 8), (5, 8)), ((5, 90), (10, 20)), ((11, 21), (10, 20))):
         results = Results(made(10, 20, cold_s=3.0))
-        results.keep_fastest(made(*anew))
+        results.keep_fastest(made(*new))
         assert [row["us"] for row in results.rows] == [*kept]
         assert results.rows[1]["speedup"] == kept[1] / kept[0], "a speed-up is of one time"
         assert results.rows[0]["cold_s"] == 3.0

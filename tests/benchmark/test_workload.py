@@ -51,7 +51,7 @@ def test_the_cost_of_a_pointwise_op_is_every_tensor_once(fresh: Fresh) -> None:
     assert both.bytes == forward.bytes + backward.bytes
 
 
-def test_a_gradient_that_is_handed_on_costs_nothing() -> None:
+def test_a_gradient_that_is_passed_through_costs_nothing() -> None:
     made = workload(opsmith.ops.add_two, torch.randn(100))
     forward, backward, both = (made.cost(each) for each in ("forward", "backward", "both"))
     assert forward and backward and both

@@ -319,26 +319,26 @@ __global__ void k(const unsigned* x, const unsigned* y, unsigned* out, int n) {
       __vibmax_u32(a, b, &first[2]), __vibmin_u32(a, b, &first[3]),
       __vibmax_s16x2(a, b, &first[4], &first[5]), __vibmin_s16x2(a, b, &first[6], &first[7]),
       __vibmax_u16x2(a, b, &first[8], &first[9]), __vibmin_u16x2(a, b, &first[10], &first[11])};
-  unsigned told = 0;
-  for (int k = 0; k < 12; ++k) told |= (unsigned)first[k] << k;
+  unsigned comparisons = 0;
+  for (int k = 0; k < 12; ++k) comparisons |= (unsigned)first[k] << k;
   for (int k = 0; k < 8; ++k) out[k * n + i] = results[k];
-  out[8 * n + i] = told;
+  out[8 * n + i] = comparisons;
 }
 """)
 
 
 def _choices(a: int, b: int) -> list[int]:
-    results, told = [], []
+    results, comparisons = [], []
     for is_signed in (True, False):
         x, y = (signed(a), signed(b)) if is_signed else (a, b)
         results += [max(x, y) % 2**32, min(x, y) % 2**32]
-        told += [x >= y, x <= y]
+        comparisons += [x >= y, x <= y]
     for is_signed in (True, False):
         for of, holds in ((max, lambda p, q: p >= q), (min, lambda p, q: p <= q)):
             low, high = zip(parts_of(a, 16, is_signed), parts_of(b, 16, is_signed), strict=True)
             results.append(of_parts(lambda p, q, _, of=of: of(p, q), 16, is_signed, a, b))
-            told += [holds(*high), holds(*low)]
-    return [*results, sum(each << k for k, each in enumerate(told))]
+            comparisons += [holds(*high), holds(*low)]
+    return [*results, sum(each << k for k, each in enumerate(comparisons))]
 
 
 def test_a_choice_tells_which_one_it_was() -> None:

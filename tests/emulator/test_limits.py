@@ -139,8 +139,8 @@ def test_the_static_sums_are_those_of_ptxas() -> None:
         pytest.skip(f"NVRTC is not installed: {error}")
     text = SHARED._current().text
     fits = text[: text.index("__global__ void beyond_the_limit")] + text[text.index("__global__ void only_dynamic") :]
-    told = opsmith.cuda_source(fits).compile(arch="sm_90").attributes
-    assert {name: each.shared_bytes for name, each in told.items()} == {
+    attributes = opsmith.cuda_source(fits).compile(arch="sm_90").attributes
+    assert {name: each.shared_bytes for name, each in attributes.items()} == {
         "at_the_limit": 48 * KIB, "only_dynamic": 0, "both": 40 * KIB,
     }  # fmt: skip
     with pytest.raises(opsmith.errors.CompileError, match="too much shared data"):

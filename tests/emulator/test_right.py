@@ -451,7 +451,9 @@ def check(name: str, checks: bool, seed: int) -> None:
     torch.manual_seed(seed)
     with opsmith.emulate(checks=checks, seed=seed):
         for result, (given, wanted) in each.run(SOURCES[each.file]).items():
-            torch.testing.assert_close(given, wanted, msg=lambda told, result=result: f"{result}, seed {seed}: {told}")
+            torch.testing.assert_close(
+                given, wanted, msg=lambda message, result=result: f"{result}, seed {seed}: {message}"
+            )
 
 
 @pytest.mark.parametrize("name", RIGHT)

@@ -1,4 +1,4 @@
-"""Kernels that spin, recurse, throw and print: how their launches end, and what is told of it."""
+"""Kernels that spin, recurse, throw and print: how their launches end, and what is reported."""
 
 from __future__ import annotations
 

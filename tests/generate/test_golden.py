@@ -1,4 +1,4 @@
-"""The text of generated kernels, as it was last looked at. OPSMITH_WRITE_GOLDEN=1 writes it anew, for a person to
+"""The text of generated kernels, as last reviewed. OPSMITH_WRITE_GOLDEN=1 writes it again, for a person to
 read."""
 
 from __future__ import annotations

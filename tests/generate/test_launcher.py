@@ -167,7 +167,7 @@ def test_floats_and_ints_are_arguments(ops: Ops, python_calls: list[str]) -> Non
     assert len(python_calls) <= 2
 
 
-def test_choices_and_dtypes_are_told_apart(ops: Ops) -> None:
+def test_choices_and_dtypes_are_distinguished(ops: Ops) -> None:
     x, y = torch.randn(6), torch.randn(6)
     for _ in range(2):
         for sine in (True, False):

@@ -164,7 +164,7 @@ def test_masks_and_whole_numbers_as_arguments(fresh: Callable[[str], str]) -> No
     assert torch.equal(shifted(whole), shifted.reference(whole))
 
 
-def test_numbers_are_told_apart_by_more_than_equality(fresh: Callable[[str], str]) -> None:
+def test_numbers_are_distinguished_by_more_than_equality(fresh: Callable[[str], str]) -> None:
     @opsmith.pointwise(fresh("signed"))
     def signed(x: Tensor, s: float | None = None) -> Tensor:
         return x if s is None else torch.copysign(x, torch.full_like(x, s))
@@ -197,6 +197,6 @@ def test_a_choice_that_torch_refuses_is_torchs_error() -> None:
         opsmith.ops.gelu(torch.ones(3), "foo")
 
 
-def test_an_out_of_another_shape_is_told_so() -> None:
+def test_an_out_of_another_shape_is_reported_so() -> None:
     with pytest.raises(OutMismatchError, match=r"the result is .*\(3,\), but out= is .*\(4,\)"):
         opsmith.ops.elementwise_mult(torch.ones(3), torch.ones(3), out=torch.ones(4))

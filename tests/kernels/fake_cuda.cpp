@@ -1,4 +1,4 @@
-// A CUDA driver without a GPU: it loads real cubins, keeps the bytes of every launch, and fails where it is told to.
+// A CUDA driver without a GPU: it loads real cubins, keeps the bytes of every launch, and fails on request.
 // A kernel's parameters are read by the sizes that its cubin tells (.nv.info), as the driver itself does.
 #include <elf.h>
 

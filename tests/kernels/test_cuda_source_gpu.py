@@ -269,11 +269,11 @@ def test_shared_memory_beyond_48_kibibytes(cu: Any) -> None:
 
 def test_attributes_of_the_driver_are_those_of_the_compiler(cu: Any) -> None:
     for kernel in (cu.twice, cu.small, cu.with_static, cu["scale<double, 2>"]):
-        told, compiled = kernel.attributes, kernel.compile().attributes
-        assert told.registers == compiled.registers > 0
-        assert told.shared_bytes == compiled.shared_bytes
-        assert told.max_threads_per_block == compiled.max_threads_per_block
-        assert told.spill_bytes == compiled.spill_bytes == 0
+        attributes, compiled = kernel.attributes, kernel.compile().attributes
+        assert attributes.registers == compiled.registers > 0
+        assert attributes.shared_bytes == compiled.shared_bytes
+        assert attributes.max_threads_per_block == compiled.max_threads_per_block
+        assert attributes.spill_bytes == compiled.spill_bytes == 0
     assert cu.small.attributes.max_threads_per_block == 64
     assert cu.with_static.attributes.shared_bytes == 2048
     assert cu.cubic.attributes.constant_bytes >= 16

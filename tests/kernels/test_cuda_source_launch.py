@@ -327,7 +327,7 @@ def test_another_number_of_arguments_is_refused(cu: Any, given: Any, words: str)
         cu.add[1, 1](*given)
 
 
-def test_a_parameter_without_a_name_is_told_by_its_place(gpu: FakeCuda) -> None:
+def test_a_parameter_without_a_name_is_reported_by_its_place(gpu: FakeCuda) -> None:
     cu = opsmith.cuda_source("__global__ void k(float*, int) {}")
     with pytest.raises(errors.KernelArgumentError, match=r"k: parameter 2 \(int\) takes an int"):
         cu.k[1, 1](x(), 1.5)
@@ -571,7 +571,7 @@ def test_what_the_driver_refuses_is_raised_at_the_launch(cu: Any, gpu: FakeCuda)
         cu.add[1, 1](a, a, a, 1)
 
 
-def test_what_cannot_be_loaded_is_told_and_tried_again(cu: Any, gpu: FakeCuda) -> None:
+def test_what_cannot_be_loaded_is_reported_and_tried_again(cu: Any, gpu: FakeCuda) -> None:
     a = x()
     for function, code in (("cuLibraryLoadData", 209), ("cuLibraryGetKernel", 500), ("cuKernelGetAttribute", 1)):
         gpu.fail(function, code)
@@ -820,7 +820,7 @@ def test_a_constant_is_not_set_while_a_graph_is_captured(cu: Any, gpu: FakeCuda)
         cu.set_constant("number", 1)
 
 
-def test_a_constant_survives_an_edit_and_is_asked_for_anew_where_it_no_longer_fits(
+def test_a_constant_survives_an_edit_and_is_asked_for_again_where_it_no_longer_fits(
     tmp_path: Path, gpu: FakeCuda
 ) -> None:
     path = tmp_path / "k.cu"

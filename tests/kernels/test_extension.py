@@ -132,7 +132,7 @@ def test_a_lazy_build_that_fails_fails_the_call(fresh: Fresh, tmp_path: Path, ti
     for _ in range(2):
         with pytest.raises(errors.CompileError, match=rf"{path}:1:22: error: 'undeclared' was not declared"):
             op(torch.ones(3))
-    path.write_text(native_kernels.SOURCE)  # mended, it serves without being declared again
+    path.write_text(native_kernels.SOURCE)  # fixed, it works without being declared again
     assert op(torch.full((3,), 3.0)).tolist() == [9.0] * 3
 
 
@@ -149,7 +149,7 @@ def test_what_it_exports_is_listed_built_or_not(source: Path) -> None:
     assert str(ext.square_forward) == "C++ square_forward (extension listed)"
 
 
-def test_a_name_that_is_not_exported_is_told_with_those_that_are(fresh: Fresh, source: Path) -> None:
+def test_a_name_that_is_not_exported_is_reported_with_those_that_are(fresh: Fresh, source: Path) -> None:
     words = "exports no function 'squared'; it exports raises_kernel, .*weighted_rows_forward(.|\n)*OPSMITH_EXPORT"
     ext = opsmith.extension("names", source)
     with pytest.raises(errors.UnknownFunctionError, match=words):

@@ -343,7 +343,7 @@ def test_a_switch_that_means_nothing_is_refused(
         opsmith.extension("switches", returning(tmp_path, 1))
 
 
-def test_a_compiler_that_is_missing_or_too_old_is_told_as_such(
+def test_a_compiler_that_is_missing_or_too_old_is_reported_as_such(
     tmp_path: Path,
     use_compiler: Callable[[str], Path],  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
@@ -410,7 +410,7 @@ def test_a_failed_build_has_compile_commands_too(tmp_path: Path) -> None:
     (tmp_path / "wrong.cpp").write_text("int wrong() { return undeclared; }\n")
     with pytest.raises(errors.CompileError):
         opsmith.extension("wrong", tmp_path / "wrong.cpp")
-    assert (tmp_path / "build" / "compile_commands.json").exists(), "an editor is what it is mended with"
+    assert (tmp_path / "build" / "compile_commands.json").exists(), "an editor needs it to fix the source"
 
 
 # --- operators of its own

@@ -113,7 +113,9 @@ def test_an_argument_outweighs_the_environment(
     assert with_cuda(opsmith.extension("outweighs", sources, cuda=True, arch="sm_90")) == 1
 
 
-def test_nvcc_that_is_missing_is_told_with_the_way_around(sources: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nvcc_that_is_missing_is_reported_with_the_way_around(
+    sources: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("NVCC", "/no/such/nvcc")
     monkeypatch.setenv("OPSMITH_CACHE_DIR", str(sources[0].parent / "cache"))
     toolchain.forget()
@@ -142,7 +144,7 @@ def test_nvcc_of_another_major_version_than_torch_is_refused(
         opsmith.extension("other_major", sources, arch="sm_90")
 
 
-def test_an_architecture_that_nvcc_does_not_know_is_told_with_those_it_does(
+def test_an_architecture_that_nvcc_does_not_know_is_reported_with_those_it_does(
     nvcc: toolchain.Compiler, sources: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPSMITH_CACHE_DIR", str(tmp_path / "cache"))
@@ -294,7 +296,7 @@ def launched(tmp_path: Path) -> Iterator[Callable[..., Tensor]]:
 
 
 @pytest.mark.gpu
-def test_a_launch_that_cannot_be_is_told_with_what_was_asked_and_what_is_taken(
+def test_a_launch_that_cannot_be_is_reported_with_what_was_asked_and_what_is_taken(
     launched: Callable[..., Tensor],
 ) -> None:
     x = torch.ones(8, device="cuda")
@@ -325,7 +327,7 @@ def test_more_shared_memory_than_without_asking(launched: Callable[..., Tensor])
 
 
 @pytest.mark.gpu
-def test_a_gpu_that_was_not_compiled_for_is_told(tmp_path: Path) -> None:
+def test_a_gpu_that_was_not_compiled_for_is_reported(tmp_path: Path) -> None:
     major, minor = torch.cuda.get_device_capability()
     other = "sm_80" if major != 8 else "sm_90"
     (tmp_path / "launched.cu").write_text(LAUNCHED)

@@ -1,4 +1,4 @@
-"""opsmith/kernel.h: what host code is told of wrong arguments, dtypes as C++ types, loops on torch's threads."""
+"""opsmith/kernel.h: the errors for wrong arguments, dtypes as C++ types, loops on torch's threads."""
 
 from __future__ import annotations
 

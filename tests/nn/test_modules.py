@@ -77,14 +77,14 @@ def test_it_is_saved_copied_and_cast_as_any_module(name: str) -> None:
     file = io.BytesIO()
     torch.save(module, file)
     file.seek(0)
-    for twin in (
+    for copied in (
         other,
         copy.deepcopy(module),
         pickle.loads(pickle.dumps(module)),
         torch.load(file, weights_only=False),
     ):
-        assert torch.equal(twin(x), y)
-        assert repr(twin) == repr(module)
+        assert torch.equal(copied(x), y)
+        assert repr(copied) == repr(module)
     assert copy.deepcopy(module).double()(x.double()).dtype == torch.float64
     assert copy.deepcopy(module).to(torch.bfloat16)(x.bfloat16()).dtype == torch.bfloat16
     assert copy.deepcopy(module).to("meta")(x.to("meta")).shape == y.shape

@@ -315,7 +315,7 @@ class TestDescription:
         parts = {part.name: part.status for part in opsmith.operator.describe.parts(op)}
         assert parts["cpu forward"] == "written" and parts["cuda forward"] == "derived" and parts["cost"] == "absent"
 
-    def test_register_autograd_is_told(self, fresh: Fresh) -> None:
+    def test_register_autograd_is_reported(self, fresh: Fresh) -> None:
         op = opsmith.op(fresh("autograd"))(square)
         op.register_autograd(lambda ctx, grad: grad)
         assert "gradient         written    register_autograd" in repr(op)

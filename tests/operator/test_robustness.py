@@ -137,7 +137,7 @@ def test_conjugates_and_negatives_are_resolved_before_a_kernel_reads(fresh: Fres
         assert op(z.conj().imag).tolist() == [-2.0]
 
 
-def test_misspelt_and_missing_arguments_on_every_road(fresh: Fresh) -> None:
+def test_misspelt_and_missing_arguments_in_every_kind_of_call(fresh: Fresh) -> None:
     def scale_(x: Tensor, scale: float = 2.0) -> None:
         x.mul_(scale)
 

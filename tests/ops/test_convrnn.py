@@ -148,7 +148,7 @@ def test_compiled_whole(device: str) -> None:
         (lambda x, kernel, hidden: (x, kernel, hidden, "sigmoid"), "activation is 'sigmoid'"),
     ],
 )
-def test_arguments_that_do_not_fit_are_told_in_words(device: str, change: object, words: str) -> None:
+def test_arguments_that_do_not_fit_are_reported_in_words(device: str, change: object, words: str) -> None:
     with pytest.raises((ValueError, TypeError, RuntimeError), match=words):
         convrnn(*change(*drawn(2, 3, 8, 3, device)))  # type: ignore[operator]
 
@@ -244,9 +244,9 @@ with warnings.catch_warnings(record=True) as met:
     for _ in range(2):
         y = opsmith.ops.convrnn(x, kernel, hidden)
     y.sum().backward()
-told = [str(each.message) for each in met if issubclass(each.category, ReferenceRunsWarning)]
-assert len(told) == 2, told  # the forward, then the backward; each once
-assert "apt-get install g++" in told[0] and "opsmith::convrnn" in told[0], told
+outcome = [str(each.message) for each in met if issubclass(each.category, ReferenceRunsWarning)]
+assert len(outcome) == 2, outcome  # the forward, then the backward; each once
+assert "apt-get install g++" in outcome[0] and "opsmith::convrnn" in outcome[0], outcome
 torch.testing.assert_close(y, opsmith.ops.convrnn.reference(x, kernel, hidden))
 assert kernel.grad is not None
 """

@@ -26,5 +26,5 @@ import os; os._exit(0)
 
 
 def test_threads_that_look_at_once_do_not_wait_for_ever() -> None:
-    told = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=60)
-    assert told.stdout == "done\n", told.stderr
+    outcome = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=60)
+    assert outcome.stdout == "done\n", outcome.stderr

@@ -45,14 +45,14 @@ def test_five_processes_build_once(
 def test_a_process_that_waits_names_the_builder(
     tmp_path: Path, use_compiler: Callable[[str], Path], start: Callable[..., Child]
 ) -> None:
-    use_compiler(f'version "$1"\ntouch {tmp_path}/building\nwait_for {tmp_path}/told\nreal "$@"\n')
+    use_compiler(f'version "$1"\ntouch {tmp_path}/building\nwait_for {tmp_path}/waiting\nreal "$@"\n')
     builder = start(BUILD)
     wait_until((tmp_path / "building").exists, "the first process builds")
     waiter = start(BUILD)
     assert waiter.process.stderr
-    told = waiter.process.stderr.readline()
-    assert told == f"opsmith: waiting for process {builder.process.pid} to build answer ...\n"
-    (tmp_path / "told").touch()
+    line = waiter.process.stderr.readline()
+    assert line == f"opsmith: waiting for process {builder.process.pid} to build answer ...\n"
+    (tmp_path / "waiting").touch()
     status, output, _ = waiter.end()
     assert (status, output) == (0, builder.end()[1])
 

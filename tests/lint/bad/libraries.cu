@@ -1,4 +1,4 @@
-// Thrust and CUB go to the default stream unless they are told another.
+// Thrust and CUB go to the default stream unless given another.
 #include <cub/cub.cuh>
 #include <thrust/device_ptr.h>
 #include <thrust/device_vector.h>

@@ -48,12 +48,12 @@ constexpr emulator::ParameterKind kind_of() {
   }
 }
 
-inline emulator::HostTensor described(const Tensor& tensor, bool by_data, const std::string& told) {
+inline emulator::HostTensor described(const Tensor& tensor, bool by_data, const std::string& description) {
   const auto begin = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
   const auto size = static_cast<int64_t>(tensor.element_size());
   int64_t elements = tensor.numel() == 0 ? 0 : 1;
   for (int64_t i = 0; elements > 0 && i < tensor.dim(); ++i) elements += (tensor.size(i) - 1) * tensor.stride(i);
-  return {begin, begin + elements * size, begin - tensor.storage_offset() * size, told.c_str(), by_data};
+  return {begin, begin + elements * size, begin - tensor.storage_offset() * size, description.c_str(), by_data};
 }
 
 // `values` is the tuple of arguments, `pointers` the addresses of its parts.
@@ -62,13 +62,13 @@ void start(
     void (*kernel)(Parameters...), const Geometry& geometry, const Stream&, Values& values, void* const* pointers) {
   const HostCall* const call = HostCall::current();
   if (call == nullptr) fail("the emulator runs launches of the thread that called host code, not of one that it started");
-  std::vector<std::string> told;
+  std::vector<std::string> descriptions;
   for (const UsedTensor& each : call->used()) {
-    told.push_back(dtype_name(each.tensor.scalar_type()) + " " + listed(each.tensor.sizes()));
+    descriptions.push_back(dtype_name(each.tensor.scalar_type()) + " " + listed(each.tensor.sizes()));
   }
   std::vector<emulator::HostTensor> tensors;
-  for (size_t i = 0; i < told.size(); ++i) {
-    tensors.push_back(described(call->used()[i].tensor, call->used()[i].by_data, told[i]));
+  for (size_t i = 0; i < descriptions.size(); ++i) {
+    tensors.push_back(described(call->used()[i].tensor, call->used()[i].by_data, descriptions[i]));
   }
   const std::vector<emulator::HostParameter> parameters = [&]<size_t... Positions>(std::index_sequence<Positions...>) {
     return std::vector<emulator::HostParameter>{

@@ -10,7 +10,7 @@ namespace opsmith::emulator {
 
 constexpr int kChanges = 0, kOnlyReads = 1, kCompares = 2, kOnlyWrites = 3;  // as opsmith_atomic_access takes them
 
-inline void told_of_atomic(const volatile void* address, uint32_t bytes, int kind, uintptr_t pc) {
+inline void report_atomic(const volatile void* address, uint32_t bytes, int kind, uintptr_t pc) {
   Worker* const worker = Worker::current;
   if (worker != nullptr && worker->running_a_thread()) {
     worker->atomic_access(reinterpret_cast<uintptr_t>(address), bytes, kind, pc);
@@ -23,29 +23,29 @@ inline void told_of_atomic(const volatile void* address, uint32_t bytes, int kin
 #define OPSMITH_ATOMIC_CHANGE(bits, name)                                                                            \
   OPSMITH_EXPORTED uint##bits##_t __tsan_atomic##bits##_##name(                                                      \
       volatile uint##bits##_t* address, uint##bits##_t value, int) {                                                 \
-    told_of_atomic(address, bits / 8, kChanges, OPSMITH_CALLER);                                                     \
+    report_atomic(address, bits / 8, kChanges, OPSMITH_CALLER);                                                     \
     return __atomic_##name(address, value, __ATOMIC_SEQ_CST);                                                        \
   }
 
 #define OPSMITH_ATOMIC_COMPARE(bits, name, weak)                                                                     \
   OPSMITH_EXPORTED int __tsan_atomic##bits##_compare_exchange_##name(                                                \
       volatile uint##bits##_t* address, uint##bits##_t* expected, uint##bits##_t value, int, int) {                  \
-    told_of_atomic(address, bits / 8, kCompares, OPSMITH_CALLER);                                                    \
+    report_atomic(address, bits / 8, kCompares, OPSMITH_CALLER);                                                    \
     return __atomic_compare_exchange_n(address, expected, value, weak, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);          \
   }
 
 #define OPSMITH_ATOMICS(bits)                                                                                        \
   OPSMITH_EXPORTED uint##bits##_t __tsan_atomic##bits##_load(const volatile uint##bits##_t* address, int) {          \
-    told_of_atomic(address, bits / 8, kOnlyReads, OPSMITH_CALLER);                                                   \
+    report_atomic(address, bits / 8, kOnlyReads, OPSMITH_CALLER);                                                   \
     return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                               \
   }                                                                                                                  \
   OPSMITH_EXPORTED void __tsan_atomic##bits##_store(volatile uint##bits##_t* address, uint##bits##_t value, int) {   \
-    told_of_atomic(address, bits / 8, kOnlyWrites, OPSMITH_CALLER);                                                  \
+    report_atomic(address, bits / 8, kOnlyWrites, OPSMITH_CALLER);                                                  \
     __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                              \
   }                                                                                                                  \
   OPSMITH_EXPORTED uint##bits##_t __tsan_atomic##bits##_exchange(                                                    \
       volatile uint##bits##_t* address, uint##bits##_t value, int) {                                                 \
-    told_of_atomic(address, bits / 8, kChanges, OPSMITH_CALLER);                                                     \
+    report_atomic(address, bits / 8, kChanges, OPSMITH_CALLER);                                                     \
     return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);                                                    \
   }                                                                                                                  \
   OPSMITH_ATOMIC_CHANGE(bits, fetch_add)                                                                             \

@@ -22,7 +22,7 @@ struct HostParameter {
 struct HostTensor {
   uintptr_t begin, end;  // its first byte, and the one after its last
   uintptr_t storage;     // where the memory begins that it lies in
-  const char* told;      // "float32 [64]"
+  const char* description;  // "float32 [64]"
   int32_t by_data;       // whether opsmith::data was asked for its elements
 };
 

@@ -81,7 +81,7 @@ inline std::string kernel_name(const void* kernel) {
     }
   }
   const std::string name = kernel_name(kernel);
-  cudaGetLastError();  // it is told here, and must not be told again of the next launch
+  cudaGetLastError();  // clears the error, which must not be reported again by the next launch
   fail(name, " was not launched with grid ", geometry.grid.text(), ", block ", geometry.block.text(), " and ",
        geometry.shared_bytes, " bytes of dynamic shared memory on cuda:", device, ": ", cudaGetErrorString(code), " (",
        cudaGetErrorName(code), ")", limits);

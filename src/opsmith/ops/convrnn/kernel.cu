@@ -178,8 +178,8 @@ struct Stream {
   }
 };
 
-// Calls step(t, look_ahead) for each t. look_ahead(), called as a step begins, has step t + AHEAD fetched and what t + 1
-// works on taken: that then lies in registers for the length of a step. No step but the last ones has a branch in it.
+// Calls step(t, prefetch) for each t. A step calls prefetch() when it begins: it fetches step t + AHEAD, and takes the
+// data of step t + 1 into registers, where it stays during the step. Only the last steps have branches.
 template <int AHEAD, class Fetch, class Take, class Step>
 OPSMITH_DEVICE void run(int steps, Fetch fetch, Take take, Step step) {
 #pragma unroll 1
@@ -333,11 +333,11 @@ __global__ void __launch_bounds__(MOST_THREADS) forward(
     source += width;
   };
   const auto take = [&](int t) { inputs.take(input, t); };
-  run<AHEAD>(steps, fetch, take, [&](int, auto look_ahead) {
+  run<AHEAD>(steps, fetch, take, [&](int, auto prefetch) {
     V sums[UNITS];
 #pragma unroll
     for (int u = 0; u < UNITS; ++u) sums[u] = input[u];
-    look_ahead();
+    prefetch();
     convolve<false>(sums, state, taps, neighbours);
 #pragma unroll
     for (int u = 0; u < UNITS; ++u) state[u] = place.has(u) ? activate<ACTIVATION>(sums[u]) : V(0);
@@ -464,7 +464,7 @@ __global__ void __launch_bounds__(MOST_THREADS) backward(
     };
     V delta[UNITS] = {};
     V subtotals[TAPS] = {};
-    run<AHEAD>(steps, fetch, take, [&](int s, auto look_ahead) {
+    run<AHEAD>(steps, fetch, take, [&](int s, auto prefetch) {
       V sums[UNITS], before[UNITS], slopes[UNITS];
 #pragma unroll
       for (int u = 0; u < UNITS; ++u) {
@@ -472,7 +472,7 @@ __global__ void __launch_bounds__(MOST_THREADS) backward(
         before[u] = past[u];
         slopes[u] = again ? input[u] : slope<ACTIVATION>(present[u]);
       }
-      look_ahead();
+      prefetch();
       convolve<true>(sums, delta, taps, neighbours);
 
       V around[UNITS][TAPS];  // h_{t-1} about each unit: the factors of the taps
