@@ -6,14 +6,15 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from opsmith.generate.expression import Interner, Line, Program, Result, program
+from opsmith.errors import SourceLine
+from opsmith.generate.expression import Interner, Program, Result, program
 from opsmith.generate.functions.core import Builder, Value, names
 from opsmith.generate.text import computed_in
 
 names()  # enters every function into the table
 
-ORIGIN = Line("ops.py", 12, "def scaled(x, scale):  # ends in a backslash \\")
-LINE = Line("ops.py", 13, "return x * scale")
+ORIGIN = SourceLine("ops.py", 12, "def scaled(x, scale):  # ends in a backslash \\")
+LINE = SourceLine("ops.py", 13, "return x * scale")
 
 
 def build(

@@ -6,6 +6,7 @@ import copyreg
 import inspect
 import linecache
 import os
+import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
@@ -41,7 +42,7 @@ class SourceLine(NamedTuple):
     @classmethod
     def of_call(cls) -> SourceLine | None:
         """The author's innermost line that is running."""
-        return cls._innermost(traceback.walk_stack(None))
+        return cls._innermost(traceback.walk_stack(sys._getframe(1)))
 
     @classmethod
     def of_error(cls, error: BaseException) -> SourceLine | None:

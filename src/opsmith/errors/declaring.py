@@ -59,10 +59,9 @@ class ReferenceResultError(OpsmithError, TypeError):
 class NotPointwiseError(OpsmithError, TypeError):
     """A reference given to `pointwise` does what no kernel of elements can do."""
 
-    def __init__(self, name: str, function: Callable[..., Any], what: str, line: str) -> None:
-        where = f"\n  {line}" if line else ""
+    def __init__(self, name: str, function: Callable[..., Any], what: str, line: SourceLine | None) -> None:
         super().__init__(
-            f"{name}: the reference {described(function)} is not pointwise: {what}.{where}\n"
+            f"{name}: the reference {described(function)} is not pointwise: {what}.{quoted(line)}\n"
             "A pointwise reference computes each element from the elements in the same place, by torch's elementwise "
             "functions. For anything else declare it with @opsmith.op, which takes any PyTorch function."
         )

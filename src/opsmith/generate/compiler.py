@@ -10,16 +10,15 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..errors import NotPointwiseError
+from ..errors import NotPointwiseError, definition
 from ..reference.modes import no_modes
 from ..reference.signature import Argument, Kind, Signature, flatten
 from ..reference.tensors import FULL, HALF, dtype_class
 from . import levels
-from .expression import Line
 from .launch import Prepared
 from .levels import Level, Saves, least_saves, saves_of
 from .specialise import RefusedByTorch, TensorKind, UnsupportedDtype, specialise
-from .trace import Trace, described, is_static, line_at
+from .trace import Trace, is_static
 
 _FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _TRIED = (torch.float32, torch.bool, torch.int64)
@@ -44,7 +43,7 @@ class Compiler:
         self.function = function
         self.signature = signature
         self.base = name.partition("::")[2]
-        self.origin = _definition(function)
+        self.origin = definition(function)
         self._static = [i for i, argument in enumerate(signature.arguments) if is_static(argument)]
         self._optional = [i for i, argument in enumerate(signature.arguments) if argument.type == "Tensor?"]
         self._traces: dict[Any, Trace] = {}
@@ -54,7 +53,7 @@ class Compiler:
         for argument in signature.arguments:
             if argument.kind in (Kind.TENSOR_LIST, Kind.OPTIONAL_TENSOR_LIST):
                 what = f"{argument.name!r} is a list of tensors, and a kernel takes each tensor by its own name"
-                raise NotPointwiseError(name, function, what, described(self.origin))
+                raise NotPointwiseError(name, function, what, self.origin)
         self._find_saves()
 
     # --- the arguments of an operator ---------------------------------------------------------------------------
@@ -213,13 +212,6 @@ class Compiler:
             if len(found) != 1 or not any(place is not None for each in found for place in each):
                 return None
         return found.pop()
-
-
-def _definition(function: Callable[..., Any]) -> Line:
-    """The line with `def`, below the decorators."""
-    file, number = function.__code__.co_filename, function.__code__.co_firstlineno
-    lines = (line_at(file, number + below) for below in range(20))
-    return next((line for line in lines if line.text.startswith("def ")), line_at(file, number))
 
 
 def _hashable(value: Any) -> Any:

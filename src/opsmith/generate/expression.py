@@ -9,20 +9,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
+from ..errors import SourceLine
+
 if TYPE_CHECKING:
     from .functions import Function
-
-
-class Line(NamedTuple):
-    """A line of the author's file."""
-
-    file: str
-    number: int
-    text: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +26,7 @@ class Node:
     dtype: torch.dtype
     args: tuple[Node, ...] = ()
     function: Function | None = None
-    line: Line | None = field(default=None, repr=False)
+    line: SourceLine | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +74,9 @@ class Interner:
         # repr distinguishes -0.0 from 0.0 and treats NaN as equal.
         return self._intern(Constant(dtype, value=value), "constant", repr(value), dtype)
 
-    def call(self, function: Function, args: Sequence[Node], dtype: torch.dtype, line: Line | None = None) -> Node:
+    def call(
+        self, function: Function, args: Sequence[Node], dtype: torch.dtype, line: SourceLine | None = None
+    ) -> Node:
         return self._intern(Node(dtype, tuple(args), function, line), function.name, dtype, *map(id, args))
 
 
@@ -142,14 +138,14 @@ class Program:
     reads: tuple[Read, ...]
     results: tuple[Result, ...]
     scalars: tuple[Scalar, ...]
-    origin: Line | None = None
+    origin: SourceLine | None = None
 
     def nodes(self) -> list[Node]:
         return list(postorder(result.expression for result in self.results))
 
 
 def program(
-    name: str, results: Sequence[Result], names: Sequence[str], dtypes: Sequence[torch.dtype], origin: Line | None
+    name: str, results: Sequence[Result], names: Sequence[str], dtypes: Sequence[torch.dtype], origin: SourceLine | None
 ) -> Program:
     """The program of these results, which reads only what they use. `names` and `dtypes` are by slot."""
     nodes = list(postorder(result.expression for result in results))

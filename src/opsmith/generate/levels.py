@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import torch
 
+from ..errors import SourceLine
 from .derive import expanded, inputs_of, pullback, substituted
-from .expression import Constant, Input, Interner, Line, Node, Program, Result, Scalar, postorder, program
+from .expression import Constant, Input, Interner, Node, Program, Result, Scalar, postorder, program
 from .specialise import Specialised, TensorKind
 from .text import computed_in, safe
 
@@ -28,7 +29,7 @@ class Level:
     likes: tuple[int | None, ...]  # the slot whose shape a result has; None: the full shape
     shaped_by: tuple[frozenset[int], ...]  # groups of slots, each of which must broadcast to the full shape
     interner: Interner
-    origin: Line | None
+    origin: SourceLine | None
 
     def program(self) -> Program:
         lowered = expanded(self.interner, self.results)
@@ -41,7 +42,7 @@ class Level:
 
 
 def forward(
-    name: str, names: Sequence[str], result_names: Sequence[str], of: Specialised, origin: Line | None
+    name: str, names: Sequence[str], result_names: Sequence[str], of: Specialised, origin: SourceLine | None
 ) -> Level:
     known = safe([*names, *result_names])
     return Level(

@@ -20,7 +20,7 @@ from . import scalars
 from .expression import Interner, Node
 from .functions import Builder, Call, Value, find
 from .text import HALF, SCALAR_TYPES, computed_in, safe
-from .trace import Trace, described
+from .trace import Trace
 
 
 class TensorKind(NamedTuple):
@@ -233,7 +233,7 @@ class _Run:
         root = self.roots.get(target, target)
         name = self.inputs.get(root)
         if name is not None and name not in {argument.name for argument in self.trace.signature.mutated}:
-            culprit = f"the reference {self.trace.function.__name__} ({described(node.meta.get('line'))})"
+            culprit = f"the reference {self.trace.function.__name__} ({node.meta.get('line')})"
             raise UndeclaredMutationError(self.trace.name, name, culprit)
         if root in self._shared:
             what = "it changes in place what may be one memory with another value (write y = y + 1, or clone it before)"

@@ -15,7 +15,8 @@ from pathlib import PurePath
 
 import torch
 
-from .expression import Constant, Input, Line, Node, Program, Scalar, postorder, rounded
+from ..errors import SourceLine
+from .expression import Constant, Input, Node, Program, Scalar, postorder, rounded
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -69,7 +70,7 @@ def literal(value: float | int | bool, dtype: torch.dtype) -> str:
     return f"{shortest if any(c in shortest for c in '.en') else shortest + '.0'}{suffix}"
 
 
-def source_place(line: Line) -> str:
+def source_place(line: SourceLine) -> str:
     """'mish.py:12'; with the folder for files like op.py."""
     path = PurePath(line.file)
     folder = f"{path.parent.name}/" if path.name in ("op.py", "__init__.py") else ""

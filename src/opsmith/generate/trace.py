@@ -5,21 +5,20 @@ Every node records the author's line that it comes from.
 
 from __future__ import annotations
 
-import linecache
 import math
 import operator
-import os
 import sys
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from ..errors import NotPointwiseError
+from ..errors import NotPointwiseError, SourceLine
 from ..reference.signature import Argument, Signature
-from .expression import Line
 from .functions import find
 from .scalars import is_scalar_function
 
@@ -82,22 +81,13 @@ class _Tracer(fx.Tracer):
         if not torch.is_grad_enabled():
             raise _GradientsOff
         node = super().create_node(*args, **kwargs)
-        node.meta["line"] = innermost_line(self._code.co_filename, sys._getframe(1))
+        node.meta["line"] = innermost_line(self._code.co_filename, traceback.walk_stack(sys._getframe(1)))
         return node
 
 
-def innermost_line(file: str, frame: Any) -> Line | None:
-    while frame is not None and frame.f_code.co_filename != file:
-        frame = frame.f_back
-    return None if frame is None else line_at(file, frame.f_lineno)
-
-
-def line_at(file: str, number: int) -> Line:
-    return Line(file, number, linecache.getline(file, number).strip())
-
-
-def described(line: Line | None) -> str:
-    return "" if line is None else f"{os.path.basename(line.file)}:{line.number}: {line.text}"
+def innermost_line(file: str, frames: Iterable[tuple[FrameType, int]]) -> SourceLine | None:
+    """The first of the frames' lines that is in a file."""
+    return next((SourceLine.at(file, number) for frame, number in frames if frame.f_code.co_filename == file), None)
 
 
 class Trace:
@@ -129,20 +119,12 @@ class Trace:
             with torch._C._DisableAutocast(), torch.enable_grad():
                 graph = _Tracer(self.function).trace(scope["traced"])
         except Exception as error:
-            raise self.refusal(_reason(error), self._line_of(error)) from error
+            frames = reversed(list(traceback.walk_tb(error.__traceback__)))
+            raise self.refusal(_reason(error), innermost_line(self.function.__code__.co_filename, frames)) from error
         return graph
 
-    def _line_of(self, error: BaseException) -> Line | None:
-        file = self.function.__code__.co_filename
-        found, traceback = None, error.__traceback__
-        while traceback is not None:
-            if traceback.tb_frame.f_code.co_filename == file:
-                found = line_at(file, traceback.tb_lineno)
-            traceback = traceback.tb_next
-        return found
-
-    def refusal(self, what: str, line: Line | None) -> NotPointwiseError:
-        return NotPointwiseError(self.name, self.function, what, described(line))
+    def refusal(self, what: str, line: SourceLine | None) -> NotPointwiseError:
+        return NotPointwiseError(self.name, self.function, what, line)
 
     def _check(self) -> None:
         """Raises NotPointwiseError for a call that is not in the table."""

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from ..expression import Constant, Interner, Line, Node, Scalar
+from ...errors import SourceLine
+from ..expression import Constant, Interner, Node, Scalar
 from ..text import HALF, SCALAR_TYPES, computed_in
 
 
@@ -102,7 +103,7 @@ class Builder:
 
     def __init__(self, interner: Interner) -> None:
         self.interner = interner
-        self.line: Line | None = None
+        self.line: SourceLine | None = None
 
     def value(self, node: Node) -> Value:
         return Value(self, node)
