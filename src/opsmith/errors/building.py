@@ -27,8 +27,10 @@ class UnknownFunctionError(OpsmithError, AttributeError):
     def __init__(self, extension: str, function: str, exported: Sequence[str], left_out: Sequence[str] = ()) -> None:
         why = f" ({listed(left_out)} left out of this build: CUDA is switched off)" if left_out else ""
         super().__init__(
-            f"The extension {extension!r} exports no function {function!r}{why}; it exports {listed(exported)}.\n"
-            f"Export it in a source file:  OPSMITH_EXPORT({function}, the_cpp_function)"
+            with_lines(
+                f"The extension {extension!r} exports no function {function!r}{why}; it exports {listed(exported)}.\n"
+                f"Export it in a source file:  OPSMITH_EXPORT({function}, the_cpp_function)"
+            )
         )
 
 
@@ -37,7 +39,9 @@ class OperatorsRegisteredError(OpsmithError, RuntimeError):
 
     def __init__(self, extension: str, what: str) -> None:
         super().__init__(
-            f"The extension {extension!r} is built but not loaded: it registers {what}, which this process has "
-            "already, and torch accepts no second registration.\nRestart Python to use the new build. Functions "
-            "exported with OPSMITH_EXPORT, and registered by register_kernel, can be rebuilt and loaded at any time."
+            with_lines(
+                f"The extension {extension!r} is built but not loaded: it registers {what}, which this process has "
+                "already, and torch accepts no second registration.\nRestart Python to use the new build. Functions "
+                "exported with OPSMITH_EXPORT and registered by register_kernel can be rebuilt and loaded at any time."
+            )
         )

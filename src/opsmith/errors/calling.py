@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .base import OpsmithError, OpsmithWarning, definition, quoted
+from .base import OpsmithError, OpsmithWarning, definition, quoted, with_lines
 
 
 class ReferenceRunsWarning(OpsmithWarning):
@@ -85,9 +85,11 @@ class UnsavedInputError(OpsmithError, RuntimeError):
     def __init__(self, name: str, inputs: list[str]) -> None:
         listed = ", ".join(inputs)
         super().__init__(
-            f"{name}: this gradient is derived from the reference and needs {listed}, but the backward kernel of this "
-            f"device does not name {listed} among its parameters, so nothing was saved. Add {listed} to the parameters "
-            "of the function given to register_backward."
+            with_lines(
+                f"{name}: this gradient is derived from the reference and needs {listed}, but the backward kernel of "
+                f"this device does not name {listed} among its parameters, so nothing was saved. Add {listed} to the "
+                "parameters of the function given to register_backward."
+            )
         )
 
 
@@ -96,8 +98,10 @@ class InPlaceGradientError(OpsmithError, RuntimeError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"{name} changes its argument in place, and an argument requires a gradient. torch.ops cannot record that: "
-            "call the Op object itself (it keeps the gradient right), or wrap the call in torch.no_grad()."
+            with_lines(
+                f"{name} changes its argument in place, and an argument requires a gradient. torch.ops cannot record "
+                "that: call the Op object itself (it keeps the gradient right), or wrap the call in torch.no_grad()."
+            )
         )
 
 
@@ -106,8 +110,10 @@ class OutGradientError(OpsmithError, RuntimeError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"{name}: out= cannot be differentiated, and an argument requires a gradient. Leave out= out, or wrap the "
-            "call in torch.no_grad()."
+            with_lines(
+                f"{name}: out= cannot be differentiated, and an argument requires a gradient. Leave out= out, or wrap "
+                "the call in torch.no_grad()."
+            )
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .base import OpsmithError, with_lines
+from .base import OpsmithError, SourceLine, quoted, with_lines
 
 Triple = tuple[int, int, int]
 
@@ -37,7 +37,9 @@ class KernelFault(OpsmithError, RuntimeError):
         self.thread = thread
         place = f"{file}:{line}" if file else "a place that is not recorded"
         who = (f", block {block}" if block is not None else "") + (f", thread {thread}" if thread is not None else "")
-        super().__init__("\n".join([f"{kernel}: {kind} at {place}{who}: {what}.", *notes]))
+        text = SourceLine.at(file, line).text if file and line else ""
+        shown = [f"    {text}"] if text else []
+        super().__init__("\n".join([f"{kernel}: {kind} at {place}{who}: {what}.", *shown, *notes]))
 
 
 class EmulationError(OpsmithError, RuntimeError):
@@ -57,4 +59,5 @@ class UnsupportedFeatureError(OpsmithError, NotImplementedError):
         super().__init__(
             f"opsmith's emulator does not run {feature}, which {label} uses{where}. Run it on a GPU, or put it behind "
             "`#if defined(__CUDA_ARCH__)` with plain C++ in the #else branch, which the emulator takes."
+            f"{quoted(SourceLine.at(file or label, line)) if line else ''}"
         )

@@ -35,8 +35,10 @@ class LanguageMissingError(OpsmithError, ImportError):
     def __init__(self, kernel: str, language: str, package: str) -> None:
         self.package = package
         super().__init__(
-            f"{kernel} is written in {language}, and there is no package {package} in this Python.\n"
-            f"Install it:  pip install {package}"
+            with_lines(
+                f"{kernel} is written in {language}, and there is no package {package} in this Python.\n"
+                f"Install it:  pip install {package}"
+            )
         )
 
 
