@@ -67,6 +67,6 @@ def run(subject: Subject, lines: Sequence[str], before: Sequence[str] = (), seco
 
 def _not_imported(subject: Subject, finished: Finished) -> str:
     if "UnknownOpError" in finished.message:
-        module = getattr(subject.op, "module", "")
+        module = getattr(subject.op, "__module__", "")
         return f"importing {module} in a new process does not declare it: is it declared inside a function?"
     return f"a new process cannot import it: {finished.message}"
