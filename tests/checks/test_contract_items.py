@@ -21,8 +21,9 @@ import opsmith
 from opsmith import Op, Sample
 from opsmith.checks import adopt, memory
 from opsmith.checks import process as _process
-from opsmith.checks.calls.allocation import allocated
-from opsmith.checks.calls.concurrency import assert_threads_agree, in_fork
+from opsmith.checks.items._allocation import allocated
+from opsmith.checks.items.fork import in_fork
+from opsmith.checks.items.threads import assert_threads_agree
 from opsmith.checks.outcome import Skipped
 from opsmith.checks.subject import Subject
 

@@ -69,7 +69,7 @@ def reference_truth(
     def without_op() -> object:
         return evaluate(subject.arguments, subject.inline, case.values, gradients=subject.differentiates(case))
 
-    with failing_on_error(case, reference=without_op):
+    with failing_on_error(case, match_lines(case, gradients), without_op):
         rounding = rounding_of(subject.op, case.values, gradients)
     try:
         return Truth(subject.arguments, reference or subject.inline, case.values, gradients, rounding, **options)

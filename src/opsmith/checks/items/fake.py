@@ -6,12 +6,12 @@ from ...operator.op import Op
 from .. import layouts
 from ..accuracy.evaluate import evaluate
 from ..accuracy.truth import Function
-from ..calls.fake import constants, described, on_fake
 from ..cases.acceptance import taken
 from ..cases.case import Case
 from ..outcome import Failed, Skipped
 from ..subject import Subject
 from ._cases import READS_VALUES, generated_case, has_gradients, value_access
+from ._fake import constants, described, on_fake
 
 LIMIT = 1 << 12
 """Elements of a case: metadata does not depend on them, and a reference may loop over a dimension."""

@@ -12,7 +12,7 @@ from ..accuracy.evaluate import evaluate
 from ..cases.case import Case
 from ..outcome import Failed
 from ..subject import Subject
-from ._cases import draws_random_numbers, has_gradients, named_tensors, various_cases
+from ._cases import draws_random_numbers, has_gradients, various_cases
 
 ON = ("cpu", "cuda", "emulated")
 ZEROS, NANS = memory.BYTES
@@ -58,7 +58,7 @@ def _between_bands(subject: Subject, case: Case, gradients: bool, byte: int) -> 
     found = function()
     if subject.inplace:  # the calls before were given copies
         subject.raw(laid.values)
-    for name, _, tensor in named_tensors(laid):
+    for name, _, tensor in laid.named_tensors():
         if not memory.bands_intact(tensor, byte):
             raise Failed(f"{case.name}: it writes into the memory beside {name}", case)
     return found, function

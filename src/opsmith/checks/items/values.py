@@ -9,7 +9,7 @@ from ..cases.case import Case
 from ..outcome import Failed, Uncovered
 from ..subject import SMALL, TOO_LARGE, Subject
 from ._cases import each_case, skip_random
-from ._compare import LargestErrors, check_match, op_outputs
+from ._compare import LargestErrors, check_match, match_lines, op_outputs
 
 ORDER = 1
 LARGE = 1 << 24
@@ -42,7 +42,7 @@ def check(subject: Subject) -> str:
 def _check_large(subject: Subject, case: Case) -> None:
     """Compares with the rounding of the largest number, in sums of as many terms. The truth of every element takes
     seconds, and is computed only if that leaves a doubt, as at ties and jumps."""
-    mine = op_outputs(subject, case, False)
+    mine = op_outputs(subject, case, False, lines=match_lines(case, False))
     own = evaluate(subject.arguments, subject.inline, case.values, gradients=False)
     exact = evaluate(subject.arguments, subject.inline, case.values, dtype=torch.float64, gradients=False)
     for (_, found), (_, reference), (_, right) in zip(mine, own, exact, strict=True):
