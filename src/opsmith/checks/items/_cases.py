@@ -11,7 +11,6 @@ import torch
 from ...errors import OpsmithError
 from ...operator.op import Op
 from ...reference import purity
-from ..accuracy.evaluate import evaluate
 from ..cases import patterns
 from ..cases.acceptance import taken
 from ..cases.case import Case
@@ -65,7 +64,7 @@ def _has_gradients(subject: Subject, case: Case) -> bool:
     if not draws_random_numbers(subject, case):
         return True
     try:
-        evaluate(subject.arguments, subject.raw, case.values)
+        subject.evaluate(case)
     except OpsmithError:
         return False
     return True

@@ -9,13 +9,14 @@ from typing import Any
 import torch
 
 from ...operator.op import Op
-from ..accuracy.evaluate import Named, evaluate, weights_of
+from ..accuracy.evaluate import Named, weights_of
 from ..accuracy.rounding import rounding_of
 from ..accuracy.truth import Comparison, Function, NoTruthError, Truth
 from ..cases.case import Case
+from ..memory import same_bits
 from ..outcome import Failed, ReferenceRaises, Skipped, Uncovered
 from ..subject import Subject, short
-from ._cases import arguments_of
+from ._cases import arguments_of, differentiable_cases
 
 
 def check_match(
@@ -67,7 +68,7 @@ def reference_truth(
     """What the reference returns. Raises ReferenceRaises if it rejects the call. `options` are Truth's."""
 
     def without_op() -> object:
-        return evaluate(subject.arguments, subject.inline, case.values, gradients=subject.differentiates(case))
+        return subject.evaluate(case, subject.differentiates(case), subject.inline)
 
     with failing_on_error(case, match_lines(case, gradients), without_op):
         rounding = rounding_of(subject.op, case.values, gradients)
@@ -89,7 +90,7 @@ def op_outputs(
 ) -> list[Named]:
     """What the op returns. Raises Failed if it raises. `options` are evaluate's."""
     with failing_on_error(case, lines):
-        return evaluate(subject.arguments, function or subject.raw, case.values, gradients=gradients, **options)
+        return subject.evaluate(case, gradients, function, **options)
 
 
 @contextlib.contextmanager
@@ -138,12 +139,28 @@ def gradients_of(
     return list(torch.autograd.grad(results, leaves, weights, retain_graph=True, allow_unused=True))
 
 
+def same(mine: Sequence[Named], other: Sequence[Named]) -> bool:
+    """Whether results and gradients of two calls are equal in every bit."""
+    return len(mine) == len(other) and same_bits([tensor for _, tensor in mine], [tensor for _, tensor in other])
+
+
 def require(case: Case, found: Sequence[Comparison], lines: Sequence[str] = ()) -> list[Comparison]:
     """The comparisons. Raises Failed for the first that does not hold."""
     for each in found:
         if not each:
             raise Failed(f"{case.name}: {each.what}: {each.message}", case, lines)
     return list(found)
+
+
+def largest_errors(subject: Subject, check_call: Callable[[Subject, Case], list[Comparison]]) -> str:
+    """Checks differentiable cases in float64 and float32. Raises Skipped if there are none."""
+    largest = LargestErrors()
+    for case in differentiable_cases(subject, (torch.float64, torch.float32)):
+        for each in check_call(subject, case):
+            largest.add(case.dtype, each)
+    if not largest:
+        raise subject.without_gradient()
+    return str(largest)
 
 
 class LargestErrors:

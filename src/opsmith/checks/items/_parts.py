@@ -46,9 +46,7 @@ class Plan:
 
     def describe(self, parts: int) -> str:
         """'x.shape[0] = 7, bfloat16'"""
-        slot, axis = self.pattern.groups[self.group].places[0]
-        name = self.pattern.base.arguments[self.pattern.slots[slot].argument].name
-        return f"{name}.shape[{axis}] = {parts}, {short(self.dtype)}"
+        return f"{self.pattern.described(self.group, parts)}, {short(self.dtype)}"
 
     def parts_for(self, elements: int) -> int:
         """The number of parts for which one tensor has more than that many elements."""

@@ -15,11 +15,10 @@ from ..accuracy.evaluate import Named, evaluate
 from ..accuracy.rounding import rounding_of
 from ..accuracy.truth import Truth
 from ..cases.case import Case
-from ..memory import same_bits
 from ..outcome import Failed
 from ..subject import Subject, listed
 from ._cases import arguments_of, generated_case, has_gradients, resized, skip_random, skip_untraceable
-from ._compare import failing_on_error, require
+from ._compare import failing_on_error, require, same
 
 CRASHES = True
 ORDER = 60
@@ -136,7 +135,7 @@ def _check_compiled(
 
     with failing_on_error(case):
         mine, alike = evaluated(compiled), evaluated(form(subject, subject.op))
-        if len(mine) == len(alike) and same_bits([t for _, t in mine], [t for _, t in alike]):
+        if same(mine, alike):
             return
         reference, rounding = form(subject, subject.op.inline), rounding_of(subject.op, case.values, gradients)
         truth = Truth(subject.functional_arguments, lambda given: reference(*given), case.values, gradients, rounding)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ...operator.op import Op
 from .. import layouts
-from ..accuracy.evaluate import evaluate
 from ..accuracy.truth import Function
 from ..cases.acceptance import taken
 from ..cases.case import Case
@@ -53,7 +52,7 @@ def _is_torchs_gradient(subject: Subject, what: str, fake: str, real: str) -> bo
 
 def _differences(subject: Subject, function: Function, case: Case, gradients: bool) -> list[tuple[str, str, str]]:
     """(what, as it is on fake tensors, as on real ones) for each output that is not the same on both."""
-    real = evaluate(subject.arguments, function, case.values, gradients=gradients)
+    real = subject.evaluate(case, gradients, function)
     fake = on_fake(subject.arguments, function, case.values, gradients)
     if len(fake) != len(real):
         return [("what it returns", f"{len(fake)} tensors", f"{len(real)}")]

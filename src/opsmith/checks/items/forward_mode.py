@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
 from ...errors import UnsavedInputError
 from ...operator.op import Op
 from ..accuracy.evaluate import Named
@@ -13,19 +11,12 @@ from ..accuracy.truth import Comparison, Truth
 from ..cases.case import Case
 from ..outcome import Failed, Skipped
 from ..subject import Subject
-from ._cases import differentiable_cases
-from ._compare import LargestErrors, failing_on_error, require
+from ._compare import failing_on_error, largest_errors, require
 from ._derivatives import METHODS, Form, tangents, tangents_of_reference
 
 
 def check(subject: Subject) -> str:
-    largest = LargestErrors()
-    for case in differentiable_cases(subject, (torch.float64, torch.float32)):
-        for each in check_call(subject, case):
-            largest.add(case.dtype, each)
-    if not largest:
-        raise subject.without_gradient()
-    return str(largest)
+    return largest_errors(subject, check_call)
 
 
 def check_call(subject: Subject, case: Case) -> list[Comparison]:

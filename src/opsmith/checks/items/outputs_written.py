@@ -8,7 +8,6 @@ import torch
 
 from ...operator.op import Op
 from .. import layouts, memory
-from ..accuracy.evaluate import evaluate
 from ..cases.case import Case
 from ..outcome import Failed
 from ..subject import Subject
@@ -85,6 +84,6 @@ def _check_given_outputs(subject: Subject, case: Case) -> None:
 
 def _call(subject: Subject, case: Case, gradients: bool) -> Callable[[], Outputs]:
     def called() -> Outputs:
-        return [tensor for _, tensor in evaluate(subject.arguments, subject.raw, case.values, gradients=gradients)]
+        return [tensor for _, tensor in subject.evaluate(case, gradients)]
 
     return called

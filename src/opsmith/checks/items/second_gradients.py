@@ -11,8 +11,7 @@ from ..accuracy.truth import Comparison
 from ..cases.case import Case
 from ..outcome import Skipped
 from ..subject import Subject
-from ._cases import differentiable_cases
-from ._compare import LargestErrors, failing_on_error, require
+from ._compare import failing_on_error, largest_errors, require
 from ._derivatives import second_gradients
 from ._gradcheck import check_derivative, probe
 
@@ -22,13 +21,8 @@ MOST = 24
 
 
 def check(subject: Subject) -> str:
-    largest = LargestErrors()
-    for case in differentiable_cases(subject, (torch.float64, torch.float32)):
-        for each in check_call(subject, case):
-            largest.add(case.dtype, each)
-    if not largest:
-        raise subject.without_gradient()
-    return "; ".join(filter(None, [str(largest), _gradgradcheck(subject)]))
+    largest = largest_errors(subject, check_call)
+    return "; ".join(filter(None, [largest, _gradgradcheck(subject)]))
 
 
 def check_call(subject: Subject, case: Case) -> list[Comparison]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from ..accuracy.evaluate import evaluate
 from ..cases.case import Case
 from ..outcome import Failed, Uncovered
 from ..subject import SMALL, TOO_LARGE, Subject
@@ -43,8 +42,8 @@ def _check_large(subject: Subject, case: Case) -> None:
     """Compares with the rounding of the largest number, in sums of as many terms. The truth of every element takes
     seconds, and is computed only if that leaves a doubt, as at ties and jumps."""
     mine = op_outputs(subject, case, False, lines=match_lines(case, False))
-    own = evaluate(subject.arguments, subject.inline, case.values, gradients=False)
-    exact = evaluate(subject.arguments, subject.inline, case.values, dtype=torch.float64, gradients=False)
+    own = subject.evaluate(case, False, subject.inline)
+    exact = subject.evaluate(case, False, subject.inline, dtype=torch.float64)
     for (_, found), (_, reference), (_, right) in zip(mine, own, exact, strict=True):
         if found is None or reference is None or right is None or _is_doubtful(found, reference, right, case.numel):
             check_match(subject, case, False)

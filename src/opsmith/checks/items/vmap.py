@@ -14,10 +14,9 @@ from ...reference.signature import Argument, flatten, unflatten
 from ..accuracy.evaluate import Named, evaluate, in_pairs, weights_of
 from ..accuracy.truth import Function, Rounding, Truth
 from ..cases.case import Case
-from ..memory import same_bits
 from ..subject import Subject, listed
 from ._cases import generated_case, has_gradients, skip_random
-from ._compare import failing_on_error, require
+from ._compare import failing_on_error, require, same
 from ._derivatives import has_second_gradients
 
 QUICK, FULL = 4, 27
@@ -84,7 +83,7 @@ def _check_batch(
     derived = isinstance(subject.op, Op) and subject.op._families.default.forward.written_vmap is None
     with failing_on_error(case, reference=(lambda: evaluated(mapped(subject.reference))) if derived else None):
         mine, alike = evaluated(mapped(subject.call)), evaluated(mapped(subject.call, _loop))
-        if same_bits([tensor for _, tensor in mine], [tensor for _, tensor in alike]):
+        if same(mine, alike):
             return
         rounding = Rounding(pointwise=subject.keeps_layout and not of_gradient)
         found = Truth(arguments, mapped(subject.reference, _loop), case.values, gradients, rounding).beside(mine)
