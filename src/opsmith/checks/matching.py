@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ..operator.adopted import Adopted
+from ..operator.op import Op
 from ..operator.samples import Sample
 from ..reference.signature import flatten
 from . import values as call_values
@@ -15,9 +16,6 @@ from .accuracy.rounding import rounding_of
 from .accuracy.truth import Comparison, Truth, assert_all
 from .cases.case import Case
 from .subject import Subject
-
-if TYPE_CHECKING:
-    from ..operator.op import Op
 
 
 def assert_matches(op: Op | Adopted, *args: Any, gradients: bool = True, **kwargs: Any) -> None:

@@ -23,18 +23,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..._lazy import lazy
 from ...kernels import emulation
+from ...operator.adopted import Adopted
+from ...operator.op import Op
 from ..cases.case import Case
 from ..outcome import Failed, Skipped
 from ..subject import Subject
 from ._cases import arguments_of, lines_with_kernel
-
-if TYPE_CHECKING:
-    from ...operator.adopted import Adopted
-    from ...operator.op import Op
 
 EVERYWHERE = ("cpu", "cuda")
 

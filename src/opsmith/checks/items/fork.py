@@ -7,20 +7,18 @@ import os
 import signal
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from ...operator.adopted import Adopted
+from ...operator.op import Op
 from ..accuracy.evaluate import outputs
 from ..memory import same_bits
 from ..outcome import Failed
 from ..process import run
 from ..subject import SMALL, Subject
 from ._cases import arguments_of, has_gradients, skip_random
-
-if TYPE_CHECKING:
-    from ...operator.adopted import Adopted
-    from ...operator.op import Op
 
 LEVEL = "full"
 FAULTS = {"false": "gives other numbers", "raises": "raises", "hangs": "does not come back", "dies": "crashes"}

@@ -8,10 +8,12 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from ...operator.adopted import Adopted
+from ...operator.op import Op
 from .. import values as call_values
 from ..accuracy.rounding import rounding_of
 from ..accuracy.truth import Comparison, Truth, assert_all
@@ -23,10 +25,6 @@ from ._allocation import measured
 from ._cases import accelerated, arguments_of
 from ._compare import failing_on_error, require
 from ._parts import Plan, plan
-
-if TYPE_CHECKING:
-    from ...operator.adopted import Adopted
-    from ...operator.op import Op
 
 LEVEL = "full"
 ORDER = 90

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from ...operator.adopted import Adopted
+from ...operator.op import Op
 from .. import values as call_values
 from ..accuracy.evaluate import outputs
 from ..cases.case import Case
@@ -16,10 +18,6 @@ from ..outcome import Failed, Skipped, Uncovered
 from ..process import run
 from ..subject import TOO_LARGE, Subject
 from ._cases import arguments_of, has_gradients, skip_random, various_cases
-
-if TYPE_CHECKING:
-    from ...operator.adopted import Adopted
-    from ...operator.op import Op
 
 LIMIT = 1 << 12
 """Elements: small calls overlap more often."""
