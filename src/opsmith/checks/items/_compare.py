@@ -152,35 +152,22 @@ def require(case: Case, found: Sequence[Comparison], lines: Sequence[str] = ()) 
     return list(found)
 
 
-def largest_errors(subject: Subject, check_call: Callable[[Subject, Case], list[Comparison]]) -> str:
-    """Checks differentiable cases in float64 and float32. Raises Skipped if there are none."""
-    largest = LargestErrors()
-    for case in differentiable_cases(subject, (torch.float64, torch.float32)):
-        for each in check_call(subject, case):
-            largest.add(case.dtype, each)
-    if not largest:
+def require_derivatives(subject: Subject, check_call: Callable[[Subject, Case], list[Comparison]]) -> str:
+    """Checks differentiable cases in float64 and float32, and returns the summary of their errors. Raises Skipped if
+    there are none."""
+    cases = differentiable_cases(subject, (torch.float64, torch.float32))
+    summary = largest_errors([(case.dtype, each) for case in cases for each in check_call(subject, case)])
+    if not summary:
         raise subject.without_gradient()
-    return str(largest)
+    return summary
 
 
-class LargestErrors:
-    """The largest error per dtype, for the summary of an item that passes."""
-
-    def __init__(self) -> None:
-        self._found: dict[str, tuple[float, float | None]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._found)
-
-    def add(self, dtype: torch.dtype, found: Comparison) -> None:
-        ulps, reference = self._found.get(short(dtype), (0.0, None))
-        known = [each for each in (reference, found.reference_ulps) if each is not None]
-        self._found[short(dtype)] = max(ulps, found.ulps), max(known, default=None)
-
-    def __str__(self) -> str:
-        """'largest error in ULP: float32 2.4 (torch 1.9), float64 3'"""
-        parts = (
-            f"{dtype} {ulps:.3g}" + ("" if reference is None else f" (torch {reference:.3g})")
-            for dtype, (ulps, reference) in self._found.items()
-        )
-        return f"largest error in ULP: {', '.join(parts)}"
+def largest_errors(found: Sequence[tuple[torch.dtype, Comparison]]) -> str:
+    """'largest error in ULP: float32 2.4 (torch 1.9), float64 3'; '' for none."""
+    parts = []
+    for dtype in dict.fromkeys(dtype for dtype, _ in found):
+        compared = [each for own, each in found if own is dtype]
+        torchs = [each.reference_ulps for each in compared if each.reference_ulps is not None]
+        largest = f"{short(dtype)} {max(each.ulps for each in compared):.3g}"
+        parts.append(f"{largest} (torch {max(torchs):.3g})" if torchs else largest)
+    return f"largest error in ULP: {', '.join(parts)}" if parts else ""

@@ -11,12 +11,12 @@ from ..accuracy.truth import Comparison, Truth
 from ..cases.case import Case
 from ..outcome import Failed, Skipped
 from ..subject import Subject
-from ._compare import failing_on_error, largest_errors, require
+from ._compare import failing_on_error, require, require_derivatives
 from ._derivatives import METHODS, Form, tangents, tangents_of_reference
 
 
 def check(subject: Subject) -> str:
-    return largest_errors(subject, check_call)
+    return require_derivatives(subject, check_call)
 
 
 def check_call(subject: Subject, case: Case) -> list[Comparison]:

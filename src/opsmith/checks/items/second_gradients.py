@@ -11,7 +11,7 @@ from ..accuracy.truth import Comparison
 from ..cases.case import Case
 from ..outcome import Skipped
 from ..subject import Subject
-from ._compare import failing_on_error, largest_errors, require
+from ._compare import failing_on_error, require, require_derivatives
 from ._derivatives import second_gradients
 from ._gradcheck import check_derivative, probe
 
@@ -21,7 +21,7 @@ MOST = 24
 
 
 def check(subject: Subject) -> str:
-    largest = largest_errors(subject, check_call)
+    largest = require_derivatives(subject, check_call)
     return "; ".join(filter(None, [largest, _gradgradcheck(subject)]))
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from ..accuracy.truth import Comparison
 from ..cases.case import Case
 from ..outcome import Failed, Uncovered
 from ..subject import SMALL, TOO_LARGE, Subject
 from ._cases import each_case, skip_random
-from ._compare import LargestErrors, check_match, match_lines, op_outputs
+from ._compare import check_match, largest_errors, match_lines, op_outputs
 
 ORDER = 1
 LARGE = 1 << 24
@@ -17,11 +18,10 @@ ON = ("cpu", "cuda", "emulated")
 
 
 def check(subject: Subject) -> str:
-    errors = LargestErrors()
+    found: list[tuple[torch.dtype, Comparison]] = []
     case = None
     for case in each_case(subject):
-        for each in check_match(subject, case, False, figures=True):
-            errors.add(case.dtype, each)
+        found += [(case.dtype, each) for each in check_match(subject, case, False, figures=True)]
     # The largest sample of float32 that other items leave out for its size.
     samples = subject.cases(torch.float32)
     large = max((case for case in samples if SMALL < case.numel <= LARGE), key=lambda case: case.numel, default=None)
@@ -32,7 +32,7 @@ def check(subject: Subject) -> str:
         if not subject.dtypes:
             raise Failed("there is no sample to check: register_samples yields none")
         raise Uncovered(f"{TOO_LARGE} to {SMALL} elements")
-    summary = str(errors) if errors else "nothing that is rounded"
+    summary = largest_errors(found) or "nothing that is rounded"
     summary += f"; {large.name}, of {large.numel} elements, by its largest number" if large else ""
     larger = sum(case.numel > LARGE for case in samples)
     return summary + (f"; {larger} samples of more than {LARGE} elements only cut down" if larger else "")
