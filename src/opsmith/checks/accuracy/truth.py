@@ -12,7 +12,7 @@ import torch
 
 from ...reference.signature import Argument
 from .. import values as call_values
-from ..outcome import first_line
+from ..outcome import Uncovered, first_line
 from . import budget
 from .budget import Comparison as Comparison
 from .doubling import InDouble, digits_are_lost
@@ -62,7 +62,7 @@ class Rounding:
     """Whether the reference was observed to compute the results."""
 
 
-class NoTruthError(Exception):
+class NoTruthError(Uncovered):
     """The reference accepts a call, but not in float64, in which the truth is computed."""
 
     def __init__(self, message: str) -> None:

@@ -14,7 +14,7 @@ from ..accuracy.rounding import rounding_of
 from ..accuracy.truth import Comparison, Function, NoTruthError, Truth
 from ..cases.case import Case
 from ..memory import same_bits
-from ..outcome import Failed, ReferenceRaises, Skipped, Uncovered
+from ..outcome import Failed, ReferenceRaises, Skipped
 from ..subject import Subject, short
 from ._cases import arguments_of, differentiable_cases
 
@@ -74,8 +74,8 @@ def reference_truth(
         rounding = rounding_of(subject.op, case.values, gradients)
     try:
         return Truth(subject.arguments, reference or subject.inline, case.values, gradients, rounding, **options)
-    except NoTruthError as error:
-        raise Uncovered(str(error)) from error
+    except NoTruthError:
+        raise
     except Exception as error:
         raise ReferenceRaises(case, error) from error
 
@@ -101,7 +101,7 @@ def failing_on_error(
     ReferenceRaises."""
     try:
         yield
-    except (Failed, Skipped, NoTruthError):
+    except (Failed, Skipped):
         raise
     except Exception as error:
         if reference is not None:
