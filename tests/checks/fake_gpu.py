@@ -104,18 +104,16 @@ class Graph:
 
 @contextlib.contextmanager
 def captured(graph: Graph, stream: Any) -> Iterator[None]:
-    real = _gpu.evaluated
+    real = Subject.evaluate
 
-    def recorded(subject: Any, case: Any, gradients: bool, draw: int = 0) -> Any:
+    def recorded(subject: Subject, case: Any, gradients: bool) -> Any:
         found = [(what, None if t is None else t.clone()) for what, t in real(subject, case, gradients)]
         graph.calls.append((found, lambda: real(subject, case, gradients)))
         return found
 
-    _gpu.evaluated = recorded
-    try:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Subject, "evaluate", recorded)
         yield
-    finally:
-        _gpu.evaluated = real
 
 
 def outcome(item: Any, op: Any, level: Any = "quick") -> tuple[str, str]:

@@ -21,12 +21,13 @@ import opsmith
 from opsmith import Op, Sample
 from opsmith.checks import adopt, memory
 from opsmith.checks import process as _process
-from opsmith.checks.calls.allocation import allocated
-from opsmith.checks.calls.concurrency import assert_threads_agree, in_fork
+from opsmith.checks.items._allocation import allocated
+from opsmith.checks.items.fork import in_fork
+from opsmith.checks.items.threads import assert_threads_agree
 from opsmith.checks.outcome import Skipped
 from opsmith.checks.subject import Subject
 
-from . import reproductions
+from . import decorated, reproductions
 
 Fresh = Callable[[str], str]
 
@@ -34,16 +35,7 @@ QUICK = [
     "outputs_written", "inputs_unchanged", "aliasing", "fake", "opcheck", "vmap", "autocast", "compile", "export",
     "pickling", "functional_transforms", "threads", "peak_memory",
 ]  # fmt: skip
-FAULTY = (
-    "tail_not_written", "gradient_not_written", "behind_its_result", "beside_its_input", "reads_beyond",
-    "input_for_scratch", "given_gradient_for_scratch", "result_for_scratch", "forgets_what_it_kept", "nothing_to_do",
-    "one_gradient_for_two", "hands_its_gradient_on", "many_intermediates", "keeps_a_lot", "leaks",
-    "fake_of_another_dtype", "fake_of_other_strides", "sizes_become_numbers", "a_graph_for_each_size",
-    "a_program_for_one_size", "no_graph_at_all", "another_when_compiled", "changes_its_input", "batch_is_first",
-    "rounded_and_cast_back", "two_policies", "second_derivative_detached", "carries_a_function", "one_buffer_for_all",
-    "first_calls_race", "workers_stay_behind", "keeps_what_it_is_given", "one_result_for_all_calls",
-    "one_gradient_for_all_calls",
-)  # fmt: skip
+FAULTY = [*decorated(Path(__file__).parent / "faulty" / "contract.py", "fault", "adopted"), "changes_its_input"]
 ON_A_GPU = (
     "tail_not_written", "gradient_not_written", "input_for_scratch", "given_gradient_for_scratch", "nothing_to_do",
     "one_gradient_for_two", "many_intermediates", "keeps_a_lot", "leaks", "fake_of_another_dtype",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 
 import opsmith
 
-from . import reproductions
+from . import decorated, reproductions
 
 HERE = Path(__file__).parent / "mutations"
 SOUND = (
@@ -25,13 +24,7 @@ REPRODUCED = (
 
 
 def seeded() -> list[str]:
-    """The names of all mutations, read from the text: importing them declares ops."""
-    names: list[str] = []
-    for file in sorted(HERE.glob("*.py")):
-        for node in ast.parse(file.read_text()).body:
-            if isinstance(node, ast.FunctionDef) and any("mutation" in ast.dump(each) for each in node.decorator_list):
-                names.append(node.name)
-    return names
+    return [name for file in sorted(HERE.glob("*.py")) for name in decorated(file, "mutation")]
 
 
 def checked(op: Any, where: str, level: str, items: list[str]) -> opsmith.checks.Report:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -16,23 +17,13 @@ from opsmith.checks.items import _parts, huge
 from opsmith.checks.outcome import Failed, Skipped
 from opsmith.checks.subject import Subject
 
-from . import reproductions
+from . import decorated, reproductions
 
 ITEMS = (
     "values", "gradients", "second_gradients", "forward_mode", "needed_gradients", "gradient_layouts", "input_layouts",
     "sizes", "special_values", "dtypes", "determinism", "kernels", "generated",
 )  # fmt: skip
-FAULTY = (
-    "slightly_off", "rounds_intermediates", "computes_doubles_in_single", "forgets_a_term", "wrong_remainder",
-    "refuses_nothing", "ignores_strides", "keeps_strides", "swallows_nan", "forgets_promotion", "takes_integers",
-    "changes_from_call_to_call", "has_a_wrong_choice", "fears_negative_scales", "forgets_the_scale",
-    "slightly_off_gradient", "detaches_its_gradient", "counts_on_x", "counts_on_every_result", "uses_up_its_graph",
-    "takes_dense_gradients", "picks_another_subgradient", "takes_dense_memory_", "minds_one_tensor_twice",
-    "is_wrong_where_it_is_large", "serves_something_else", "uses_up_random_numbers", "seeds_random_numbers",
-    "counts_on_its_bias", "looks_at_one_side", "counts_in_single", "counts_from_the_front", "goes_by_the_default",
-    "minds_the_default", "forgets_to_conjugate", "is_off_by_more_than_single",
-    "hides_behind_a_constant",
-)  # fmt: skip
+FAULTY = [*decorated(Path(__file__).parent / "faulty" / "numeric.py", "faulty"), "takes_dense_memory_"]
 
 
 @pytest.fixture(scope="module")

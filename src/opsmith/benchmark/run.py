@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..checks.calls.compile import compiling_here
+from ..checks.items.compile import compiling_here
 from ..checks.outcome import first_line
 from ..errors import RandomReferenceError, UnavailableError, WrongResultError
 from ..operator import child_process

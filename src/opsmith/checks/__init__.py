@@ -2,11 +2,11 @@
 
 run.py           runs the items                        items/     the checklist, one file per item
 report.py        the results; junit.py as XML          cases/     generated calls
-subject.py       the op under check, as items see it   calls/     one call under vmap, autocast, torch.compile, ...
-isolation.py     an item in a forked process           accuracy/  how much error is allowed
-process.py       Python code in a new process          layouts.py other memory layouts of the same values
-reproduction.py  code that imports the op elsewhere    memory.py  memory around tensors, and bitwise comparison
-                                                       values.py  the arguments of a call, and their tensors
+subject.py       the op under check, as items see it   accuracy/  how much error is allowed
+matching.py      one call compared with its reference  layouts.py other memory layouts of the same values
+isolation.py     an item in a forked process           memory.py  memory around tensors, and bitwise comparison
+process.py       Python code in a new process          values.py  the arguments of a call, and their tensors
+reproduction.py  code that imports the op elsewhere
 """
 
 from __future__ import annotations
@@ -20,19 +20,8 @@ if TYPE_CHECKING:
     from . import layouts, memory
     from .accuracy.evaluate import outputs
     from .accuracy.truth import Comparison
-    from .calls.autocast import assert_autocast_matches
-    from .calls.compile import assert_compiled_matches
-    from .calls.export import assert_exported_matches
-    from .calls.functional_transforms import assert_transform_matches
-    from .calls.matching import (
-        assert_matches,
-        assert_second_gradients_match,
-        assert_tangents_match,
-        compare,
-        compare_samples,
-    )
-    from .calls.vmap import assert_vmap_matches
     from .junit import to_junit
+    from .matching import assert_matches, compare, compare_samples
     from .report import Item, Report, to_json
     from .run import check
 
@@ -41,14 +30,7 @@ __all__ = [
     "Item",
     "Report",
     "adopt",
-    "assert_autocast_matches",
-    "assert_compiled_matches",
-    "assert_exported_matches",
     "assert_matches",
-    "assert_second_gradients_match",
-    "assert_tangents_match",
-    "assert_transform_matches",
-    "assert_vmap_matches",
     "check",
     "compare",
     "compare_samples",
@@ -67,17 +49,10 @@ __getattr__, __dir__ = lazy(
         "Item": ".report",
         "Report": ".report",
         "adopt": "..operator.adopted",
-        "assert_autocast_matches": ".calls.autocast",
-        "assert_compiled_matches": ".calls.compile",
-        "assert_exported_matches": ".calls.export",
-        "assert_matches": ".calls.matching",
-        "assert_second_gradients_match": ".calls.matching",
-        "assert_tangents_match": ".calls.matching",
-        "assert_transform_matches": ".calls.functional_transforms",
-        "assert_vmap_matches": ".calls.vmap",
+        "assert_matches": ".matching",
         "check": ".run",
-        "compare": ".calls.matching",
-        "compare_samples": ".calls.matching",
+        "compare": ".matching",
+        "compare_samples": ".matching",
         "outputs": ".accuracy.evaluate",
         "to_json": ".report",
         "to_junit": ".junit",

@@ -25,12 +25,13 @@ class Finished:
     status: int | None
     output: str
     errors: str
+    limit: float = SECONDS
 
     @property
     def message(self) -> str:
         """Why it failed."""
         if self.status is None:
-            return f"it has not ended after {SECONDS:.0f} s"
+            return f"it has not ended after {self.limit:.0f} s"
         if self.status < 0:
             return f"it was ended by {signal.Signals(-self.status).name}"
         last = [line for line in self.errors.splitlines() if line.strip()]
@@ -58,7 +59,7 @@ def run(subject: Subject, lines: Sequence[str], before: Sequence[str] = (), seco
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         output, errors = process.communicate()
-        return Finished(None, output, errors)
+        return Finished(None, output, errors, seconds)
     finished = Finished(process.returncode, output, errors)
     if READY not in output:
         raise Skipped(_not_imported(subject, finished))

@@ -21,7 +21,6 @@ from ..errors import CheckOptionError, NotAnOpError, OpsmithWarning, SamplesMiss
 from ..operator import child_process
 from ..operator.adopted import Adopted
 from ..operator.op import Op
-from .accuracy.truth import NoTruthError
 from .isolation import can_fork, in_fork, may_crash
 from .items import CheckItem, every_item
 from .outcome import Failed, Skipped, Uncovered
@@ -70,7 +69,7 @@ def check(
     subject = subject_of(op, device=device, level=level, seed=seed, emulate=emulate)
     report = empty_report(subject)
     lost = ""
-    for each in items_of(subject, items):
+    for each in items_at(subject.place, subject.level, items):
         item = (
             run_isolated(subject, each) if not lost else Item(each.name, "skipped", lost, description=each.description)
         )
@@ -119,13 +118,9 @@ def empty_report(subject: Subject) -> Report:
     return Report(subject.name, subject.device, subject.level, subject.seed, subject.emulated, [], about)
 
 
-def items_of(subject: Subject, names: Sequence[str] | None = None) -> list[CheckItem]:
-    """The items for a subject's place and level; or those with these names, in this order."""
-    return items_at(subject.place, subject.level, names)
-
-
 def items_at(place: str, level: Level, names: Sequence[str] | None = None) -> list[CheckItem]:
-    """The same without a subject; raises CheckOptionError for an unknown level or item."""
+    """The items for a place and level; or those with these names, in this order. Raises CheckOptionError for an unknown
+    level or item."""
     if level not in ("quick", "full"):
         raise CheckOptionError(f"level is 'quick' or 'full', not {level!r}")
     every = every_item()
@@ -157,7 +152,7 @@ def run_isolated(subject: Subject, item: CheckItem) -> Item:
         "import dataclasses, json",
         "from opsmith.checks import run, subject",
         f"under_check = subject.Subject(op, {subject.device!r}, {subject.level!r}, {subject.seed}, {subject.emulated})",
-        f"item, = run.items_of(under_check, [{item.name!r}])",
+        f"item, = run.items_at({subject.place!r}, {subject.level!r}, [{item.name!r}])",
         "print(json.dumps(dataclasses.asdict(run.run_item(under_check, item))))",
     ]
     try:
@@ -189,7 +184,7 @@ def _run(subject: Subject, item: CheckItem) -> Item:
             if subject.device == "cuda":
                 torch.cuda.synchronize()  # reports a kernel's error now instead of in the next item
             return ended("passed", found)
-    except (Uncovered, NoTruthError) as reason:
+    except Uncovered as reason:
         return ended("skipped", str(reason), uncovered=True)
     except Skipped as reason:
         return ended("skipped", str(reason))

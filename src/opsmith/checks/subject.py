@@ -17,6 +17,8 @@ from ..operator.op import Op
 from ..operator.samples import Cost, Sample
 from . import values as call_values
 from .accuracy.doubling import InDouble, digits_are_lost
+from .accuracy.evaluate import Named, evaluate
+from .accuracy.truth import Function
 from .cases.acceptance import finite, taken, work
 from .cases.case import Case, kind
 from .cases.shrinking import shrunk
@@ -110,6 +112,13 @@ class Subject:
         """The reference on these tensors, without copies."""
         return self.op._inline_call(values)
 
+    def evaluate(
+        self, case: Case, gradients: bool = True, function: Function | None = None, **options: Any
+    ) -> list[Named]:
+        """Named results and gradients of a call of the op, or of another function. `options` are those of
+        accuracy/evaluate.py."""
+        return evaluate(self.arguments, function or self.raw, case.values, gradients=gradients, **options)
+
     def arranged(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         """All arguments in schema order as (positional, keyword-only)."""
         return self.signature.arranged(values)
@@ -200,6 +209,12 @@ class Subject:
     def dtypes(self) -> list[torch.dtype]:
         """Those of DTYPES that the reference takes."""
         return [dtype for dtype in DTYPES if self.cases(dtype)]
+
+    @property
+    def wide_and_narrow(self) -> list[torch.dtype]:
+        """The first of `dtypes`, and the first half type."""
+        wide = [dtype for dtype in self.dtypes if dtype.itemsize >= 4]
+        return [*wide[:1], *[dtype for dtype in self.dtypes if dtype.itemsize < 4][:1]]
 
     def _accepted(self, dtype: torch.dtype) -> list[Case]:
         torch.manual_seed(self.seed)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from ..operator.adopted import Adopted
+from ..operator.op import Op
 from ..reference.signature import Argument, flatten, unflatten
-
-if TYPE_CHECKING:
-    from ..operator.adopted import Adopted
-    from ..operator.op import Op
 
 
 def listed(returned: Any) -> list[torch.Tensor]:

@@ -12,9 +12,9 @@ from .._lazy import lazy
 from .items import check_op
 
 if TYPE_CHECKING:
-    from ..checks.calls.matching import assert_matches
+    from ..checks.matching import assert_matches
 
 __all__ = ["assert_matches", "check_op"]
 
 
-__getattr__, __dir__ = lazy(__name__, {"assert_matches": "..checks.calls.matching"})
+__getattr__, __dir__ = lazy(__name__, {"assert_matches": "..checks.matching"})

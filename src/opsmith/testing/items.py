@@ -96,12 +96,12 @@ class _Checklist:
         __tracebackhide__ = True
         import torch
 
-        from ..checks.run import NO_GPU, items_of, run_isolated
+        from ..checks.run import NO_GPU, items_at, run_isolated
 
         if self._options["device"] == "cuda" and not torch.cuda.is_available():
             pytest.skip(NO_GPU)
         subject = self._subject()
-        return run_isolated(subject, *items_of(subject, [name]))
+        return run_isolated(subject, *items_at(subject.place, subject.level, [name]))
 
     @functools.lru_cache(maxsize=1)  # noqa: B019  # making samples takes time, and keeping those of all ops memory
     def _subject(self) -> Subject:

@@ -188,7 +188,7 @@ def test_an_elementwise_function_is_recognised(fresh: Fresh, function: Any, by_e
 def judged(given: list[float], own: list[float], exact: list[float], dtype: torch.dtype = torch.float32) -> bool:
     moved = torch.zeros(len(exact), dtype=torch.float64)
     expected = Expected(torch.tensor(own, dtype=dtype), torch.tensor(exact, dtype=torch.float64), moved)
-    return judge(torch.tensor(given, dtype=torch.float64).to(dtype), expected).ok
+    return judge("result", torch.tensor(given, dtype=torch.float64).to(dtype), expected).ok
 
 
 INF, NAN = float("inf"), float("nan")

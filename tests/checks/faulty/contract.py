@@ -400,7 +400,7 @@ def two_policies(op: Any) -> None:
         op.register_autocast(device, torch.bfloat16)
 
 
-@fault("functional_transforms", "a call of size 3, float64: result", sine)
+@fault("functional_transforms", "a call of size 3, float64, hessian: result", sine)
 def second_derivative_detached(op: Any) -> None:
     op.register_autograd(
         lambda ctx, grad: grad * torch.cos(ctx.saved_tensors[0].detach()),

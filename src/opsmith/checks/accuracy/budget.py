@@ -38,16 +38,20 @@ HALF_TYPES = (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """`error` and `allowed` are in units. `ulps` is the largest error in ULP, `reference_ulps` that of the reference
-    if it is known."""
+class Comparison:
+    """One tensor of the op compared with the reference's. `error` and `allowed` are in units; `ulps` is the op's
+    largest error in ULP, `reference_ulps` the reference's where it is known."""
 
+    what: str
     ok: bool
     error: float = 0.0
     allowed: float = 0.0
-    ulps: float = 0.0
     message: str = ""
+    ulps: float = 0.0
     reference_ulps: float | None = None
+
+    def __bool__(self) -> bool:
+        return self.ok
 
 
 @dataclass(frozen=True)
@@ -78,10 +82,10 @@ def ulp(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.ldexp(torch.full_like(magnitude, info.eps), torch.frexp(magnitude).exponent - 1)
 
 
-def judge(mine: torch.Tensor, expected: Expected) -> Judgement:
+def judge(what: str, mine: torch.Tensor, expected: Expected) -> Comparison:
     """Compares the op's tensor with the expected one."""
     if mine.numel() == 0:
-        return Judgement(True)
+        return Comparison(what, True)
     dtype = mine.dtype
     exact = expected.exact.to(torch.float64).flatten()
     given, own = mine.to(torch.float64).flatten(), expected.own.to(dtype).to(torch.float64).flatten()
@@ -109,7 +113,7 @@ def judge(mine: torch.Tensor, expected: Expected) -> Judgement:
     error, allowed = float(errors[worst]), float(limits[worst])
     ulps = _largest((off / steps)[regular])
     torchs = _largest((of_own / steps)[regular]) if expected.reference_ulps is None else expected.reference_ulps
-    found = Judgement(True, error, allowed, ulps, "", None if dtype == torch.float64 else torchs)
+    found = Comparison(what, True, error, allowed, "", ulps, None if dtype == torch.float64 else torchs)
     if bool(wrong.any()):
         message = _difference(given[worst], own[worst], exact[worst], plain[worst])
         if plain[worst]:

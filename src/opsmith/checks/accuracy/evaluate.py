@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from ...operator.adopted import Adopted
+from ...operator.op import Op
 from ...reference.signature import Argument, flatten, unflatten
 from ...reference.tensors import copied_as_laid_out
 from .. import values as call_values
-
-if TYPE_CHECKING:
-    from ...operator.adopted import Adopted
-    from ...operator.op import Op
 
 Named = tuple[str, "torch.Tensor | None"]
 Change = Callable[[torch.Tensor], torch.Tensor]

@@ -12,8 +12,9 @@ import torch
 
 from ...reference.signature import Argument
 from .. import values as call_values
-from ..outcome import first_line
+from ..outcome import Uncovered, first_line
 from . import budget
+from .budget import Comparison as Comparison
 from .doubling import InDouble, digits_are_lost
 from .evaluate import Change, Named, evaluate, floating_dtypes
 from .shaking import STEP, Roundings, nearby, shaken, strewn
@@ -36,23 +37,6 @@ of 2^29 ULP of float64, or 2^13 of float32."""
 
 Function = Callable[[Sequence[Any]], Any]
 Tensors = list["torch.Tensor | None"]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One tensor of the op compared with the reference's. `error` and `allowed` are in the units of budget.py; `ulps`
-    is the op's largest error in ULP, `reference_ulps` the reference's where it is known."""
-
-    what: str
-    ok: bool
-    error: float
-    allowed: float
-    message: str = ""
-    ulps: float = 0.0
-    reference_ulps: float | None = None
-
-    def __bool__(self) -> bool:
-        return self.ok
 
 
 def mismatch(what: str, message: str) -> Comparison:
@@ -78,7 +62,7 @@ class Rounding:
     """Whether the reference was observed to compute the results."""
 
 
-class NoTruthError(Exception):
+class NoTruthError(Uncovered):
     """The reference accepts a call, but not in float64, in which the truth is computed."""
 
     def __init__(self, message: str) -> None:
@@ -355,15 +339,14 @@ class Truth:
         terms += sum(result.numel() for what, result in self.own if result is not None and _is_result(what))
         once = self._rounding.pointwise and _is_result(name)
         expected = budget.Expected(own, exact, moved, self._errors[place], 0.0, terms / max(1, own.numel()), once)
-        found = self._judged(name, mine, expected, place)
-        return Comparison(what, found.ok, found.error, found.allowed, found.message, found.ulps, found.reference_ulps)
+        return replace(self._judged(name, mine, expected, place), what=what)
 
-    def _judged(self, name: str, mine: torch.Tensor, expected: budget.Expected, place: int) -> budget.Judgement:
+    def _judged(self, name: str, mine: torch.Tensor, expected: budget.Expected, place: int) -> Comparison:
         """Slow measurements are made only where they may change the judgement."""
-        found = budget.judge(mine, expected)
+        found = budget.judge(name, mine, expected)
         if not found.ok:
             for wider in self._widened(name, expected, place):
-                found, expected = budget.judge(mine, wider), wider
+                found, expected = budget.judge(name, mine, wider), wider
                 if found.ok:
                     break
         if self._half:
@@ -373,7 +356,7 @@ class Truth:
         near = self._nearby[place]
         if near is not None and near.numel() < FEW:
             near = torch.full_like(near, budget.largest_regular(near))
-        return budget.judge(mine, replace(expected, nearby=near))
+        return budget.judge(name, mine, replace(expected, nearby=near))
 
     def _widened(self, name: str, expected: budget.Expected, place: int) -> Iterator[budget.Expected]:
         """The same expectation, with one more effect of rounding each time."""
@@ -393,8 +376,8 @@ class Truth:
             yield replace(expected, moved=expected.moved + within)
 
     def _judged_beside_eager(
-        self, name: str, mine: torch.Tensor, expected: budget.Expected, place: int, found: budget.Judgement
-    ) -> budget.Judgement:
+        self, name: str, mine: torch.Tensor, expected: budget.Expected, place: int, found: Comparison
+    ) -> Comparison:
         """Half types: where torch computes a tensor, it may be as inaccurate as torch."""
         eager = self._eager[place] if self._figures or not found.ok else None
         if eager is None or not eager.is_floating_point():
@@ -414,7 +397,7 @@ class Truth:
             coarse = max(torch.finfo(dtype).eps for dtype in self._dtypes)
             expected = replace(expected, moved=expected.moved * (coarse / self._step(place)))
         rounds = budget.largest_regular(errors) if excused else 0.0
-        return budget.judge(mine, replace(expected, eager=rounds, reference_ulps=budget.largest_regular(in_ulps)))
+        return budget.judge(name, mine, replace(expected, eager=rounds, reference_ulps=budget.largest_regular(in_ulps)))
 
     def _compared_as_equal(self, what: str, place: int, mine: torch.Tensor) -> Comparison:
         """Numbers that are not rounded must equal the reference's; or, where it rounds or compares something on the
@@ -429,7 +412,7 @@ class Truth:
             moved = self._evaluated(self._args, torch.float64, change=strewn(seed, STEP), gradients=False)
             right |= _is_one_of(mine, [moved[place]])
         if bool(right.all()):
-            return Comparison(what, True, 0.0, 0.0)
+            return Comparison(what, True)
         wrong = int((~right).sum())
         first = tuple((~right).nonzero()[0].tolist())
         theirs = self._own[place]

@@ -36,6 +36,10 @@ class Case:
     def every_tensor(self) -> list[torch.Tensor]:
         return call_values.present(self.arguments, self.values)
 
+    def named_tensors(self) -> list[tuple[str, Argument, torch.Tensor]]:
+        """Every tensor with the expression that names it, and its argument."""
+        return call_values.named_tensors(self.arguments, self.values)
+
     def floating(self) -> list[tuple[Argument, torch.Tensor]]:
         """The tensor arguments that may have a gradient."""
         return [(argument, tensor) for argument, tensor in self.tensors() if tensor.is_floating_point()]
@@ -107,8 +111,7 @@ class Case:
 
     def leaves(self) -> list[tuple[str, torch.Tensor]]:
         """The tensors that require a gradient, each with the expression that names it."""
-        named = call_values.named_tensors(self.arguments, self.values)
-        return [(name, tensor) for name, _, tensor in named if tensor.requires_grad]
+        return [(name, tensor) for name, _, tensor in self.named_tensors() if tensor.requires_grad]
 
     def replaced(self, leaves: Sequence[torch.Tensor]) -> list[Any]:
         """The values with other tensors for its leaves, in the order of `leaves()`."""

@@ -110,6 +110,11 @@ class Pattern:
         of = {place: size for group, size in zip(self.groups, sizes, strict=True) for place in group.places}
         return [tuple(of[index, axis] for axis in range(slot.ndim)) for index, slot in enumerate(self.slots)]
 
+    def described(self, group: int, size: int) -> str:
+        """'x.shape[0] = 7'"""
+        slot, axis = self.groups[group].places[0]
+        return f"{self.base.arguments[self.slots[slot].argument].name}.shape[{axis}] = {size}"
+
     def numel(self, sizes: Sequence[int]) -> int:
         """Elements of the largest tensor, for these sizes of the groups."""
         return max((math.prod(shape) for shape in self.shapes(sizes)), default=0)

@@ -4,7 +4,8 @@ An item is a module with a function `check(subject) -> str`. The module's name i
 docstring says what holds when the item passes. `check` returns a short summary, or raises Failed or Skipped; any other
 exception of the op is a failure too. To add an item, add its file. It may also have
 
-    check_call(subject, case)    the check of one call: a Failed without lines is reproduced by running it again
+    check_call(subject, case)    the check of one call: reproduces a Failed that has a case and no lines. Without it, a
+                                 Failed without lines is reproduced by running the item again
     LEVEL = "full"               only checked at level "full"
     ON = ("cuda",)               the devices it is for; "emulated" is one
     ORDER = 10                   items run in this order, then by name
@@ -22,18 +23,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..._lazy import lazy
 from ...kernels import emulation
+from ...operator.adopted import Adopted
+from ...operator.op import Op
 from ..cases.case import Case
 from ..outcome import Failed, Skipped
 from ..subject import Subject
 from ._cases import arguments_of, lines_with_kernel
-
-if TYPE_CHECKING:
-    from ...operator.adopted import Adopted
-    from ...operator.op import Op
 
 EVERYWHERE = ("cpu", "cuda")
 
@@ -63,11 +62,12 @@ def every_item() -> list[CheckItem]:
 
 
 def assert_holds(op: Op | Adopted, item: str, /, *args: Any, **kwargs: Any) -> None:
-    """Raises AssertionError with the item's message unless the op passes the item's check of this one call."""
+    """Raises AssertionError with the item's message unless the op passes the item's check of this one call, at level
+    "full"."""
     values = tuple(op.signature.bind_call(args, kwargs))
     case = Case("this call", op.signature.arguments, values, ())
     device = "cuda" if any(tensor.is_cuda for tensor in case.every_tensor()) else "cpu"
-    subject = Subject(op, device, emulated=emulation.state.active)
+    subject = Subject(op, device, "full", emulated=emulation.state.active)
     try:
         _module(item).check_call(subject, case)
     except Skipped:
@@ -94,14 +94,12 @@ def _module(name: str) -> ModuleType:
 
 
 def _check(module: ModuleType, name: str, subject: Subject) -> str:
-    """The item's check, with a reproduction for every failure that has a case."""
+    """The item's check, with a reproduction for failures of `check_call`."""
     try:
         summary: str = module.check(subject)
         return summary
     except Failed as failed:
-        if failed.case is None:
-            raise
-        own = f"items.assert_holds(op, {name!r}, " if hasattr(module, "check_call") else "assert_matches(op, "
-        lines = failed.lines or (f"opsmith.checks.{own}{arguments_of(failed.case)})",)
-        failed.lines = tuple(lines_with_kernel(failed.kernel, lines))
+        if failed.case is not None and not failed.lines and hasattr(module, "check_call"):
+            failed.lines = (f"opsmith.checks.items.assert_holds(op, {name!r}, {arguments_of(failed.case)})",)
+        failed.lines = tuple(lines_with_kernel(failed.kernel, failed.lines))
         raise

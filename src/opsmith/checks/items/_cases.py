@@ -11,15 +11,13 @@ import torch
 from ...errors import OpsmithError
 from ...operator.op import Op
 from ...reference import purity
-from ...reference.signature import Argument
-from ..accuracy.evaluate import evaluate
-from ..calls.fake import on_fake
 from ..cases import patterns
 from ..cases.acceptance import taken
 from ..cases.case import Case
 from ..cases.patterns import Pattern, patterns_of
 from ..outcome import Skipped, Uncovered
 from ..subject import SMALL, TOO_LARGE, Subject, short
+from ._fake import on_fake
 
 FEW, MANY = 2, 8
 LITTLE = 128
@@ -66,7 +64,7 @@ def _has_gradients(subject: Subject, case: Case) -> bool:
     if not draws_random_numbers(subject, case):
         return True
     try:
-        evaluate(subject.arguments, subject.raw, case.values)
+        subject.evaluate(case)
     except OpsmithError:
         return False
     return True
@@ -252,18 +250,6 @@ def _has_finite_dimensions(case: Case) -> bool:
 # --- Reproductions ----------------------------------------------------------------------------------------------------
 
 
-def named_tensors(case: Case) -> list[tuple[str, Argument, torch.Tensor]]:
-    """Every tensor with the expression that names it, and its argument."""
-    found = []
-    for argument, value in zip(case.arguments, case.values, strict=True):
-        if isinstance(value, torch.Tensor):
-            found.append((argument.name, argument, value))
-        elif argument.is_tensor and value is not None:
-            parts = ((f"{argument.name}[{index}]", argument, each) for index, each in enumerate(value))
-            found += [part for part in parts if part[2] is not None]
-    return found
-
-
 def arguments_of(case: Case) -> str:
     """'x, bias, scale=scale'"""
     return ", ".join(f"{each.name}={each.name}" if each.keyword_only else each.name for each in case.arguments)
@@ -275,4 +261,4 @@ def outputs_of(case: Case, gradients: bool) -> str:
 
 def lines_with_kernel(kernel: str, lines: Sequence[str]) -> list[str]:
     """The lines, run with that kernel; '' for the one that the op selects."""
-    return [f"with op.using({kernel!r}):", *(f"    {line}" for line in lines)] if kernel else list(lines)
+    return [f"with op.using({kernel!r}):", *(f"    {line}" for line in lines)] if kernel and lines else list(lines)

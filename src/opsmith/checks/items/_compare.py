@@ -9,13 +9,14 @@ from typing import Any
 import torch
 
 from ...operator.op import Op
-from ..accuracy.evaluate import Named, evaluate, weights_of
+from ..accuracy.evaluate import Named, weights_of
 from ..accuracy.rounding import rounding_of
 from ..accuracy.truth import Comparison, Function, NoTruthError, Truth
 from ..cases.case import Case
-from ..outcome import Failed, ReferenceRaises, Skipped, Uncovered
+from ..memory import same_bits
+from ..outcome import Failed, ReferenceRaises, Skipped
 from ..subject import Subject, short
-from ._cases import arguments_of
+from ._cases import arguments_of, differentiable_cases
 
 
 def check_match(
@@ -67,14 +68,14 @@ def reference_truth(
     """What the reference returns. Raises ReferenceRaises if it rejects the call. `options` are Truth's."""
 
     def without_op() -> object:
-        return evaluate(subject.arguments, subject.inline, case.values, gradients=subject.differentiates(case))
+        return subject.evaluate(case, subject.differentiates(case), subject.inline)
 
-    with failing_on_error(case, reference=without_op):
+    with failing_on_error(case, match_lines(case, gradients), without_op):
         rounding = rounding_of(subject.op, case.values, gradients)
     try:
         return Truth(subject.arguments, reference or subject.inline, case.values, gradients, rounding, **options)
-    except NoTruthError as error:
-        raise Uncovered(str(error)) from error
+    except NoTruthError:
+        raise
     except Exception as error:
         raise ReferenceRaises(case, error) from error
 
@@ -89,7 +90,7 @@ def op_outputs(
 ) -> list[Named]:
     """What the op returns. Raises Failed if it raises. `options` are evaluate's."""
     with failing_on_error(case, lines):
-        return evaluate(subject.arguments, function or subject.raw, case.values, gradients=gradients, **options)
+        return subject.evaluate(case, gradients, function, **options)
 
 
 @contextlib.contextmanager
@@ -100,7 +101,7 @@ def failing_on_error(
     ReferenceRaises."""
     try:
         yield
-    except (Failed, Skipped, NoTruthError):
+    except (Failed, Skipped):
         raise
     except Exception as error:
         if reference is not None:
@@ -138,6 +139,11 @@ def gradients_of(
     return list(torch.autograd.grad(results, leaves, weights, retain_graph=True, allow_unused=True))
 
 
+def same(mine: Sequence[Named], other: Sequence[Named]) -> bool:
+    """Whether results and gradients of two calls are equal in every bit."""
+    return len(mine) == len(other) and same_bits([tensor for _, tensor in mine], [tensor for _, tensor in other])
+
+
 def require(case: Case, found: Sequence[Comparison], lines: Sequence[str] = ()) -> list[Comparison]:
     """The comparisons. Raises Failed for the first that does not hold."""
     for each in found:
@@ -146,24 +152,22 @@ def require(case: Case, found: Sequence[Comparison], lines: Sequence[str] = ()) 
     return list(found)
 
 
-class LargestErrors:
-    """The largest error per dtype, for the summary of an item that passes."""
+def require_derivatives(subject: Subject, check_call: Callable[[Subject, Case], list[Comparison]]) -> str:
+    """Checks differentiable cases in float64 and float32, and returns the summary of their errors. Raises Skipped if
+    there are none."""
+    cases = differentiable_cases(subject, (torch.float64, torch.float32))
+    summary = largest_errors([(case.dtype, each) for case in cases for each in check_call(subject, case)])
+    if not summary:
+        raise subject.without_gradient()
+    return summary
 
-    def __init__(self) -> None:
-        self._found: dict[str, tuple[float, float | None]] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._found)
-
-    def add(self, dtype: torch.dtype, found: Comparison) -> None:
-        ulps, reference = self._found.get(short(dtype), (0.0, None))
-        known = [each for each in (reference, found.reference_ulps) if each is not None]
-        self._found[short(dtype)] = max(ulps, found.ulps), max(known, default=None)
-
-    def __str__(self) -> str:
-        """'largest error in ULP: float32 2.4 (torch 1.9), float64 3'"""
-        parts = (
-            f"{dtype} {ulps:.3g}" + ("" if reference is None else f" (torch {reference:.3g})")
-            for dtype, (ulps, reference) in self._found.items()
-        )
-        return f"largest error in ULP: {', '.join(parts)}"
+def largest_errors(found: Sequence[tuple[torch.dtype, Comparison]]) -> str:
+    """'largest error in ULP: float32 2.4 (torch 1.9), float64 3'; '' for none."""
+    parts = []
+    for dtype in dict.fromkeys(dtype for dtype, _ in found):
+        compared = [each for own, each in found if own is dtype]
+        torchs = [each.reference_ulps for each in compared if each.reference_ulps is not None]
+        largest = f"{short(dtype)} {max(each.ulps for each in compared):.3g}"
+        parts.append(f"{largest} (torch {max(torchs):.3g})" if torchs else largest)
+    return f"largest error in ULP: {', '.join(parts)}" if parts else ""

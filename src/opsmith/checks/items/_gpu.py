@@ -13,12 +13,11 @@ import torch
 
 from ...errors import LanguageMissingError, ToolMissingError
 from ...operator.op import Op
-from ..accuracy.evaluate import Named, evaluate
+from ..accuracy.evaluate import Named
 from ..cases.case import Case
-from ..memory import same_bits
 from ..subject import Subject
 from ._cases import skip_random
-from ._compare import reference_truth, with_kernel
+from ._compare import reference_truth, same, with_kernel
 
 HOLDS = (0.03, 0.25, 2.0)
 """Seconds for which a stream is held back. The longer ones are for a slow host, and for an op that waits: if the stream
@@ -88,11 +87,6 @@ def write(into: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
 # --- Results that must be the same ------------------------------------------------------------------------------------
 
 
-def evaluated(subject: Subject, case: Case, gradients: bool, draw: int = 0) -> list[Named]:
-    """The op's results and gradients, computed on the current stream; `draw` picks the results' gradients."""
-    return evaluate(subject.arguments, subject.raw, case.values, gradients=gradients, draw=draw)
-
-
 def difference(subject: Subject, case: Case, found: Sequence[Named], expected: Sequence[Named]) -> tuple[str, str]:
     """("result", "1.5 where 2 is right"): the first wrong output, or ("", ""). If bits differ from what the same call
     returned elsewhere, the reference decides, since an op may return different bits each time."""
@@ -100,10 +94,6 @@ def difference(subject: Subject, case: Case, found: Sequence[Named], expected: S
         return "", ""
     truth = reference_truth(subject, case, any(what.startswith("gradient") for what, _ in found))
     return next(((each.what, each.message) for each in truth.beside(found) if not each), ("", ""))
-
-
-def same(found: Sequence[Named], expected: Sequence[Named]) -> bool:
-    return same_bits([tensor for _, tensor in found], [tensor for _, tensor in expected])
 
 
 # --- The GPU ----------------------------------------------------------------------------------------------------------

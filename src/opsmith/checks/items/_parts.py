@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ...reference.signature import flatten, unflatten
+from .. import values as call_values
 from ..cases.acceptance import taken
 from ..cases.case import Case
 from ..cases.patterns import Pattern, flat_pattern, patterns_of
@@ -46,20 +46,11 @@ class Plan:
 
     def describe(self, parts: int) -> str:
         """'x.shape[0] = 7, bfloat16'"""
-        slot, axis = self.pattern.groups[self.group].places[0]
-        name = self.pattern.base.arguments[self.pattern.slots[slot].argument].name
-        return f"{name}.shape[{axis}] = {parts}, {short(self.dtype)}"
+        return f"{self.pattern.described(self.group, parts)}, {short(self.dtype)}"
 
     def parts_for(self, elements: int) -> int:
         """The number of parts for which one tensor has more than that many elements."""
         return math.ceil(elements / self.largest) + 1
-
-
-def filled(subject: Subject, values: Sequence[Any], tensors: Sequence[torch.Tensor]) -> list[Any]:
-    """The values with other tensors."""
-    fresh = iter(tensors)
-    flat = [None if tensor is None else next(fresh) for tensor in flatten(subject.arguments, values)]
-    return unflatten(subject.arguments, values, flat)
 
 
 def plan(subject: Subject, dtype: torch.dtype) -> Plan | None:
@@ -97,7 +88,7 @@ def _along(subject: Subject, pattern: Pattern, sizes: tuple[int, ...], group: in
     tensors = present(subject.arguments, whole.values)
     for part in range(TRIED):
         cut = [t if axis is None else t.narrow(axis, part, 1) for t, axis in zip(tensors, axes, strict=True)]
-        alone = _exactly(subject, filled(subject, whole.values, cut))
+        alone = _exactly(subject, call_values.with_tensors(subject.arguments, whole.values, cut))
         for mine, other, axis in zip(results, alone, result_axes, strict=True):
             if not torch.allclose(mine.narrow(axis, part, 1), other, rtol=1e-9, atol=0.0):
                 return None
@@ -109,6 +100,7 @@ def _along(subject: Subject, pattern: Pattern, sizes: tuple[int, ...], group: in
 
 def _exactly(subject: Subject, values: Sequence[Any]) -> list[torch.Tensor]:
     """The reference on the CPU in float64: on a GPU, and in half types, bits may depend on how many parts there are."""
-    flat = [None if tensor is None else tensor.cpu() for tensor in flatten(subject.arguments, values)]
-    wide = [t.double() if t is not None and t.is_floating_point() else t for t in flat]
-    return [result.detach() for result in subject.reference(unflatten(subject.arguments, values, wide))]
+    wide = call_values.mapped(
+        subject.arguments, values, lambda t: t.cpu().double() if t.is_floating_point() else t.cpu()
+    )
+    return [result.detach() for result in subject.reference(wide)]

@@ -12,7 +12,7 @@ from ..accuracy.truth import Function
 from ..cases.case import Case
 from ..outcome import Failed
 from ..subject import Subject, listed
-from ._cases import has_gradients, named_tensors, various_cases
+from ._cases import has_gradients, various_cases
 from ._compare import gradients_of, results_and_weights
 
 ON = ("cpu", "cuda", "emulated")
@@ -50,7 +50,7 @@ def _with_nothing_to_do(subject: Subject) -> Iterator[Case]:
 def _check_results(subject: Subject, case: Case) -> None:
     with torch.no_grad():
         results, again = (listed(subject.raw(case.values)) for _ in range(2))
-    inputs = [(name, tensor) for name, _, tensor in named_tensors(case)]
+    inputs = [(name, tensor) for name, _, tensor in case.named_tensors()]
     _require_apart(case, inputs, _numbered("results", results))
     _require_apart(case, _numbered("results", results), _numbered("results", again, OF_NEXT_CALL))
 
@@ -58,7 +58,7 @@ def _check_results(subject: Subject, case: Case) -> None:
 def _check_gradients(subject: Subject, case: Case) -> None:
     """A gradient becomes a leaf's .grad as it is, and the next one is added to it in place."""
     results, weights = _backward(subject.call, case)
-    held = [(name, tensor.detach()) for name, _, tensor in named_tensors(case)]
+    held = [(name, tensor.detach()) for name, _, tensor in case.named_tensors()]
     held += _numbered("results", [result.detach() for result in results])
     _require_apart(case, held, [(f"{name}.grad", leaf.grad) for name, leaf in case.leaves() if leaf.grad is not None])
     first, second = (gradients_of(case, *results_and_weights(subject.call, case)) for _ in range(2))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -10,20 +11,26 @@ from torch.utils._triton import has_triton
 
 from ...errors import ToolMissingError
 from ...toolchain import find_cxx
-from ..calls.compile import BACKEND, among_others, calling, compared, compiling_here, fresh_dynamo
+from ..accuracy.evaluate import Named, evaluate
+from ..accuracy.rounding import rounding_of
+from ..accuracy.truth import Truth
 from ..cases.case import Case
 from ..outcome import Failed
-from ..subject import Subject
+from ..subject import Subject, listed
 from ._cases import arguments_of, generated_case, has_gradients, resized, skip_random, skip_untraceable
-from ._compare import failing_on_error, require
+from ._compare import failing_on_error, require, same
 
 CRASHES = True
 ORDER = 60
+BACKEND = "aot_eager"
+"""Traces forward and backward as every backend does, and leaves the operators as they are."""
 SIZES = 3
 NUMBERS = 3
 """Values of a float argument that are tried, in addition to its own."""
 WITH_SYMBOLS = 2
 """Graphs for calls that differ in one thing: the first, and one that has a symbol for it."""
+
+Call = Callable[..., Any]
 
 
 def check(subject: Subject) -> str:
@@ -42,18 +49,24 @@ def check(subject: Subject) -> str:
     return "; ".join(summary)
 
 
+def check_call(subject: Subject, case: Case) -> None:
+    _compilations(subject, [case], "sizes")
+    if subject.full:
+        _inductor(subject, case)
+
+
 def _compilations(subject: Subject, cases: Sequence[Case], what: str) -> int:
     """Calls the compiled op with each case, twice with the first, and compares. Returns the number of graphs."""
     gradients = has_gradients(subject, cases[0])
 
-    def call(case: Case, compiled: Callable[..., Any]) -> None:
-        _check_compiled(subject, case, compiled, gradients)
+    def call(case: Case, compiled: Call) -> None:
+        _check_compiled(subject, case, compiled, gradients, _calling)
 
-    count = _graphs(calling(subject), [cases[0], *cases], call, fullgraph=True)
+    count = _graphs(_calling(subject, subject.op), [cases[0], *cases], call, fullgraph=True)
     if count <= WITH_SYMBOLS:
         return count
     # More are allowed only if the reference takes as many.
-    reference = calling(subject, subject.op.inline)
+    reference = _calling(subject, subject.op.inline)
     allowed = len(cases) > WITH_SYMBOLS and _graphs(reference, cases, lambda case, compiled: compiled(*case.values))
     if count > max(WITH_SYMBOLS, allowed):
         lines = [
@@ -69,15 +82,12 @@ def _compilations(subject: Subject, cases: Sequence[Case], what: str) -> int:
 
 
 def _graphs(
-    function: Callable[..., Any],
-    cases: Sequence[Case],
-    call: Callable[[Case, Callable[..., Any]], object],
-    fullgraph: bool = False,
+    function: Call, cases: Sequence[Case], call: Callable[[Case, Call], object], fullgraph: bool = False
 ) -> int:
     """The number of graphs that compiled calls take."""
     from torch._dynamo.testing import CompileCounterWithBackend
 
-    with fresh_dynamo():
+    with _fresh_dynamo():
         counter = CompileCounterWithBackend(BACKEND)
         compiled = torch.compile(function, backend=counter, fullgraph=fullgraph)
         for case in cases:
@@ -108,18 +118,64 @@ def _inductor(subject: Subject, case: Case) -> str:
             find_cxx()
         except ToolMissingError as error:
             return f"inductor not tried: {error}"
-    with fresh_dynamo(), compiling_here():
-        compiled = torch.compile(among_others(calling(subject)), backend="inductor", fullgraph=True)
-        _check_compiled(subject, case, compiled, has_gradients(subject, case), "inductor")
+    with _fresh_dynamo(), compiling_here():
+        compiled = torch.compile(_among_others(subject, subject.op), backend="inductor", fullgraph=True)
+        _check_compiled(subject, case, compiled, has_gradients(subject, case), _among_others)
     return "inductor too"
 
 
 def _check_compiled(
-    subject: Subject, case: Case, compiled: Callable[..., Any], gradients: bool, backend: str = BACKEND
+    subject: Subject, case: Case, compiled: Call, gradients: bool, form: Callable[[Subject, Call], Call]
 ) -> None:
-    options = f"gradients={gradients}, backend={backend!r}"
-    lines = [f"opsmith.checks.assert_compiled_matches(op, {arguments_of(case)}, {options})"]
-    form = among_others if backend != BACKEND else lambda called: called
-    with failing_on_error(case, lines):
-        found = compared(subject, case.values, compiled, gradients, form)
-    require(case, found, lines)
+    """Compares compiled calls with those of the same form that are not compiled. A backend may decompose an operator
+    and round differently: where a bit differs, the reference decides."""
+
+    def evaluated(function: Call) -> list[Named]:
+        return evaluate(subject.functional_arguments, lambda given: function(*given), case.values, gradients=gradients)
+
+    with failing_on_error(case):
+        mine, alike = evaluated(compiled), evaluated(form(subject, subject.op))
+        if same(mine, alike):
+            return
+        reference, rounding = form(subject, subject.op.inline), rounding_of(subject.op, case.values, gradients)
+        truth = Truth(subject.functional_arguments, lambda given: reference(*given), case.values, gradients, rounding)
+        found = truth.beside(mine)
+    require(case, found)
+
+
+def _calling(subject: Subject, function: Call) -> Call:
+    """The call of the op, or of its reference, with all arguments in schema order, for dynamo to trace. An in-place op
+    changes copies."""
+    names = ", ".join(argument.name for argument in subject.arguments)
+    text = f"lambda {names}: {Case('', subject.arguments, (), ()).call('_op')}"
+    return eval(text, {"_op": function})  # type: ignore[no-any-return]
+
+
+def _among_others(subject: Subject, function: Call) -> Call:
+    """The call between two operators for which a backend generates kernels, and which round nothing."""
+    called = _calling(subject, function)
+
+    def doubled(*args: Any) -> list[torch.Tensor]:
+        halved = [each * 0.5 if isinstance(each, torch.Tensor) and each.is_floating_point() else each for each in args]
+        return [each * 2.0 if each.is_floating_point() else each for each in listed(called(*halved))]
+
+    return doubled
+
+
+@contextlib.contextmanager
+def _fresh_dynamo() -> Iterator[None]:
+    """Clears dynamo's compiled code before and after."""
+    torch._dynamo.reset()
+    try:
+        yield
+    finally:
+        torch._dynamo.reset()
+
+
+@contextlib.contextmanager
+def compiling_here() -> Iterator[None]:
+    """Inside, inductor compiles in this process instead of a pool of processes, one per core."""
+    import torch._inductor.config as config
+
+    with config.patch(compile_threads=1):
+        yield

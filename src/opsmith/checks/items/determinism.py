@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 
 from ...reference.purity import RandomState
-from ..accuracy.evaluate import evaluate
 from ..cases.case import Case
 from ..memory import same_bits
 from ..outcome import Failed, Uncovered
@@ -97,7 +96,7 @@ def _cases(subject: Subject, dtype: torch.dtype) -> list[Case]:
 def _outputs(subject: Subject, case: Case, gradients: bool) -> Outputs:
     torch.manual_seed(subject.seed)  # for a reference that draws random numbers
     with failing_on_error(case):
-        return [t for _, t in evaluate(subject.arguments, subject.raw, case.values, gradients=gradients)]
+        return [t for _, t in subject.evaluate(case, gradients)]
 
 
 def _other_work(subject: Subject, case: Case) -> None:

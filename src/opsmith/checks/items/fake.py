@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from ...operator.op import Op
 from .. import layouts
-from ..accuracy.evaluate import evaluate
 from ..accuracy.truth import Function
-from ..calls.fake import constants, described, on_fake
 from ..cases.acceptance import taken
 from ..cases.case import Case
 from ..outcome import Failed, Skipped
 from ..subject import Subject
 from ._cases import READS_VALUES, generated_case, has_gradients, value_access
+from ._fake import constants, described, on_fake
 
 LIMIT = 1 << 12
 """Elements of a case: metadata does not depend on them, and a reference may loop over a dimension."""
@@ -53,7 +52,7 @@ def _is_torchs_gradient(subject: Subject, what: str, fake: str, real: str) -> bo
 
 def _differences(subject: Subject, function: Function, case: Case, gradients: bool) -> list[tuple[str, str, str]]:
     """(what, as it is on fake tensors, as on real ones) for each output that is not the same on both."""
-    real = evaluate(subject.arguments, function, case.values, gradients=gradients)
+    real = subject.evaluate(case, gradients, function)
     fake = on_fake(subject.arguments, function, case.values, gradients)
     if len(fake) != len(real):
         return [("what it returns", f"{len(fake)} tensors", f"{len(real)}")]

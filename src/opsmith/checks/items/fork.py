@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import os
+import signal
+import warnings
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
+from ...operator.adopted import Adopted
+from ...operator.op import Op
 from ..accuracy.evaluate import outputs
-from ..calls.concurrency import in_fork
 from ..memory import same_bits
 from ..outcome import Failed
 from ..process import run
 from ..subject import SMALL, Subject
 from ._cases import arguments_of, has_gradients, skip_random
-
-if TYPE_CHECKING:
-    from ...operator.adopted import Adopted
-    from ...operator.op import Op
 
 LEVEL = "full"
 FAULTS = {"false": "gives other numbers", "raises": "raises", "hangs": "does not come back", "dies": "crashes"}
@@ -68,3 +69,23 @@ def _ending(op: Op | Adopted, args: tuple[Any, ...], options: dict[str, Any]) ->
         return in_fork(lambda: same_bits(first, outputs(op, *args, **options)))
     finally:
         torch.set_num_threads(threads)
+
+
+def in_fork(function: Callable[[], bool], seconds: int = 10) -> str:
+    """How a call ends in a forked process with one thread, such as a DataLoader worker: 'true', 'false', 'raises',
+    'hangs' or 'dies'."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python warns about forking a process with threads, which is tested here
+        child = os.fork()
+    if child == 0:
+        status = 2
+        try:
+            signal.alarm(seconds)  # ends the child, whatever it waits for
+            torch.set_num_threads(1)
+            status = 0 if function() else 1
+        except BaseException:
+            status = 2
+        finally:
+            os._exit(status)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return {0: "true", 1: "false", 2: "raises", -signal.SIGALRM: "hangs"}.get(code, "dies")

@@ -4,47 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
 from ...errors import UnsavedInputError
 from ...operator.op import Op
 from ..accuracy.evaluate import Named
-from ..accuracy.truth import Truth
-from ..calls.derivatives import Form, tangents, tangents_of_reference
+from ..accuracy.truth import Comparison, Truth
 from ..cases.case import Case
 from ..outcome import Failed, Skipped
 from ..subject import Subject
-from ._cases import arguments_of, differentiable_cases
-from ._compare import LargestErrors, failing_on_error, require
+from ._compare import failing_on_error, require, require_derivatives
+from ._derivatives import METHODS, Form, tangents, tangents_of_reference
 
 
 def check(subject: Subject) -> str:
-    largest = LargestErrors()
-    for case in differentiable_cases(subject, (torch.float64, torch.float32)):
-        try:
-            truth = tangents_of_reference(subject, case)
-        except RuntimeError as error:
-            raise Skipped(f"its reference has no forward mode: {str(error).splitlines()[0]}") from None
-        for by in ("jvp", "dual", "reverse"):
-            form = tangents(subject, case, by)
-            if by == "reverse" and not _reference_has_form(form):
-                continue  # its gradients have none, or none at zero, where they are taken
-            lines = [f"opsmith.checks.assert_tangents_match(op, {arguments_of(case)}, by={by!r})"]
-            given = _given(subject, case, form, lines)
-            if given is None:
-                continue
-            if by != "reverse":
-                _require_nonzero(case, form, truth, given, lines)
-            for each in require(case, form.renamed(truth.beside(given)), lines):
-                largest.add(case.dtype, each)
-    if not largest:
-        raise subject.without_gradient()
-    return str(largest)
+    return require_derivatives(subject, check_call)
 
 
-def _given(subject: Subject, case: Case, form: Form, lines: Sequence[str]) -> list[Named] | None:
+def check_call(subject: Subject, case: Case) -> list[Comparison]:
+    try:
+        truth = tangents_of_reference(subject, case)
+    except RuntimeError as error:
+        raise Skipped(f"its reference has no forward mode: {str(error).splitlines()[0]}") from None
+    found = []
+    for by in METHODS:
+        form = tangents(subject, case, by)
+        if by == "reverse" and not _reference_has_form(form):
+            continue  # its gradients have none, or none at zero, where they are taken
+        case_by = case.named(f"{case.name}, by {by}")
+        given = _given(subject, case_by, form)
+        if given is None:
+            continue
+        if by != "reverse":
+            _require_nonzero(case_by, form, truth, given)
+        found += require(case_by, form.renamed(truth.beside(given)))
+    return found
+
+
+def _given(subject: Subject, case: Case, form: Form) -> list[Named] | None:
     """None if reverse mode is refused: it uses second gradients, for which the op saves too little."""
-    with failing_on_error(case, lines):
+    with failing_on_error(case):
         try:
             return form.of(subject.call)
         except UnsavedInputError:
@@ -56,11 +53,11 @@ def _given(subject: Subject, case: Case, form: Form, lines: Sequence[str]) -> li
             raise Skipped(f"forward mode is refused, not wrong: {str(error).splitlines()[0]}") from None
 
 
-def _require_nonzero(case: Case, form: Form, truth: Truth, given: Sequence[Named], lines: Sequence[str]) -> None:
+def _require_nonzero(case: Case, form: Form, truth: Truth, given: Sequence[Named]) -> None:
     for (_, mine), (_, theirs), name in zip(given, truth.own, form.names, strict=True):
         if mine is not None and theirs is not None and bool(theirs.any()) and not bool(mine.any()):
             text = "zero everywhere, and the reference's is not: what records its gradient knows no tangents"
-            raise Failed(f"{case.name}: {name} is {text}", case, lines)
+            raise Failed(f"{case.name}: {name} is {text}", case)
 
 
 def _reference_has_form(form: Form) -> bool:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import torch
+from torch import func
 
 from ...operator.op import Op
-from ..accuracy.evaluate import Named
-from ..accuracy.truth import Truth
-from ..calls.functional_transforms import TRANSFORMS, given, truth_of
+from .. import values as call_values
+from ..accuracy.evaluate import Named, evaluate, in_pairs, weights_of
+from ..accuracy.truth import Function, Rounding, Truth
 from ..cases.case import Case
 from ..outcome import Skipped
 from ..subject import Subject
-from ._cases import arguments_of, elements_of, generated_case, has_gradients, skip_random
+from ._cases import elements_of, generated_case, has_gradients, skip_random
 from ._compare import failing_on_error, require
 
 MATRICES = ("jacrev", "jacfwd", "hessian", "jacrev of jacfwd")
@@ -19,6 +23,11 @@ MATRICES = ("jacrev", "jacfwd", "hessian", "jacrev of jacfwd")
 MOST_FOR_MATRICES = 1024
 QUICK = ("vjp", "jacrev", "hessian", "functional_call")
 """These contain the others."""
+FEW = 4
+"""Elements of each floating tensor that are variables; the others are constants. A Hessian has their square."""
+
+Vector = Callable[[torch.Tensor], torch.Tensor]
+Transform = Callable[[Vector, torch.Tensor], torch.Tensor]
 
 
 def check(subject: Subject) -> str:
@@ -26,6 +35,10 @@ def check(subject: Subject) -> str:
     skip_random(subject, case)
     if not has_gradients(subject, case):
         raise subject.without_gradient()
+    return check_call(subject, case)
+
+
+def check_call(subject: Subject, case: Case) -> str:
     held, refused = [], []
     elements = elements_of(case)
     for transform in TRANSFORMS if subject.full else QUICK:
@@ -34,14 +47,14 @@ def check(subject: Subject) -> str:
         truth = _truth(subject, case, transform)
         if truth is None:  # the reference has none
             continue
-        lines = [f"opsmith.checks.assert_transform_matches(op, {transform!r}, {arguments_of(case)})"]
+        transformed = case.named(f"{case.name}, {transform}")
         try:
-            with failing_on_error(case, lines):
+            with failing_on_error(transformed):
                 found = _given(subject, case, transform)
         except _Refused:
             refused.append(transform)
             continue
-        require(case, truth.beside(found), lines)
+        require(transformed, truth.beside(found))
         held.append(transform)
     if not held:
         raise Skipped(f"it refuses {', '.join(refused)}: it has no forward-mode derivative")
@@ -56,7 +69,9 @@ class _Refused(Skipped):
 
 def _given(subject: Subject, case: Case, transform: str) -> list[Named]:
     try:
-        return given(subject, case.values, transform)
+        return evaluate(
+            subject.functional_arguments, _transformed(subject, subject.call, transform), case.values, gradients=False
+        )
     except NotImplementedError as error:
         if isinstance(subject.op, Op) or "forward" not in str(error):
             raise
@@ -64,7 +79,97 @@ def _given(subject: Subject, case: Case, transform: str) -> list[Named]:
 
 
 def _truth(subject: Subject, case: Case, transform: str) -> Truth | None:
+    reference = _transformed(subject, subject.reference, transform)
     try:
-        return truth_of(subject, case.values, transform)
+        return Truth(subject.functional_arguments, reference, case.values, False, Rounding(), transforms=True)
     except RuntimeError:  # NotImplementedError among them: torch has no such rule for something in the reference
         return None
+
+
+# --- The transforms -----------------------------------------------------------------------------------------------
+
+
+def _total(function: Vector) -> Vector:
+    """A weighted sum of the results; the weights have no symmetry that could hide a fault."""
+
+    def total(variables: torch.Tensor) -> torch.Tensor:
+        found = function(variables)
+        return (found * weights_of(found)).sum()
+
+    return total
+
+
+def _vjp(function: Vector, variables: torch.Tensor) -> torch.Tensor:
+    found, pull, *_ = func.vjp(function, variables)
+    return pull(weights_of(found))[0]  # type: ignore[no-any-return]
+
+
+def _jvp(function: Vector, variables: torch.Tensor) -> torch.Tensor:
+    return func.jvp(function, (variables,), (weights_of(variables),))[1]  # type: ignore[no-any-return]
+
+
+def _linearized(function: Vector, variables: torch.Tensor) -> torch.Tensor:
+    return func.linearize(function, variables)[1](weights_of(variables))  # type: ignore[no-any-return]
+
+
+class _Holder(torch.nn.Module):
+    def __init__(self, function: Vector, variables: torch.Tensor) -> None:
+        super().__init__()
+        self.function = function
+        self.variables = torch.nn.Parameter(torch.zeros_like(variables))
+
+    def forward(self) -> torch.Tensor:
+        return self.function(self.variables)
+
+
+def _functional_call(function: Vector, variables: torch.Tensor) -> torch.Tensor:
+    module = _Holder(function, variables)
+
+    def called(given: torch.Tensor) -> torch.Tensor:
+        return func.functional_call(module, {"variables": given}, ())  # type: ignore[no-any-return]
+
+    return func.grad(_total(called))(variables)  # type: ignore[no-any-return]
+
+
+TRANSFORMS: dict[str, Transform] = {
+    "grad": lambda function, variables: func.grad(_total(function))(variables),
+    "vjp": _vjp,
+    "jvp": _jvp,
+    "jacrev": lambda function, variables: func.jacrev(function)(variables),
+    "jacfwd": lambda function, variables: func.jacfwd(function)(variables),
+    "jvp of grad": lambda function, variables: _jvp(func.grad(_total(function)), variables),
+    "grad of grad": lambda function, variables: func.grad(_total(func.grad(_total(function))))(variables),
+    "hessian": lambda function, variables: func.hessian(_total(function))(variables),
+    "jacrev of jacfwd": lambda function, variables: func.jacrev(func.jacfwd(_total(function)))(variables),
+    "functional_call": _functional_call,
+    "linearize": _linearized,
+}
+
+
+# --- A call as a function of one vector ---------------------------------------------------------------------------
+
+
+def _transformed(subject: Subject, function: Function, transform: str) -> Function:
+    arguments = subject.functional_arguments
+
+    def called(values: Sequence[Any]) -> list[torch.Tensor]:
+        leaves = call_values.floating(arguments, values)
+        parts = [leaf.detach().reshape(-1)[:FEW] for leaf in leaves]
+        dtype = parts[0].dtype
+
+        def vector(variables: torch.Tensor) -> torch.Tensor:
+            pieces = variables.split([part.numel() for part in parts])
+            filled = call_values.with_floating(arguments, values, map(_filled, leaves, pieces))
+            results = [in_pairs(each) for each in call_values.listed(function(filled))]
+            return torch.cat([each.reshape(-1).to(dtype) for each in results if each.is_floating_point()])
+
+        variables = torch.cat([part.to(dtype) for part in parts])
+        return [TRANSFORMS[transform](vector, variables)]
+
+    return called
+
+
+def _filled(leaf: torch.Tensor, piece: torch.Tensor) -> torch.Tensor:
+    """A tensor with its first elements replaced."""
+    rest = leaf.detach().reshape(-1)[piece.numel() :]
+    return torch.cat([piece.to(leaf.dtype), rest]).reshape(leaf.shape)

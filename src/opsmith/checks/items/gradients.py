@@ -7,7 +7,7 @@ import torch
 from ..outcome import Skipped
 from ..subject import SMALL, Subject
 from ._cases import each_case
-from ._compare import LargestErrors, check_match
+from ._compare import check_match, largest_errors
 from ._gradcheck import check_derivative, probe
 
 ORDER = 2
@@ -17,18 +17,17 @@ MOST = 64
 
 
 def check(subject: Subject) -> str:
-    largest = LargestErrors()
+    found = []
     for case in each_case(subject):
-        if not subject.differentiates(case):
-            continue
-        for each in check_match(subject, case, True, figures=True):
-            if each.what.startswith("gradient"):
-                largest.add(case.dtype, each)
+        if subject.differentiates(case):
+            compared = check_match(subject, case, True, figures=True)
+            found += [(case.dtype, each) for each in compared if each.what.startswith("gradient")]
+    largest = largest_errors(found)
     has_complex = any(subject.differentiates_complex(case) for case in subject.cases(torch.float64, SMALL))
     of_complex = _gradcheck(subject, of_complex=True) or "gradcheck of complex numbers" if has_complex else ""
     if not largest and not of_complex:
         raise Skipped("no sample has a result with a gradient")
-    of_real = [str(largest), _gradcheck(subject)] if largest else []
+    of_real = [largest, _gradcheck(subject)] if largest else []
     return "; ".join(filter(None, [*of_real, of_complex]))
 
 

@@ -12,11 +12,12 @@ import torch
 
 from ...launch.driver import driver
 from ...operator.op import Op
-from ..accuracy.evaluate import Named, evaluate
+from ..accuracy.evaluate import Named
 from ..cases.case import Case
 from ..outcome import Failed, Skipped, first_line
 from ..subject import Subject
 from . import _gpu
+from ._compare import same
 
 ON = ("cuda",)
 ORDER = 61
@@ -39,8 +40,8 @@ def check_call(subject: Subject, case: Case) -> int:
 def _replayed(subject: Subject, case: Case, gradients: bool) -> bool:
     """False if other inputs give the same results."""
     others = _gpu.other_values(case)
-    expected = [_gpu.evaluated(subject, each, gradients) for each in (case, others)]
-    if _gpu.same(*expected):
+    expected = [subject.evaluate(each, gradients) for each in (case, others)]
+    if same(*expected):
         return False
     inputs = case.each_tensor(torch.clone, "{}")
     side, _ = _gpu.side_streams()
@@ -51,7 +52,7 @@ def _replayed(subject: Subject, case: Case, gradients: bool) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about an empty graph, which the results of a replay show
         with torch.cuda.graph(graph, stream=side):
-            found = _gpu.evaluated(subject, inputs, gradients)
+            found = subject.evaluate(inputs, gradients)
     try:
         for values, wanted in ((others, expected[1]), (case, expected[0])):
             _gpu.write(inputs.every_tensor(), values.every_tensor())
@@ -72,16 +73,16 @@ def _prepare(subject: Subject, case: Case, gradients: bool, side: torch.cuda.Str
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(2):
-            _gpu.evaluated(subject, case, gradients)
+            subject.evaluate(case, gradients)
     torch.cuda.synchronize()
 
 
 def _require_capture(subject: Subject, case: Case, gradients: bool, side: torch.cuda.Stream, where: str) -> int:
     """The number of nodes of the graph. Raises Failed if the call cannot be captured, but its reference can."""
-    nodes, broken = capture(side, lambda: _gpu.evaluated(subject, case, gradients))
+    nodes, broken = capture(side, lambda: subject.evaluate(case, gradients))
     if not broken:
         return nodes
-    _, expected = capture(side, lambda: evaluate(subject.arguments, subject.inline, case.values, gradients=gradients))
+    _, expected = capture(side, lambda: subject.evaluate(case, gradients, subject.inline))
     if expected:
         raise Skipped(f"its reference cannot be captured in a CUDA graph either: {expected}")
     message = (

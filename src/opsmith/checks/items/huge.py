@@ -8,24 +8,23 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from ...operator.adopted import Adopted
+from ...operator.op import Op
+from .. import values as call_values
 from ..accuracy.rounding import rounding_of
 from ..accuracy.truth import Comparison, Truth, assert_all
-from ..calls.allocation import measured
 from ..cases.case import Case
 from ..cases.patterns import lengthened
 from ..outcome import Skipped
 from ..subject import Subject, listed
-from ._cases import accelerated, arguments_of, named_tensors
+from ._allocation import measured
+from ._cases import accelerated, arguments_of
 from ._compare import failing_on_error, require
-from ._parts import Plan, filled, plan
-
-if TYPE_CHECKING:
-    from ...operator.adopted import Adopted
-    from ...operator.op import Op
+from ._parts import Plan, plan
 
 LEVEL = "full"
 ORDER = 90
@@ -115,7 +114,7 @@ def _lengthened_outputs(subject: Subject, block: Case, cut: Cut) -> list[Output]
 
 def _outputs(subject: Subject, case: Case, cut: Cut, tensors: list[torch.Tensor]) -> list[Output]:
     """Results, and gradients of the tensors that are cut."""
-    names = [name for name, _, _ in named_tensors(case)]
+    names = [name for name, _, _ in case.named_tensors()]
     asked = [
         (tensor, name, axis)
         for tensor, name, axis in zip(tensors, names, cut.axes, strict=True)
@@ -123,7 +122,7 @@ def _outputs(subject: Subject, case: Case, cut: Cut, tensors: list[torch.Tensor]
     ]
     for tensor, _, _ in asked:
         tensor.requires_grad_()
-    results = listed(subject.raw(filled(subject, case.values, tensors)))
+    results = listed(subject.raw(call_values.with_tensors(subject.arguments, case.values, tensors)))
     names = ["result"] if len(results) == 1 else [f"result {index}" for index in range(len(results))]
     outputs: list[Output] = list(zip(names, results, cut.result_axes, strict=True))
     if cut.gradients:
@@ -143,7 +142,7 @@ def _windows(subject: Subject, block: Case, cut: Cut, outputs: list[Output]) -> 
     def window(start: int) -> list[Any]:
         pairs = zip(block.every_tensor(), cut.axes, strict=True)
         tensors = [t if axis is None else _repeated(t, axis, start, length) for t, axis in pairs]
-        return filled(subject, block.values, tensors)
+        return call_values.with_tensors(subject.arguments, block.values, tensors)
 
     rounding = rounding_of(subject.op, window(0), cut.gradients)
     for start in _starts(cut.parts, subject.seed):

@@ -11,7 +11,7 @@ from .. import memory
 from ..cases.case import Case
 from ..outcome import Failed
 from ..subject import Subject
-from ._cases import has_gradients, named_tensors, various_cases
+from ._cases import has_gradients, various_cases
 from ._compare import gradients_of, results_and_weights
 
 ON = ("cpu", "cuda", "emulated")
@@ -37,10 +37,10 @@ def check_call(subject: Subject, case: Case) -> None:
 
 
 def _check_forward(subject: Subject, case: Case) -> None:
-    before = _Snapshot([tensor for _, _, tensor in named_tensors(case)])
+    before = _Snapshot([tensor for _, _, tensor in case.named_tensors()])
     with torch.no_grad():
         subject.raw(case.values)
-    for (name, argument, tensor), changed, version_changed in zip(named_tensors(case), *before.changes(), strict=True):
+    for (name, argument, tensor), changed, version_changed in zip(case.named_tensors(), *before.changes(), strict=True):
         message = ""
         if argument.mutated:
             if changed and not version_changed:
@@ -55,7 +55,7 @@ def _check_forward(subject: Subject, case: Case) -> None:
 
 def _check_backward(subject: Subject, case: Case) -> None:
     results, weights = results_and_weights(subject.call, case)
-    held = [(name, tensor) for name, _, tensor in named_tensors(case)]
+    held = [(name, tensor) for name, _, tensor in case.named_tensors()]
     held += [("a result", result) for result in results]
     held += [("the gradient it is given", weight) for weight in weights]
     before = _Snapshot([tensor for _, tensor in held])

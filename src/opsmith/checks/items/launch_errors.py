@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from ...operator import child_process
-from ...toolchain.process import run
 from ..cases.case import Case
 from ..memory import filled_by_torch
 from ..outcome import Failed, Skipped
-from ..reproduction import not_importable, setup
+from ..process import run
 from ..subject import SMALL, Subject
 from . import _gpu
 from ._cases import accelerated, has_gradients
@@ -224,25 +218,18 @@ def _sizes(case: Case) -> list[int]:
 
 def _after_a_fault(subject: Subject, case: Case) -> str:
     """Calls the op in a new process in which a kernel has failed: no launch succeeds, and the op must raise."""
-    if reason := not_importable(subject.op):
+    try:
+        finished = run(subject, [*case.lines, *_faulted(case, LOUD, SILENT)], seconds=TIMEOUT)
+    except Skipped as reason:
         return f"not called after a kernel has failed: {reason}"
-    text = "\n".join([*setup(subject.op, in_child=True), *case.lines, *_faulted(case, LOUD, SILENT)])
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "after_a_fault.py"
-        file.write_text(text + "\n")
-        try:
-            outcome = run([sys.executable, str(file)], env=child_process.environment(), timeout=TIMEOUT)
-        except subprocess.TimeoutExpired:
-            return f"a process to call it after a kernel has failed did not end in {TIMEOUT:.0f} s"
-    if outcome.status == SILENT:
+    if finished.status == SILENT:
         message = (
             f"{case.name}: called after another kernel has failed, it returns as if nothing had happened: what a "
             "launch returns is not checked"
         )
         raise Failed(message, case, _faulted(case, 0, 1))
-    if outcome.status != LOUD:
-        last = (outcome.output.strip().splitlines() or ["nothing"])[-1]
-        return f"a process to call it after a kernel has failed ended by itself, with {last}"
+    if finished.status != LOUD:
+        return f"a process to call it after a kernel has failed: {finished.message}"
     return "raises after a kernel has failed"
 
 

@@ -13,7 +13,7 @@ from ..cases.case import Case
 from ..memory import same_bits
 from ..outcome import Failed
 from ..subject import Subject, listed
-from ._cases import differentiable_cases, named_tensors
+from ._cases import differentiable_cases
 from ._compare import (
     check_match,
     failing_on_error,
@@ -55,7 +55,7 @@ def check_call(subject: Subject, case: Case) -> int:
 def _check_combinations(subject: Subject, case: Case) -> int:
     truth = reference_truth(subject, case)
     given = [place for place, tensor in enumerate(flatten(subject.arguments, case.values)) if tensor is not None]
-    places = zip(given, named_tensors(case), strict=True)
+    places = zip(given, case.named_tensors(), strict=True)
     names = {place: name for place, (name, _, tensor) in places if tensor.is_floating_point()}
     chosen = list(_combinations(list(names)))
     for only in chosen:

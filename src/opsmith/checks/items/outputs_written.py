@@ -8,11 +8,10 @@ import torch
 
 from ...operator.op import Op
 from .. import layouts, memory
-from ..accuracy.evaluate import evaluate
 from ..cases.case import Case
 from ..outcome import Failed
 from ..subject import Subject
-from ._cases import draws_random_numbers, has_gradients, named_tensors, various_cases
+from ._cases import draws_random_numbers, has_gradients, various_cases
 
 ON = ("cpu", "cuda", "emulated")
 ZEROS, NANS = memory.BYTES
@@ -58,7 +57,7 @@ def _between_bands(subject: Subject, case: Case, gradients: bool, byte: int) -> 
     found = function()
     if subject.inplace:  # the calls before were given copies
         subject.raw(laid.values)
-    for name, _, tensor in named_tensors(laid):
+    for name, _, tensor in laid.named_tensors():
         if not memory.bands_intact(tensor, byte):
             raise Failed(f"{case.name}: it writes into the memory beside {name}", case)
     return found, function
@@ -85,6 +84,6 @@ def _check_given_outputs(subject: Subject, case: Case) -> None:
 
 def _call(subject: Subject, case: Case, gradients: bool) -> Callable[[], Outputs]:
     def called() -> Outputs:
-        return [tensor for _, tensor in evaluate(subject.arguments, subject.raw, case.values, gradients=gradients)]
+        return [tensor for _, tensor in subject.evaluate(case, gradients)]
 
     return called

@@ -9,12 +9,12 @@ import torch
 from ...operator.op import Op
 from .. import memory
 from ..accuracy.rounding import reference_runs
-from ..calls.allocation import Allocated, measured
 from ..cases.acceptance import taken
 from ..cases.case import Case
 from ..cases.patterns import patterns_of
 from ..outcome import Failed, Skipped
 from ..subject import Subject
+from ._allocation import Allocated, measured
 from ._cases import accelerated, has_gradients
 
 ELEMENTS = {"cpu": (1 << 14, 1 << 16), "cuda": (1 << 20, 1 << 22)}

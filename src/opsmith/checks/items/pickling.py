@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,6 @@ import torch
 
 from ...operator.op import Op
 from .. import memory
-from ..calls.pickling import Holder, saved_and_loaded
 from ..cases.case import Case
 from ..outcome import Failed, Skipped
 from ..process import run
@@ -19,10 +19,30 @@ from ..subject import Subject, listed
 from ._cases import generated_case, has_gradients, skip_random
 from ._compare import failing_on_error
 
+
+class Holder(torch.nn.Module):
+    """A module that calls an op."""
+
+    def __init__(self, op: Any) -> None:
+        super().__init__()
+        self.op = op
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.op(*args, **kwargs)
+
+
+def _saved_and_loaded(value: Any) -> Any:
+    """Through torch.save and torch.load, as a whole object and not only weights."""
+    file = io.BytesIO()
+    torch.save(value, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
 METHODS: dict[str, Callable[[Any], Any]] = {
     "pickle": lambda each: pickle.loads(pickle.dumps(each)),
     "deepcopy": copy.deepcopy,
-    "torch.save": saved_and_loaded,
+    "torch.save": _saved_and_loaded,
 }
 
 

@@ -25,10 +25,10 @@ def check_call(subject: Subject, case: Case) -> None:
     current = torch.cuda.current_device()
     other = _other(current)
     gradients = subject.differentiates(case)
-    expected = _gpu.evaluated(subject, case, gradients)
+    expected = subject.evaluate(case, gradients)
     moved = case.each_tensor(lambda tensor: tensor.to(other), "{}")
     torch.cuda.synchronize(other)
-    found = _gpu.evaluated(subject, moved, gradients)
+    found = subject.evaluate(moved, gradients)
     if torch.cuda.current_device() != current:
         torch.cuda.set_device(current)
         message = f"it leaves {other}, where its tensors are, as the current device, which was cuda:{current}"

@@ -7,11 +7,12 @@ import functools
 import torch
 
 from ...errors import UnsavedInputError
-from ..calls.derivatives import second_gradients
+from ..accuracy.truth import Comparison
+from ..cases.case import Case
 from ..outcome import Skipped
 from ..subject import Subject
-from ._cases import arguments_of, differentiable_cases
-from ._compare import LargestErrors, failing_on_error, require
+from ._compare import failing_on_error, require, require_derivatives
+from ._derivatives import second_gradients
 from ._gradcheck import check_derivative, probe
 
 ON = ("cpu", "cuda", "emulated")
@@ -20,24 +21,22 @@ MOST = 24
 
 
 def check(subject: Subject) -> str:
-    largest = LargestErrors()
-    for case in differentiable_cases(subject, (torch.float64, torch.float32)):
-        form = second_gradients(subject, case)
+    largest = require_derivatives(subject, check_call)
+    return "; ".join(filter(None, [largest, _gradgradcheck(subject)]))
+
+
+def check_call(subject: Subject, case: Case) -> list[Comparison]:
+    form = second_gradients(subject, case)
+    try:
+        truth = form.truth()
+    except RuntimeError as error:
+        raise Skipped(f"its reference has no second gradient: {str(error).splitlines()[0]}") from None
+    with failing_on_error(case):
         try:
-            truth = form.truth()
-        except RuntimeError as error:
-            raise Skipped(f"its reference has no second gradient: {str(error).splitlines()[0]}") from None
-        lines = [f"opsmith.checks.assert_second_gradients_match(op, {arguments_of(case)})"]
-        with failing_on_error(case, lines):
-            try:
-                found = form.of(subject.call)
-            except UnsavedInputError as error:  # by choice: what a backward kernel does not name takes no memory
-                raise Skipped(f"refused, not wrong: {str(error).splitlines()[0]}") from None
-        for each in require(case, form.renamed(truth.beside(found)), lines):
-            largest.add(case.dtype, each)
-    if not largest:
-        raise subject.without_gradient()
-    return "; ".join(filter(None, [str(largest), _gradgradcheck(subject)]))
+            found = form.of(subject.call)
+        except UnsavedInputError as error:  # by choice: what a backward kernel does not name takes no memory
+            raise Skipped(f"refused, not wrong: {str(error).splitlines()[0]}") from None
+    return require(case, form.renamed(truth.beside(found)))
 
 
 def _gradgradcheck(subject: Subject) -> str:

@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 
-from ..accuracy.evaluate import Named, evaluate
+from ..accuracy.evaluate import Named
 from ..cases.case import Case
 from ..memory import filled_by_torch
 from ..outcome import Failed, Skipped
 from ..subject import Subject, present
 from . import _gpu
+from ._compare import same
 
 ON = ("cuda",)
 ORDER = 60
@@ -51,8 +52,8 @@ class _Order:
         self.subject, self.case = subject, case
         self.early = _gpu.other_values(case)
         self.gradients = subject.differentiates(case)
-        self.expected = _gpu.evaluated(subject, case, self.gradients)
-        self.shows = not _gpu.same(self.expected, _gpu.evaluated(subject, self.early, self.gradients))
+        self.expected = subject.evaluate(case, self.gradients)
+        self.shows = not same(self.expected, subject.evaluate(self.early, self.gradients))
         self.side, self.other = _gpu.side_streams()
 
     def inputs_written_late(self, seconds: float, backward_elsewhere: bool) -> bool:
@@ -71,7 +72,7 @@ class _Order:
 
         self._spoil_memory()
         with torch.cuda.stream(torch.cuda.default_stream() if backward_elsewhere else self.side):
-            found = evaluate(self.subject.arguments, called, values.values, gradients=self.gradients)
+            found = self.subject.evaluate(values, self.gradients, called)
             pending = not written.query()
         torch.cuda.synchronize()
         self._require(found, "computed before the stream it was called on had written its inputs")
@@ -86,7 +87,7 @@ class _Order:
             _gpu.hold(seconds)
             free.record()
         with filled_by_torch(), torch.cuda.stream(self.side):
-            found = _gpu.evaluated(self.subject, self.case, self.gradients)
+            found = self.subject.evaluate(self.case, self.gradients)
             done.record()
         self.other.wait_event(done)
         with torch.cuda.stream(self.other):
@@ -101,7 +102,7 @@ class _Order:
         """Leaves other numbers in the memory that the side stream will allocate, in which correct ones from an earlier
         run would hide what was read too early. The call also compiles, loads and allocates what is needed once."""
         with torch.cuda.stream(self.side):
-            _gpu.evaluated(self.subject, self.early, self.gradients, draw=1)
+            self.subject.evaluate(self.early, self.gradients, draw=1)
         torch.cuda.synchronize()
 
     def _require(self, found: Sequence[Named], what: str) -> None:

@@ -8,7 +8,7 @@ import torch
 
 from ..cases.acceptance import taken, work
 from ..cases.case import Case
-from ..cases.patterns import Group, Pattern, patterns_of
+from ..cases.patterns import Pattern, patterns_of
 from ..outcome import Skipped
 from ..subject import EMULATED, SMALL, Subject, short
 from ._cases import capped_sizes, skip_random
@@ -53,9 +53,7 @@ def check(subject: Subject) -> str:
 
 def _dtypes(subject: Subject) -> list[torch.dtype]:
     """At least a wide and a narrow one, since vectors of two bytes are twice as wide as those of four."""
-    wide = [dtype for dtype in subject.dtypes if dtype.itemsize >= 4]
-    narrow = [dtype for dtype in subject.dtypes if dtype.itemsize < 4]
-    first = [*wide[:1], *narrow[:1]]
+    first = subject.wide_and_narrow
     return [*first, *(dtype for dtype in subject.dtypes if dtype not in first)] if subject.full else first
 
 
@@ -67,14 +65,15 @@ def _cases(subject: Subject, pattern: Pattern, every: bool) -> Iterator[tuple[in
     most = LONG if subject.full else SHORT
     reduced = capped_sizes(pattern, OTHERS)
     others = reduced if taken(subject, pattern.case(reduced, seed=subject.seed)) else pattern.sizes_of(pattern.base)
-    varied = [(number, group) for number, group in enumerate(pattern.groups) if number not in pattern.frozen]
-    for number, group in varied:
+    varied = [number for number in range(len(pattern.groups)) if number not in pattern.frozen]
+    kind = short(pattern.base.dtype)
+    for number in varied:
         left = OPERATORS[subject.level] / len(varied)
         for size in sizes:
             chosen = [size if index == number else other for index, other in enumerate(others)]
             if pattern.numel(chosen) > limit:
                 continue
-            case = pattern.case(chosen, seed=subject.seed, name=_name(pattern, group, size))
+            case = pattern.case(chosen, seed=subject.seed, name=f"{pattern.described(number, size)}, {kind}")
             if not taken(subject, case):
                 continue
             calls = work(subject, case)
@@ -83,9 +82,3 @@ def _cases(subject: Subject, pattern: Pattern, every: bool) -> Iterator[tuple[in
                 break
             if calls <= most:
                 yield size, case
-
-
-def _name(pattern: Pattern, group: Group, size: int) -> str:
-    slot, axis = group.places[0]
-    argument = pattern.base.arguments[pattern.slots[slot].argument].name
-    return f"{argument}.shape[{axis}] = {size}, {short(pattern.base.dtype)}"

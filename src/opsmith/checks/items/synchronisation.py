@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from ..accuracy.evaluate import evaluate
 from ..accuracy.truth import Function
 from ..cases.case import Case
 from ..outcome import Failed, Skipped
@@ -40,7 +39,7 @@ def _warm_up(subject: Subject, function: Function, case: Case, gradients: bool) 
     """Calls it, so that nothing is compiled, loaded, checked or allocated for the first time afterwards."""
     with torch.cuda.stream(_gpu.side_streams()[0]):
         for _ in range(2):
-            evaluate(subject.arguments, function, case.values, gradients=gradients)
+            subject.evaluate(case, gradients, function)
     torch.cuda.synchronize()
 
 
@@ -63,7 +62,7 @@ def _refusal(subject: Subject, function: Function, case: Case, gradients: bool) 
     before = torch.cuda.get_sync_debug_mode()
     torch.cuda.set_sync_debug_mode(ERROR)
     try:
-        evaluate(subject.arguments, function, case.values, gradients=gradients)
+        subject.evaluate(case, gradients, function)
     except RuntimeError as error:
         if "synchronizing" not in str(error):
             raise
@@ -110,7 +109,7 @@ def _waited(subject: Subject, case: Case, gradients: bool, seconds: float, funct
             _gpu.hold(seconds)
             event.record()
     with torch.cuda.stream(side):
-        evaluate(subject.arguments, called, case.values, gradients=gradients)
+        subject.evaluate(case, gradients, called)
         late = late or ("backward" if any(event.query() for event in held) else "")
     torch.cuda.synchronize()
     return late

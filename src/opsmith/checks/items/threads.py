@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from .. import memory
-from ..calls.concurrency import Call, assert_threads_agree, calls_of
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ...operator.adopted import Adopted
+from ...operator.op import Op
+from .. import values as call_values
+from ..accuracy.evaluate import outputs
 from ..cases.case import Case
+from ..memory import same_bits
 from ..outcome import Failed, Skipped, Uncovered
 from ..process import run
 from ..subject import TOO_LARGE, Subject
@@ -14,6 +23,10 @@ LIMIT = 1 << 12
 """Elements: small calls overlap more often."""
 THREADS = 8
 ROUNDS, ROUNDS_IN_FULL = 4, 40
+SECONDS = 30
+"""After which a thread counts as blocked."""
+
+Call = Callable[[], "Sequence[torch.Tensor | None]"]
 
 
 def check(subject: Subject) -> str:
@@ -21,7 +34,7 @@ def check(subject: Subject) -> str:
     skip_random(subject, cases[0])
     calls = [call for case in cases for call in _calls(subject, case, THREADS // len(cases))]
     for call in calls:
-        if not memory.same_bits(call(), call()):
+        if not same_bits(call(), call()):
             raise Skipped("two calls give different numbers in one thread already")
     rounds = ROUNDS_IN_FULL if subject.full else ROUNDS
     try:
@@ -47,7 +60,7 @@ def _calls(subject: Subject, case: Case, count: int) -> list[Call]:
 
 
 def _lines(subject: Subject, cases: list[Case], rounds: int) -> list[str]:
-    module = "opsmith.checks.calls.concurrency"
+    module = "opsmith.checks.items.threads"
     lines = ["calls = []"]
     for case in cases:
         options = f"gradients={has_gradients(subject, case)}, count={THREADS // len(cases)}"
@@ -64,3 +77,58 @@ def _check_first_calls(subject: Subject, cases: list[Case]) -> str:
     if finished.status != 0:
         raise Failed(f"{cases[0].name}: the first calls of a new process, at once: {finished.message}", None, lines)
     return "the first calls of a new process"
+
+
+def calls_of(op: Op | Adopted, *args: Any, gradients: bool = True, count: int = 4, **kwargs: Any) -> list[Call]:
+    """Calls with these arguments, forward and backward, each with its floating tensors scaled differently."""
+    arguments, values = op.signature.arguments, op.signature.bind_call(args, kwargs)
+
+    def call(place: int) -> Call:
+        scale = 1 - place / 16
+        own = call_values.mapped(arguments, values, lambda t: t * scale if t.is_floating_point() else t)
+        positional, keyword = op.signature.arranged(own)
+        return lambda: outputs(op, *positional, gradients=gradients, **keyword)
+
+    return [call(place) for place in range(count)]
+
+
+def assert_threads_agree(calls: Sequence[Call], rounds: int = 1) -> None:
+    """Raises AssertionError unless all calls, made at once in a thread each, give bitwise what each gives alone
+    afterwards. If these are the first calls of a process, they race to initialise the op."""
+    together: list[Any] = [None] * len(calls)
+    barrier = threading.Barrier(len(calls))
+
+    def run(place: int) -> None:
+        try:
+            barrier.wait(SECONDS)
+            together[place] = [calls[place]() for _ in range(rounds)]
+        except BaseException as error:
+            together[place] = error
+
+    threads = [threading.Thread(target=run, args=(place,), daemon=True) for place in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS)
+    assert not any(thread.is_alive() for thread in threads), f"a thread has not returned after {SECONDS} s"
+    for found in together:
+        if isinstance(found, BaseException):
+            raise AssertionError(f"a thread raised {type(found).__name__}: {found}") from found
+    for place, call in enumerate(calls):
+        alone = call()
+        wrong = [found for found in together[place] if not same_bits(found, alone)]
+        message = f"thread {place} of {len(calls)} got different results from the same call made alone"
+        assert not wrong, f"{message}: {_difference(wrong[0], alone)}"
+
+
+def _difference(found: Sequence[torch.Tensor | None], alone: Sequence[torch.Tensor | None]) -> str:
+    """Which tensor differs, and in how many elements."""
+    for place, (mine, theirs) in enumerate(zip(found, alone, strict=True), 1):
+        if same_bits([mine], [theirs]):
+            continue
+        which = f"tensor {place} of {len(alone)}, results and then gradients"
+        if mine is None or theirs is None or mine.shape != theirs.shape:
+            return f"{which}, has another shape"
+        differing = int((mine != theirs).sum())
+        return f"{which}, in {differing} of {mine.numel()} elements" if differing else f"{which}, in the sign of a zero"
+    return "how many tensors there are"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from ..accuracy.evaluate import evaluate
+from ..accuracy.truth import Comparison
 from ..cases.case import Case
 from ..outcome import Failed, Uncovered
 from ..subject import SMALL, TOO_LARGE, Subject
 from ._cases import each_case, skip_random
-from ._compare import LargestErrors, check_match, op_outputs
+from ._compare import check_match, largest_errors, match_lines, op_outputs
 
 ORDER = 1
 LARGE = 1 << 24
@@ -18,11 +18,10 @@ ON = ("cpu", "cuda", "emulated")
 
 
 def check(subject: Subject) -> str:
-    errors = LargestErrors()
+    found: list[tuple[torch.dtype, Comparison]] = []
     case = None
     for case in each_case(subject):
-        for each in check_match(subject, case, False, figures=True):
-            errors.add(case.dtype, each)
+        found += [(case.dtype, each) for each in check_match(subject, case, False, figures=True)]
     # The largest sample of float32 that other items leave out for its size.
     samples = subject.cases(torch.float32)
     large = max((case for case in samples if SMALL < case.numel <= LARGE), key=lambda case: case.numel, default=None)
@@ -33,7 +32,7 @@ def check(subject: Subject) -> str:
         if not subject.dtypes:
             raise Failed("there is no sample to check: register_samples yields none")
         raise Uncovered(f"{TOO_LARGE} to {SMALL} elements")
-    summary = str(errors) if errors else "nothing that is rounded"
+    summary = largest_errors(found) or "nothing that is rounded"
     summary += f"; {large.name}, of {large.numel} elements, by its largest number" if large else ""
     larger = sum(case.numel > LARGE for case in samples)
     return summary + (f"; {larger} samples of more than {LARGE} elements only cut down" if larger else "")
@@ -42,9 +41,9 @@ def check(subject: Subject) -> str:
 def _check_large(subject: Subject, case: Case) -> None:
     """Compares with the rounding of the largest number, in sums of as many terms. The truth of every element takes
     seconds, and is computed only if that leaves a doubt, as at ties and jumps."""
-    mine = op_outputs(subject, case, False)
-    own = evaluate(subject.arguments, subject.inline, case.values, gradients=False)
-    exact = evaluate(subject.arguments, subject.inline, case.values, dtype=torch.float64, gradients=False)
+    mine = op_outputs(subject, case, False, lines=match_lines(case, False))
+    own = subject.evaluate(case, False, subject.inline)
+    exact = subject.evaluate(case, False, subject.inline, dtype=torch.float64)
     for (_, found), (_, reference), (_, right) in zip(mine, own, exact, strict=True):
         if found is None or reference is None or right is None or _is_doubtful(found, reference, right, case.numel):
             check_match(subject, case, False)

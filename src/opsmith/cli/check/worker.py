@@ -83,7 +83,7 @@ def main(job: str, commands: str, messages: str, stack: str) -> None:
 
 def run(job: Job, numbers: Iterable[int], send: Callable[..., None]) -> None:
     """Sends the plan, then runs each task whose number arrives."""
-    from ...checks.run import empty_report, gpu_error, items_of, lacks_samples, run_item, subject_of
+    from ...checks.run import empty_report, gpu_error, items_at, lacks_samples, run_item, subject_of
 
     ops = chosen(job)
     if ops and all(map(lacks_samples, ops)):
@@ -99,7 +99,7 @@ def run(job: Job, numbers: Iterable[int], send: Callable[..., None]) -> None:
     try:
         for position in range(len(runs)):
             subject = subject_at(position)
-            items = items_of(subject, job.items)
+            items = items_at(subject.place, subject.level, job.items)
             tasks += [(position, item) for item in items]
             reports.append({**asdict(empty_report(subject)), "unfinished": [item.name for item in items]})
     except CheckOptionError as error:

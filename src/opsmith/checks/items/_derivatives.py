@@ -44,9 +44,6 @@ class Form:
 
         return Truth(self.arguments, reference, self.values, self.gradients, rounding, transforms=True)
 
-    def compared(self) -> list[Comparison]:
-        return self.renamed(self.truth().beside(self.of(self.subject.call)))
-
     def renamed(self, found: Sequence[Comparison]) -> list[Comparison]:
         """Named after the op's arguments and results."""
         return [replace(each, what=self._name(each.what)) for each in found]

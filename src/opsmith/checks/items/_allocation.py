@@ -5,15 +5,13 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from .. import values as call_values
+from ..accuracy.truth import Function
 from ..subject import Subject
-
-if TYPE_CHECKING:
-    from ..accuracy.truth import Function
 
 
 @dataclass(frozen=True)
