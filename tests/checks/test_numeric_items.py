@@ -218,6 +218,11 @@ def test_every_window_of_a_huge_call_is_right(fresh: Callable[[str], str]) -> No
     assert "parts of 2 elements" in huge.check_parts(subject, planned(subject), FEW)
 
 
+def test_many_windows_of_a_huge_call_are_drawn() -> None:
+    starts = huge._starts(1 << 34, seed=3)
+    assert len(starts) > huge.WINDOWS and starts != huge._starts(1 << 34, seed=4)
+
+
 def test_what_is_counted_in_too_few_bits_is_found(fresh: Callable[[str], str]) -> None:
     def wraps(x: Tensor) -> Tensor:
         result = torch.zeros_like(x)

@@ -226,6 +226,16 @@ def forgets_a_term(op: Op) -> None:
     op.register_kernel("cpu", wide(lambda x: x[..., :-1].sum(-1)))
 
 
+def halved(x: Tensor) -> Tensor:
+    return x * 0.5
+
+
+@faulty("special_values", "is right", halved, one_alone)
+def wrong_where_squares_overflow(op: Op) -> None:
+    """Numbers whose squares are infinite in float64."""
+    op.register_kernel("cpu", lambda x: torch.where(x.double().abs() > 1e200, x * 0.4, x * 0.5))
+
+
 @faulty("sizes", "shape[0] =", softsign, one)
 def wrong_remainder(op: Op) -> None:
     """The last element, where their number is no multiple of 4, is not computed."""

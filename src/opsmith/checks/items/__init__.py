@@ -67,7 +67,8 @@ def assert_holds(op: Op | Adopted, item: str, /, *args: Any, **kwargs: Any) -> N
     values = tuple(op.signature.bind_call(args, kwargs))
     case = Case("this call", op.signature.arguments, values, ())
     device = "cuda" if any(tensor.is_cuda for tensor in case.every_tensor()) else "cpu"
-    subject = Subject(op, device, "full", emulated=emulation.state.active)
+    seed = emulation.state.settings.seed if emulation.state.active else None
+    subject = Subject(op, device, "full", seed or 0, emulated=emulation.state.active)
     try:
         _module(item).check_call(subject, case)
     except Skipped:

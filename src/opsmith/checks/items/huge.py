@@ -59,7 +59,7 @@ def check_parts(subject: Subject, found: Plan, elements: int) -> str:
     if gradients and (more := _needed(subject, found, parts, gradients=True)) > free:
         gradients, text = False, f"{text}; gradients would take {_gibibytes(more)} GiB, no more free"
     block = found.case(min(PERIOD, parts))
-    cut = Cut(found.axes, found.result_axes, parts, gradients)
+    cut = Cut(found.axes, found.result_axes, parts, gradients, subject.seed)
     lines = [f"opsmith.checks.items.huge.assert_parts_match(op, {arguments_of(block)}, {cut.code})"]
     with failing_on_error(block, lines):
         outputs = _lengthened_outputs(subject, block, cut)
@@ -80,6 +80,7 @@ class Cut:
     result_axes: Sequence[int]
     parts: int
     gradients: bool
+    seed: int
 
     @property
     def code(self) -> str:
@@ -93,11 +94,12 @@ def assert_parts_match(
     result_axes: Sequence[int],
     parts: int,
     gradients: bool,
+    seed: int,
     **kwargs: Any,
 ) -> None:
     """Raises AssertionError unless the op matches its reference on windows of a call of so many parts, which repeat the
     tensors that are given."""
-    subject, cut = Subject(op), Cut(axes, result_axes, parts, gradients)
+    subject, cut = Subject(op), Cut(axes, result_axes, parts, gradients, seed)
     block = Case("this call", subject.arguments, tuple(op.signature.bind_call(args, kwargs)), ())
     for start, comparisons in _windows(subject, block, cut, _lengthened_outputs(subject, block, cut)):
         assert_all(comparisons, f"{op.name} is not its reference from {start} on")
@@ -145,7 +147,7 @@ def _windows(subject: Subject, block: Case, cut: Cut, outputs: list[Output]) -> 
         return call_values.with_tensors(subject.arguments, block.values, tensors)
 
     rounding = rounding_of(subject.op, window(0), cut.gradients)
-    for start in _starts(cut.parts, subject.seed):
+    for start in _starts(cut.parts, cut.seed):
         truth = Truth(
             subject.arguments, subject.inline, window(start), cut.gradients, rounding, only=only, lay=torch.ones_like
         )
@@ -163,7 +165,8 @@ def _starts(parts: int, seed: int) -> list[int]:
     """Windows at both ends, around the powers of two where 32 bits end, and some others."""
     last = max(0, parts - WINDOW)
     ends = [2**power // divisor for power in (31, 32) for divisor in (1, 2, 4)]
-    drawn = [random.Random(seed).randint(0, last) for _ in range(WINDOWS)]
+    generator = random.Random(seed)
+    drawn = [generator.randint(0, last) for _ in range(WINDOWS)]
     return sorted({min(last, max(0, place)) for place in (0, last, *(end - WINDOW // 2 for end in ends), *drawn)})
 
 
@@ -180,7 +183,7 @@ def _needed(subject: Subject, found: Plan, parts: int, gradients: bool) -> float
     taken = measured(subject, subject.raw, found.case(small).values, gradients).peak / small
     taken += found.elements[1] * found.dtype.itemsize * gradients
     if subject.device == "cpu":
-        case, cut = found.case(larger), Cut(found.axes, found.result_axes, larger, gradients)
+        case, cut = found.case(larger), Cut(found.axes, found.result_axes, larger, gradients, subject.seed)
         taken = max(taken, growth(lambda: _outputs(subject, case, cut, case.every_tensor())) / larger)
     return MARGIN * parts * (found.elements[0] * found.dtype.itemsize + taken)
 
