@@ -47,11 +47,11 @@ def _kernel(op: Op, name: str, device: str) -> Function:
     if name not in op._families.named:
         known = ", ".join((*BASELINES, *op._families.named))
         raise UnavailableError(name, f"{op.name} has no such kernel; available: {known}")
-    variant = op._families.named[name]
-    # Without a kernel of that name for the device, a variant runs the op's own, which is measured already.
-    if not any(given.name == name for (_, where), given in variant.given.items() if where == device):
+    family = op._families.named[name]
+    # Without a kernel of that name for the device, a family runs the op's own, which is measured already.
+    if not any(given.name == name for (_, where), given in family.given.items() if where == device):
         raise UnavailableError(name, f"{op.name} has no kernel of that name for {device}")
-    return lambda values: variant(*op.signature.arranged(values))
+    return lambda values: family(*op.signature.arranged(values))
 
 
 def _called(op: Op, function: Callable[..., Any]) -> Function:
