@@ -246,3 +246,12 @@ def test_a_cache_that_is_cleared_meanwhile_is_filled_again(tmp_path: Path, monke
             opsmith.cuda_source(text).put[1, 1](x)
         assert x.item() == number + 5
         opsmith.toolchain.clear()
+
+
+def test_a_fault_after_an_edit_shows_the_edited_line(tmp_path: Path) -> None:
+    path = tmp_path / "edited.cu"
+    for index in (5, 6):
+        path.write_text(f"__global__ void store(float* x) {{\n  x[{index}] = 0.0f;\n}}\n")
+        with opsmith.emulate(), pytest.raises(opsmith.KernelFault) as caught:
+            opsmith.cuda_source(path).store[1, 1](torch.zeros(5))
+        assert f"\n    x[{index}] = 0.0f;" in str(caught.value)

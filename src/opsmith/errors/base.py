@@ -37,6 +37,7 @@ class SourceLine(NamedTuple):
 
     @classmethod
     def at(cls, file: str, number: int) -> SourceLine:
+        linecache.checkcache(file)  # a kernel's file may have been edited since its last error
         return cls(file, number, linecache.getline(file, number).strip())
 
     @classmethod
