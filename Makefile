@@ -112,7 +112,7 @@ PYTHON ?= python3
 OUT ?= build/gpu
 
 .PHONY: gpu
-gpu: export PYTHONPATH := src
+gpu: export PYTHONPATH := $(CURDIR)/src
 gpu: export OUT := $(OUT)
 gpu: ## GPU tests and benchmarks by the python3 on PATH, installing nothing; JSON goes to $OUT (build/gpu)
 	@mkdir -p "$(OUT)"
