@@ -16,6 +16,7 @@ from overhead import GENERATED, rows_of, show, square, write
 import opsmith
 from opsmith import runtime
 from opsmith.benchmark import time_together
+from opsmith.runtime import native
 
 EXTENSION_BAR = 1.2  # a call of an extension's kernel, against aten's
 BOTH = "forward+backward"
@@ -55,6 +56,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    native.build()  # else a process on a new machine measures the Python fallback under the name of C++
     rows = measure(options.rounds)
     show(rows, f"Call overhead on the host of one {torch.cuda.get_device_name()}, 64 elements")
     if options.json:
