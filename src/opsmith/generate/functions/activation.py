@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from ..expression import rounded
-from .core import Call, Value, define, of, translates
-
-
-def _activation(name: str, derivative: Callable[..., Any], expand: Callable[[Value], Value]) -> None:
-    """Enters an activation without parameters."""
-    define(name, derivative, expand=expand, call=lambda input, inplace=False: (input,))
+from .core import Call, Value, define, formula, of, translates, unary
 
 
 def _zero_or_more(x: Value) -> Value:
     return of("maximum", x, 0)
 
 
-_activation("relu", lambda g, x, y: ((y <= 0).where(0, g),), _zero_or_more)
+unary("relu", lambda g, x, y: ((y <= 0).where(0, g),), expand=_zero_or_more)
 define(
     "threshold",
     lambda g, x, t, v, y: ((x <= t).where(0, g), None, None),
@@ -40,16 +34,16 @@ define(
     expand=lambda x, lo, hi: of("minimum", of("maximum", x, lo), hi),
     call=lambda input, min_val=-1.0, max_val=1.0, inplace=False: (input, min_val, max_val),
 )
-_activation(
+unary(
     "hardsigmoid",
     # torch's constant, which is a float32 also for float64.
     lambda g, x, y: (((x > -3) & (x < 3)).where(g * rounded(1 / 6), 0),),
-    lambda x: of("minimum", _zero_or_more(x + 3), 6) / 6,
+    expand=lambda x: of("minimum", _zero_or_more(x + 3), 6) / 6,
 )
-_activation(
+unary(
     "hardswish",
     lambda g, x, y: ((x <= -3).where(0, (x >= 3).where(g, g * (x / 3 + 0.5))),),
-    lambda x: x * of("minimum", _zero_or_more(x + 3), 6) / 6,
+    expand=lambda x: x * of("minimum", _zero_or_more(x + 3), 6) / 6,
 )
 define(
     "hardshrink",
@@ -144,39 +138,17 @@ def _gelu_tanh_derivative(g: Value, x: Value, y: Value) -> tuple[Value]:
     return (g * (share + x * (share * rest) * steep),)
 
 
-_activation("silu", _silu_derivative, lambda x: x * of("sigmoid", x))
-_activation("mish", _mish_derivative, lambda x: x * of("tanh_softplus", x))
+unary("silu", _silu_derivative, expand=lambda x: x * of("sigmoid", x))
+unary("mish", _mish_derivative, expand=lambda x: x * of("tanh_softplus", x))
 define("gelu", _gelu_derivative, expand=lambda x: x * of("normal_cdf", x))
 define("gelu_tanh", _gelu_tanh_derivative, expand=_gelu_tanh)
-
-
-@translates("relu6")
-def relu6(call: Call, input: Any, inplace: bool = False) -> Value:
-    return of("hardtanh", call.operand(input), 0, 6)
-
-
-@translates("selu")
-def selu(call: Call, input: Any, inplace: bool = False) -> Value:
-    return of("elu", *call.operands(input, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0))
-
-
-@translates("logsigmoid", "log_sigmoid")
-def logsigmoid(call: Call, input: Any) -> Value:
-    return -of("softplus", -call.operand(input))
+formula("relu6", by=lambda x: of("hardtanh", x, 0, 6))
+formula("selu", by=lambda x: of("elu", x, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0))
+formula("logsigmoid", "log_sigmoid", by=lambda x: -of("softplus", -x))
+formula("softsign", by=lambda x: x / (of("absolute", x) + 1))
+formula("tanhshrink", by=lambda x: x - of("tanh", x))
 
 
 @translates("gelu")
 def gelu(call: Call, input: Any, approximate: str = "none") -> Value:
     return of("gelu" if approximate == "none" else "gelu_tanh", call.operand(input))
-
-
-@translates("softsign")
-def softsign(call: Call, input: Any) -> Value:
-    x = call.operand(input)
-    return x / (of("absolute", x) + 1)
-
-
-@translates("tanhshrink")
-def tanhshrink(call: Call, input: Any) -> Value:
-    x = call.operand(input)
-    return x - of("tanh", x)

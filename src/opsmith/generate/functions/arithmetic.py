@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from .core import Call, Value, binary, define, is_uniform, of, translates, unary
+from .core import Call, Value, binary, define, formula, is_uniform, of, translates, unary
 
 define("add", lambda g, a, b, y: (g, g), infix="{0} + {1}")
 define("sub", lambda g, a, b, y: (g, -g), infix="{0} - {1}")
@@ -21,6 +22,10 @@ unary("rsqrt", lambda g, x, y: (-0.5 * g * (y * y * y),))
 binary("hypot", lambda g, a, b, y: (g * (a / y), g * (b / y)))
 binary("copysign", lambda g, a, b, y: (g * a.equals(0).where(0, y / a), None))
 define("detach", lambda g, x, y: (None,), expand=lambda x: x)
+formula("positive", by=lambda x: x)
+formula("deg2rad", by=lambda x: x * 0.017453292519943295769236907684886)
+formula("rad2deg", by=lambda x: x * 57.295779513082320876798154814105)
+formula("true_divide", by=lambda a, b: a / b, call=lambda dividend, divisor: (dividend, divisor))
 
 
 @translates("add")
@@ -54,19 +59,9 @@ def div(call: Call, input: Any, other: Any, *, rounding_mode: str | None = None)
     return a / b if rounding_mode is None else of(f"{rounding_mode}_divide", a, b)
 
 
-@translates("true_divide")
-def true_divide(call: Call, dividend: Any, divisor: Any) -> Value:
-    return div(call, dividend, divisor)
-
-
 @translates("floor_divide")
 def floor_divide(call: Call, input: Any, other: Any) -> Value:
     return div(call, input, other, rounding_mode="floor")
-
-
-@translates("positive")
-def positive(call: Call, input: Any) -> Value:
-    return call.operand(input)
 
 
 @translates("addcmul")
@@ -94,16 +89,6 @@ define(
 )
 
 
-@translates("deg2rad")
-def deg2rad(call: Call, input: Any) -> Value:
-    return call.operand(input) * 0.017453292519943295769236907684886
-
-
-@translates("rad2deg")
-def rad2deg(call: Call, input: Any) -> Value:
-    return call.operand(input) * 57.295779513082320876798154814105
-
-
 # --- powers --------------------------------------------------------------------------------------------------------
 
 
@@ -121,49 +106,32 @@ def _power_derivative(g: Value, x: Value, exponent: Value, y: Value) -> tuple[Va
     return of_base, g * flat.where(0, y * of("log", x))
 
 
+_KNOWN_POWERS: dict[Any, Callable[[Value], Value]] = {
+    0: lambda x: x.builder.constant(1, x.dtype),
+    1: lambda x: x,
+    2: lambda x: x * x,
+    3: lambda x: x * x * x,
+    0.5: lambda x: of("sqrt", x),
+    -0.5: lambda x: of("rsqrt", x),
+    -1: lambda x: of("reciprocal", x),
+    -2: lambda x: of("reciprocal", x * x),
+}
+"""Powers that torch computes by products and roots; the others are pow's."""
+
+
 def _expand_power(x: Value, exponent: Value) -> Value:
-    """Powers as torch computes them: some by products and roots, the others by pow."""
     if not x.dtype.is_floating_point:
         return of("integer_pow", x, exponent)
-    match exponent.number():
-        case 0.0:
-            return x.builder.constant(1, x.dtype)
-        case 1.0:
-            return x
-        case 2.0:
-            return x * x
-        case 3.0:
-            return x * x * x
-        case 0.5:
-            return of("sqrt", x)
-        case -0.5:
-            return of("rsqrt", x)
-        case -1.0:
-            return of("reciprocal", x)
-        case -2.0:
-            return of("reciprocal", x * x)
-    return of("pow_general", x, exponent)
+    known = _KNOWN_POWERS.get(exponent.number())
+    return of("pow_general", x, exponent) if known is None else known(x)
 
 
 define("pow", _power_derivative, expand=_expand_power, call=lambda input, exponent: (input, exponent))
+formula("float_power", by=lambda x, exponent: of("pow", x, exponent), call=lambda input, exponent: (input, exponent))
+formula("square", by=lambda x: of("pow", x, 2))
+formula("ldexp", by=lambda x, exponent: x * of("pow", 2, exponent), call=lambda input, other: (input, other))
 define("pow_general", infix="pow({0}, {1})")
 define("integer_pow", infix="pow({0}, {1})")
-
-
-@translates("float_power")
-def float_power(call: Call, input: Any, exponent: Any) -> Value:
-    return of("pow", *call.operands(input, exponent))
-
-
-@translates("square")
-def square(call: Call, input: Any) -> Value:
-    return of("pow", call.operand(input), 2)
-
-
-@translates("ldexp")
-def ldexp(call: Call, input: Any, other: Any) -> Value:
-    x, exponent = call.operands(input, other)
-    return x * of("pow", 2, exponent)
 
 
 # --- bits ----------------------------------------------------------------------------------------------------------

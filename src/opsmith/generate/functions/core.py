@@ -229,16 +229,23 @@ def define(
     it: `call` has their signature and returns the operands."""
     _primitives[name] = Function(name, derivative, infix, expand)
     if call is not None:
-        call.__qualname__ = name  # for the message of a TypeError
+        formula(*(names or (name,)), call=call, by=lambda *operands: of(name, *operands))
 
-        @translates(*(names or (name,)))
-        def build(translated: Call, *args: Any, **kwargs: Any) -> Value:
-            return of(name, *translated.operands(*call(*args, **kwargs)))
+
+def formula(*torch_names: str, by: Callable[..., Value], call: Callable[..., tuple[Any, ...]] | None = None) -> None:
+    """Enters torch's functions of these names as a formula of others: `by` takes the operands that `call` returns, by
+    default the one tensor."""
+    operands = call or (lambda input, inplace=False: (input,))
+    operands.__qualname__ = torch_names[0]  # for the message of a TypeError
+
+    @translates(*torch_names)
+    def build(translated: Call, *args: Any, **kwargs: Any) -> Value:
+        return by(*translated.operands(*operands(*args, **kwargs)))
 
 
 def unary(name: str, derivative: Callable[..., Any], **more: Any) -> None:
     """Enters a function of one tensor, as `define` does."""
-    define(name, derivative, call=lambda input: (input,), **more)
+    define(name, derivative, call=lambda input, inplace=False: (input,), **more)
 
 
 def binary(name: str, derivative: Callable[..., Any], **more: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .core import Call, Value, binary, define, of, translates
+from .core import Call, Value, binary, define, formula, of, translates
 
 
 def _rounds(name: str, *aliases: str) -> None:
@@ -29,6 +29,7 @@ define("round", lambda g, x, y: (None,))
 define("floor_divide", lambda g, a, b, y: (None, None))
 define("integer_trunc_divide", infix="trunc_divide({0}, {1})")
 define("trunc_divide", lambda g, a, b, y: (None, None), expand=_trunc_divide)
+formula("frac", by=lambda x: x - of("trunc", x))
 binary("remainder", lambda g, a, b, y: (g, -g * of("floor_divide", a, b)), names=("remainder", "__mod__"))
 binary("fmod", lambda g, a, b, y: (g, -g * of("trunc", a / b)))
 
@@ -44,9 +45,3 @@ def round_(call: Call, input: Any, *, decimals: Any = 0) -> Value:
         return of("round", x)
     scale = call.builder.constant(10.0 ** abs(decimals), x.dtype)
     return of("round", x * scale) / scale if decimals > 0 else of("round", x / scale) * scale
-
-
-@translates("frac")
-def frac(call: Call, input: Any) -> Value:
-    x = call.operand(input)
-    return x - of("trunc", x)
