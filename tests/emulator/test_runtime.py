@@ -204,10 +204,10 @@ def test_a_clock_goes_on(checks: bool) -> None:
 
 
 def test_shared_memory_beyond_all_measure_is_the_machines_fault_and_no_kernels() -> None:
-    from opsmith.emulator import limits
+    from opsmith.emulator import launching
 
     with pytest.MonkeyPatch.context() as patch, opsmith.emulate():
-        patch.setattr(limits, "require", lambda *_: None)
+        patch.setattr(launching, "require", lambda *_: None)
         with pytest.raises(EmulationError, match="no GPU has that much shared memory"):
             SOURCE.turns_around[1, 64, 2**24](zeros(64))
 

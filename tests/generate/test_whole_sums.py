@@ -10,7 +10,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith.checks import compare
-from opsmith.generate.emulated import Emulated
+from opsmith.generate.devices import Emulated
 
 DTYPES = [torch.bfloat16, torch.float16, torch.float32, torch.float64]
 # Shapes of x, a and b: which of them are summed along what decides how many sums there are of each.

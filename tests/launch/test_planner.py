@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opsmith.generate.result_layout import broadcast, result_strides
+from opsmith.generate.reference import broadcast, result_strides
 from opsmith.launch.planner import Pass, Plan, Program, Unplanned
 
 from . import pieces

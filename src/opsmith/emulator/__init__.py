@@ -6,17 +6,10 @@ CUDA C++ is compiled for the CPU by this package; Triton has an interpreter and 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
 
 from ..kernels import emulation
 from ..operator.registry import detour_every_op, registry
-
-if TYPE_CHECKING:
-    from ..kernels.cuda_source.launch import Launch
-    from ..kernels.cuda_source.source import CudaSource
-    from ..kernels.extension import ExtensionFunction
-    from ..kernels.native import NativeFunction
 
 
 @contextlib.contextmanager
@@ -51,23 +44,10 @@ def emulate(checks: bool = True, seed: int | None = 0, timeout: float = 60.0) ->
         detour_every_op(-1)
 
 
-class _CudaEmulator:
-    """kernels.emulation.CudaEmulator, imported when it is first needed."""
+def _cuda_emulator() -> emulation.CudaEmulator:
+    from . import cuda_sources, extensions
 
-    def launch(self, launch: Launch, args: Sequence[Any]) -> None:
-        from . import cuda_sources
-
-        cuda_sources.run(launch, args)
-
-    def set_constant(self, source: CudaSource, name: str, value: Any) -> None:
-        from . import cuda_sources
-
-        cuda_sources.set_constant(source, name, value)
-
-    def function(self, function: ExtensionFunction) -> NativeFunction:
-        from .extensions import EmulatedFunction
-
-        return EmulatedFunction(function)
+    return emulation.CudaEmulator(cuda_sources.run, cuda_sources.set_constant, extensions.EmulatedFunction)
 
 
-emulation.set_cuda_emulator(_CudaEmulator())
+emulation.cuda_emulator = _cuda_emulator

@@ -21,10 +21,10 @@ from ..kernels.cuda_source.parameters import Pointer
 from ..kernels.cuda_source.plan import Plan
 from ..kernels.emulation import state
 from .assembly import macros
+from .building import Source, compile_library
 from .launching import launch
 from .library import Library
 from .memory import Piece, piece
-from .source_library import Source, compile_library
 
 if TYPE_CHECKING:
     from ..kernels.cuda_source.launch import Launch
@@ -87,7 +87,7 @@ def _kernel(source: CudaSource, name: str, checks: bool) -> _Kernel:
     if known is not None and known.snapshot is snapshot:
         return known
     library = _library(source, snapshot, name, checks)
-    if (message := library.refusal(name)) is not None:
+    if (message := library.refusals.get(name)) is not None:
         raise refusal(name, _as_nvrtc(message, source, name), snapshot)
     plan = Plan(name, library.types(name), snapshot)
     pointers = [at for each, at in zip(plan.parameters, plan.offsets, strict=True) if isinstance(each, Pointer)]

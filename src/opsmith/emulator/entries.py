@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..cuda_text.declarations import KernelText
-from ..kernels.cuda_source.signature import PRELUDE
+from ..kernels.cuda_source.types import PRELUDE
 from ..toolchain.diagnostics import Diagnostic
 
 MARKER = "13shared_marker"

@@ -1,6 +1,6 @@
 """Kernels of opsmith.extension inside `emulate`: host code runs as usual, on CPU tensors; its launches are emulated.
 
-The extension is compiled a second time, for the emulator (extension_library.py). There opsmith::launch calls the hook
+The extension is compiled a second time, for the emulator (building.py). There opsmith::launch calls the hook
 below with the kernel, the geometry, the addresses of the arguments, and the tensors that host code has used. An error
 of a launch is stored while C++ returns to its caller, and raised there.
 """
@@ -21,10 +21,9 @@ from ..errors import EmulationError, OpsmithError
 from ..kernels.cuda_source.plan import shown
 from ..kernels.emulation import Settings, state
 from ..kernels.native import NativeFunction, NativeOperator
-from ..toolchain.demangle import demangled
-from . import extension_library, limits
-from .extension_library import ExtensionLibrary
-from .launching import launch
+from ..toolchain.elf import demangled
+from .building import ExtensionLibrary, compile_extension
+from .launching import launch, refusal, require
 from .library import runtime
 from .memory import Piece, piece
 from .structures import DONE, POINTER, POINTER_TO_POINTERS, RECORD, REFUSED, STOPPED, Hook, HostLaunch
@@ -56,7 +55,7 @@ class EmulatedFunction(NativeFunction):
         with _lock:
             found = _libraries.setdefault(self.extension, {})
             if checks not in found:
-                found[checks] = extension_library.build(self.extension.emulator_recipe(), checks)
+                found[checks] = compile_extension(self.extension.emulator_recipe(), checks)
             return found[checks]
 
     def unknown(self) -> OpsmithError:
@@ -150,9 +149,9 @@ def _run(call: _Call, host: HostLaunch) -> int:
     library = call.built.library
     kernel = _kernel_name(library.functions.get(host.kernel, ""))
     grid, block = host.grid.triple, host.block.triple
-    limits.require(kernel, library, host.kernel, block, 0)
-    if refusal := limits.refusal(kernel, library, host.kernel, grid, block, host.shared_bytes):
-        host.refusal = refusal.encode()
+    require(kernel, library, host.kernel, block, 0)
+    if refused := refusal(kernel, library, host.kernel, grid, block, host.shared_bytes):
+        host.refusal = refused.encode()
         return REFUSED
     slots = _pointers(call, kernel, host) if call.settings.checks else []
 

@@ -108,9 +108,8 @@ def _places(output: str) -> list[tuple[str, int]]:
         inside = file.startswith(SETTLED[INCLUDE])
         if file.startswith(SETTLED[OPSMITH_INCLUDE]):
             file = str(OPSMITH_INCLUDE) + file.removeprefix(SETTLED[OPSMITH_INCLUDE])
-        label = file.find(
-            "/<cuda_source "
-        )  # of a text whose place is not known, the compiler takes the label for a file
+        # Of a text whose place is not known, the compiler takes the label for a file.
+        label = file.find("/<cuda_source ")
         file = file[label + 1 :] if label >= 0 else file
         if number.isdigit() and int(number) and not inside and file != "??" and os.path.basename(file) != "<opsmith>":
             found.append((file, int(number)))

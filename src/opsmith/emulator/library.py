@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..kernels.cuda_source.signature import DeviceType, Variable, described_types, template_arguments
+from ..kernels.cuda_source.types import DeviceType, Variable, described_types, template_arguments
 from ..toolchain import compile_shared_library, elf, load_library
-from ..toolchain.demangle import demangled
+from ..toolchain.elf import demangled
 from . import entries, shared_memory
 from .assembly import NATIVE
 from .structures import CONSTANT, DEVICE, IGNORED, SHARED, Region, array
@@ -22,7 +22,12 @@ _START_UP = ("completed.0", "__dso_handle")  # variables of the compiler's own s
 @functools.cache
 def runtime() -> ctypes.CDLL:
     """The emulator's runtime, built on first use."""
-    return load_library(runtime_path())
+    native = load_library(runtime_path())
+    native.opsmith_begin.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_double)
+    native.opsmith_await.argtypes = (ctypes.c_void_p, ctypes.c_double)
+    native.opsmith_printed.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+    native.opsmith_printed.restype = ctypes.c_void_p
+    return native
 
 
 def digest() -> str:
@@ -59,18 +64,21 @@ class Library:
         self.path, self.spellings, self.dynamic_names, self.author_files = path, spellings, dynamic_names, author_files
         runtime()  # the library finds it in the process, by its name
         self.handle = load_library(path)
-        sections, symbols = elf.read(path)
+        image = path.read_bytes()
+        sections, symbols = elf.read(image)
         self.marker = self._address("opsmith_shared_marker")
         self.base = self.marker - next(each.value for each in symbols if each.name == "opsmith_shared_marker")
         self.names: list[str] = []
         self.functions = {self.base + each.value: each.name for each in symbols if each.kind == elf.FUNCTION}
         shared = self._shared(symbols)
         self.shared, self.shared_count = array(Region, shared), len(shared)
-        self._uses = shared_memory.read(path, sections)
+        self._uses = shared_memory.read(image, sections)
         self._sizes = {each.name: each.size for each in symbols if each.kind == elf.THREAD_LOCAL}
         self._static_shared: dict[int, dict[str, int]] = {}
-        self._refusals = {name: text.decode() for name, text in self._values("refusal", ctypes.c_char_p).items()}
-        self._bounds = {self.entry(name): bound for name, bound in self._values("bound", ctypes.c_long).items()}
+        # The compiler's messages, by the spellings of kernels that it has not found.
+        self.refusals = {name: text.decode() for name, text in self._values("refusal", ctypes.c_char_p).items()}
+        # The threads that __launch_bounds__ allow, by the addresses of kernels' entries.
+        self.launch_bounds = {self.entry(name): bound for name, bound in self._values("bound", ctypes.c_long).items()}
         self.variables = self._variables(sections, symbols)
         # A constant inside an #if may not exist.
         self.constants = {
@@ -88,14 +96,6 @@ class Library:
         """The types of a kernel's parameters."""
         signature = self._value(f"opsmith_signature_{self.spellings.index(spelling)}", ctypes.c_char_p)
         return described_types(demangled(signature.decode()))
-
-    def refusal(self, spelling: str) -> str | None:
-        """The compiler's message, where it has not found a kernel of that spelling."""
-        return self._refusals.get(spelling)
-
-    def launch_bound(self, entry: int) -> int | None:
-        """The threads that the __launch_bounds__ of a kernel, by its entry's address, allow."""
-        return self._bounds.get(entry)
 
     def static_shared(self, entry: int) -> dict[str, int]:
         """The bytes of the static __shared__ variables that a kernel uses, by their names."""

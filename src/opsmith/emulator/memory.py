@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import torch
 
+from ..reference.tensors import extent
+
 MARGIN = 4096
 ALIGNMENT = 256
 
@@ -54,11 +56,6 @@ class Span:
     def size(self) -> int:
         return self.end - self.begin
 
-    def write_back(self) -> None:
-        """Store what the kernel has changed. A tensor that it only read may lie in memory that cannot be written."""
-        if _C.memcmp(self.begin, self.address, self.size):
-            ctypes.memmove(self.begin, self.address, self.size)
-
 
 class GuardedMemory:
     """Copies of the launch's tensors."""
@@ -94,16 +91,7 @@ class GuardedMemory:
         return [" and ".join(dict.fromkeys(names)) for names in inside]
 
     def write_back(self) -> None:
+        """Store what the kernel has changed. A tensor that it only read may lie in memory that cannot be written."""
         for span in self.spans:
-            span.write_back()
-
-
-def extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """The addresses of a tensor's first byte and of the byte after its last."""
-    begin = tensor.data_ptr()
-    if tensor.is_contiguous():
-        return begin, begin + tensor.nbytes
-    if not tensor.numel():
-        return begin, begin
-    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return begin, begin + (reach + 1) * tensor.element_size()
+            if _C.memcmp(span.begin, span.address, span.size):
+                ctypes.memmove(span.begin, span.address, span.size)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 
 from ..toolchain import elf
 
@@ -26,12 +25,11 @@ def noted(assembly: str) -> str:
     return f'{assembly}\t.section\t{SECTION},"",@progbits\n{text}'
 
 
-def read(path: Path, sections: Iterable[elf.Section]) -> dict[str, set[str]]:
+def read(image: bytes, sections: Iterable[elf.Section]) -> dict[str, set[str]]:
     """The section that `noted` has put into a library: symbols of variables by those of functions."""
     found: dict[str, set[str]] = {}
     for section in sections:
         if section.name == SECTION:
-            image = path.read_bytes()
             for line in image[section.offset : section.offset + section.size].decode().splitlines():
                 function, *names = line.split()
                 found.setdefault(function, set()).update(names)

@@ -8,16 +8,16 @@ from typing import Any
 
 import torch
 
-from ..errors import ReferenceRunsWarning, SharedMemoryError, ToolchainError
+from ..errors import ReferenceRunsWarning, ToolchainError
 from ..launch.planner import Unplanned
-from ..reference.tensors import overlap, storage_of
+from ..operator.family import refuse_overlap
+from ..reference.tensors import extent, storage_of
 from ..runtime.operator import Operator
 from . import launch
 from .compiler import Compiler
-from .devices import DEVICES
-from .emulated import Emulated
+from .devices import DEVICES, Emulated
 from .publish import publish
-from .result_layout import full_shape
+from .reference import full_shape
 
 
 class GeneratedCall:
@@ -47,8 +47,11 @@ class GeneratedCall:
         if self.role == "inplace":
             pairs = zip(self.compiler.signature.tensors, tensors, strict=True)
             outs = [tensor for argument, tensor in pairs if argument.mutated and tensor is not None]
-            self._refuse_shared(tensors)
-        device = _device_of(tensors)
+            # For callers of torch.ops, as the op's own call does.
+            refuse_overlap(self.compiler.name, self.compiler.signature, args)
+        # A 0-dim CPU tensor may accompany tensors of another device.
+        devices = [tensor.device for tensor in tensors if tensor is not None]
+        device = next((each for each in devices if each.type != "cpu"), torch.device("cpu"))
         prepared = None if self.device_name in _unusable else self.compiler.prepared(arguments)
         if prepared is None:
             return NotImplemented
@@ -101,24 +104,9 @@ class GeneratedCall:
     def _warn(self, error: ToolchainError, what: str) -> None:
         warnings.warn(ReferenceRunsWarning(self.device_name, str(error), what), stacklevel=4)
 
-    def _refuse_shared(self, tensors: Sequence[torch.Tensor | None]) -> None:
-        """For callers of torch.ops, as the op's own call does: a mutated tensor must not be passed twice."""
-        arguments = self.compiler.signature.tensors
-        for index, (argument, tensor) in enumerate(zip(arguments, tensors, strict=True)):
-            for other, second in zip(arguments[:index], tensors[:index], strict=True):
-                if (argument.mutated or other.mutated) and tensor is not None and second is not None:
-                    if overlap(tensor, second):
-                        raise SharedMemoryError(self.compiler.name, other.name, argument.name)
-
 
 _unusable: set[str] = set()
 """Devices that this machine can compile no kernel for."""
-
-
-def _device_of(tensors: Sequence[torch.Tensor | None]) -> torch.device:
-    """The device of a call: a 0-dim CPU tensor may accompany tensors of another."""
-    devices = [tensor.device for tensor in tensors if tensor is not None]
-    return next((device for device in devices if device.type != "cpu"), torch.device("cpu"))
 
 
 def _fits(prepared: launch.Prepared, outs: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor | None]) -> bool:
@@ -149,10 +137,5 @@ def _ranges_meet(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Whether the memory between the first and the last element of two tensors has bytes in common."""
     if storage_of(first) != storage_of(second):
         return False
-    (begin, end), (other_begin, other_end) = _range(first), _range(second)
+    (begin, end), (other_begin, other_end) = extent(first), extent(second)
     return begin < other_end and other_begin < end
-
-
-def _range(tensor: torch.Tensor) -> tuple[int, int]:
-    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr(), tensor.data_ptr() + (reach + 1) * tensor.element_size()

@@ -7,7 +7,6 @@ torch_parallel_for calls: a range of tasks and the launch parameters.
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import functools
 import re
 from pathlib import Path
@@ -16,9 +15,10 @@ from typing import NamedTuple
 import torch
 
 from ..launch.planner import LayoutClass
-from ..toolchain.abi import Abi
+from ..toolchain.compile import Abi
 from .expression import Input, Node, Program
 from .text import SCALAR_TYPES, computed_in, fast_math, result_names, source_place, statements, sum_dtype
+from .tuning import present
 
 COMBINE = "opsmith_combine"
 
@@ -60,7 +60,7 @@ def abi() -> Abi:
 
 
 def entry_name(program: Program) -> str:
-    return f"opsmith_{_identifier(program.name)}"
+    return "opsmith_" + re.sub(r"\W+", "_", program.name).strip("_")
 
 
 def text(program: Program, layout: LayoutClass) -> str:
@@ -115,23 +115,20 @@ class _Kernel:
         self.program = program
         self.layout = layout
         self.struct = "".join(part[:1].upper() + part[1:] for part in re.split(r"[\W_]+", program.name)) or "Kernel"
+        computed = present(program, layout)
+        self.nodes = computed.nodes()
+        self.body = statements(computed, _HELD, "broadcast({})")
         modes = list(enumerate(layout.modes))
-        count = len(program.reads)
-        results = zip(result_names(program), program.results, modes[count:], strict=True)
+        self.reads = [
+            _Operand(read.name, read.dtype, mode, place)
+            for read, (place, mode) in zip(program.reads, modes, strict=False)
+            if read in computed.reads
+        ]
+        results = zip(result_names(program), program.results, modes[len(program.reads) :], strict=True)
         self.results = [
             _Operand(name, result.dtype, mode, place, result.expression)
             for name, result, (place, mode) in results
             if mode != "absent"
-        ]
-        present = tuple(program.results[result.place - count] for result in self.results)
-        computed = dataclasses.replace(program, results=present)
-        self.nodes = computed.nodes()
-        self.body = statements(computed, _HELD, "broadcast({})")
-        used = {node.slot for node in self.nodes if isinstance(node, Input)}
-        self.reads = [
-            _Operand(read.name, read.dtype, mode, place)
-            for read, (place, mode) in zip(program.reads, modes[:count], strict=True)
-            if read.slot in used
         ]
         strided = [place for place, mode in modes if mode.startswith("strided")]
         self.strided = {place: number for number, place in enumerate(strided)}
@@ -285,7 +282,3 @@ def _entry(name: str, *statements: str) -> list[str]:
         *(f"  {statement}" for statement in statements),
         "}",
     ]
-
-
-def _identifier(name: str) -> str:
-    return re.sub(r"\W+", "_", name).strip("_")

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -23,25 +23,23 @@ from .levels import Level
 from .text import HALF
 
 
-class Device:
+class Device(Protocol):
     """Compiles and launches kernels on one kind of device. Kernels are shared by devices of one architecture."""
 
-    def architecture(self, index: int) -> str:
-        raise NotImplementedError
+    _target: Any = None  # of the only device of its kind
+
+    def architecture(self, index: int) -> str: ...
 
     def target(self, index: int) -> Any:
         """The planner's Target, as a row."""
-        raise NotImplementedError
+        return self._target
 
-    def compile(self, program: Program, layout: LayoutClass) -> Any:
-        raise NotImplementedError
+    def compile(self, program: Program, layout: LayoutClass) -> Any: ...
 
     def launch(self, kernel: Any, launch: Pass, blocks: int, memory: Sequence[torch.Tensor], index: int) -> None:
         """`memory`: every tensor that the launch parameters point into."""
-        raise NotImplementedError
 
-    def combine(self, dtype: torch.dtype, combine: Combine, memory: Sequence[torch.Tensor], index: int) -> None:
-        raise NotImplementedError
+    def combine(self, dtype: torch.dtype, combine: Combine, memory: Sequence[torch.Tensor], index: int) -> None: ...
 
 
 class Compiled(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ..kernels import GeneratedKernel
+from ..kernels.kernel import DEFAULT
 from ..operator.family import Family
 from ..operator.op import Op, declare
 from ..reference.forms import Plain
@@ -16,8 +17,7 @@ from ..reference.signature import Signature
 from ..runtime.operator import Operator
 from .call import GeneratedCall
 from .compiler import Compiler
-from .devices import DEVICES
-from .emulated import EMULATED
+from .devices import DEVICES, EMULATED
 from .reference import Elementwise, ElementwiseFunctional, Pulled
 from .source import example, texts
 from .symbolic import SymbolicForm, has_floats
@@ -48,7 +48,7 @@ class PointwiseGeneration:
 
     def __init__(self, name: str, function: Callable[..., Any], signature: Signature) -> None:
         self.compiler = Compiler(name, function, signature)
-        self.plain = Elementwise(self.compiler)
+        self.plain = Elementwise(function, signature, name)
 
     def functional(self, name: str) -> ElementwiseFunctional:
         return ElementwiseFunctional(self.plain, name)
@@ -89,7 +89,7 @@ class PointwiseGeneration:
         return found
 
     def _set_kernel(self, function: GeneratedCall, statics: tuple[bool, ...] | None) -> None:
-        kernel = GeneratedKernel(function.device_name, function, statics)
+        kernel = GeneratedKernel(DEFAULT, function.device_name, "strided", function, statics, checked=True)
         if function.role == "backward":
             kernel.saves, kernel.passthrough = self._saves, self.compiler.passthrough
         function.operator.set_kernel(kernel)

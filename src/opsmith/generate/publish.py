@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -15,10 +14,8 @@ from ..runtime import native
 from ..runtime.operator import Operator
 from . import devices
 from .compiler import Compiler
-from .launch import Compiled, Prepared
+from .launch import Prepared
 from .tuning import planner_tuning
-
-_SLOTS = {"cpu": 0, "cuda": 1}
 
 
 def publish(operator: Operator, role: str, device: str, index: int, compiler: Compiler, prepared: Prepared) -> None:
@@ -29,7 +26,8 @@ def publish(operator: Operator, role: str, device: str, index: int, compiler: Co
     _publish_once(attachment, "tuning", planner_tuning())
     if device == "cuda":
         _publish_gpu(attachment, index)
-    kernels = dict(_kernels(device, index, prepared))
+    architecture = devices.DEVICES[device].architecture(index)
+    kernels = {layout: each for (target, layout), each in list(prepared.kernels.items()) if target == architecture}
     for layout in kernels:
         if layout.path != "stream":
             _publish_combines(attachment, device, index, prepared, layout)
@@ -58,14 +56,6 @@ def _call_numbers(role: str, compiler: Compiler, prepared: Prepared) -> list[int
     ]
 
 
-def _kernels(device: str, index: int, prepared: Prepared) -> Iterator[tuple[LayoutClass, Compiled]]:
-    """The kernels compiled for a device."""
-    architecture = devices.DEVICES[device].architecture(index)
-    for (compiled_for, layout), compiled in list(prepared.kernels.items()):
-        if compiled_for == architecture:
-            yield layout, compiled
-
-
 def _publish_gpu(attachment: native.Attachment, index: int) -> None:
     _publish_once(attachment, "gpu", index, devices.multiprocessors(index), driver().overlaps(index))
 
@@ -80,7 +70,7 @@ def _publish_combines(
             jobs, address = 1, devices.cpu_combine(dtype)
         else:
             address = devices.cuda_combine(dtype, jobs, index)
-        _publish_once(attachment, "combine", _SLOTS[device], index, scalar_type(dtype), jobs, address)
+        _publish_once(attachment, "combine", native.SLOTS[device], index, scalar_type(dtype), jobs, address)
 
 
 _published: set[Any] = set()

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.compiler import is_compiling
 
 from ..reference.forms import Functional, Plain, Reference
 from ..reference.tensors import is_placeholder
@@ -18,13 +17,14 @@ from ..reference.vjp import Vjp
 from .compiler import Compiler
 from .expression import Constant, Input, Node, Scalar, postorder
 from .levels import Level, backward, expanded_results
-from .result_layout import Sizes, broadcast, full_shape, result_strides
 from .specialise import TensorKind
 from .text import HALF, computed_in
 
+Sizes = tuple[int, ...]
 
-class _LaidOut(Plain):
-    """A reference whose results are laid out as TensorIterator would lay them out."""
+
+class Elementwise(Plain):
+    """The author's function, whose results are laid out as TensorIterator would lay them out."""
 
     keeps_layout = True
 
@@ -33,19 +33,6 @@ class _LaidOut(Plain):
             return None
         results = [returned] if isinstance(returned, torch.Tensor) else list(returned)
         return self._packed([_laid_out(result, self._tensors(args)) for result in results])
-
-    def composite(self, *args: Any) -> Any:
-        results = self.results(self(*args))
-        if results is None:
-            return None
-        if is_compiling():  # A tracer does not see aliases; superfluous copies are fused away.
-            return self._packed([result.clone() for result in results])
-        inputs = [tensor for tensor in self.signature.flatten(args) if tensor is not None]
-        settled: list[torch.Tensor] = []
-        for result in results:
-            aliases = result._is_view() or any(result is other for other in (*inputs, *settled))
-            settled.append(result.clone() if aliases else result)
-        return self._packed(settled)
 
     def run(self, *args: Any) -> Any:
         return self.laid_out(super().run(*args), args)
@@ -60,15 +47,7 @@ class _LaidOut(Plain):
         return [tensor for tensor in self.signature.flatten(args) if tensor is not None]
 
 
-class Elementwise(_LaidOut):
-    """The author's function."""
-
-    def __init__(self, compiler: Compiler) -> None:
-        super().__init__(compiler.function, compiler.signature, compiler.name)
-        self.compiler = compiler
-
-
-class ElementwiseFunctional(_LaidOut, Functional):
+class ElementwiseFunctional(Elementwise, Functional):
     """An in-place function of the author as one that works on copies and returns them."""
 
 
@@ -202,3 +181,99 @@ def _laid_out(result: torch.Tensor, tensors: Sequence[torch.Tensor]) -> torch.Te
 
 def _empty(sizes: Sizes, like: torch.Tensor, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.empty_strided(sizes, result_strides(sizes, tensors), dtype=like.dtype, device=like.device)
+
+
+# --- the layout of results --------------------------------------------------------------------------------------------
+#
+# The launch planner (launch/planner) follows the same rule for the results of kernels. It is also here in Python, since
+# the sizes of a fake tensor may be symbolic; a test compares the two.
+
+
+def broadcast(shapes: Sequence[Sequence[int]]) -> Sizes | None:
+    """The shape that all broadcast to, or None if they do not."""
+    shape: list[int] = [1] * max((len(each) for each in shapes), default=0)
+    for each in shapes:
+        for position, size in enumerate(reversed(each), start=1):
+            if shape[-position] == 1:
+                shape[-position] = size
+            elif size != 1 and size != shape[-position]:
+                return None
+    return tuple(shape)
+
+
+def full_shape(level: Level, tensors: Sequence[torch.Tensor | None]) -> Sizes | None:
+    """The shape of all results, before any is summed; None if they differ."""
+    shapes = {
+        broadcast([tuple(tensors[slot].shape) for slot in group])  # type: ignore[union-attr]
+        for group in level.shaped_by
+    }
+    return shapes.pop() if len(shapes) == 1 else None
+
+
+def result_strides(sizes: Sizes, tensors: Sequence[torch.Tensor]) -> Sizes:
+    """The strides of a new result of these sizes, computed from these tensors."""
+    shape = broadcast([tuple(tensor.shape) for tensor in tensors]) or sizes
+    relevant = [tensor for tensor in tensors if broadcast([shape, tuple(tensor.shape)]) == shape]
+    return _dense_strides(sizes, _order(shape, relevant), len(shape))
+
+
+def _order(shape: Sizes, tensors: Sequence[torch.Tensor]) -> Sequence[int]:
+    """The dimensions of `shape` from the innermost to the outermost."""
+    ndim = len(shape)
+    order = list(range(ndim - 1, -1, -1))
+    if ndim < 2 or all(tuple(tensor.shape) == shape and _is_contiguous(tensor) for tensor in tensors):
+        return order
+    strides_of = [_expanded(tensor, shape) for tensor in tensors]
+
+    def compare(first: int, second: int) -> int:
+        """1 if `first` must lie outside of `second`, -1 if inside, 0 if no tensor decides."""
+        for strides in strides_of:
+            if strides[first] == 0 or strides[second] == 0:
+                continue
+            if strides[first] != strides[second]:
+                return -1 if strides[first] < strides[second] else 1
+            if shape[first] > shape[second]:
+                return 1
+        return 0
+
+    for index in range(1, ndim):
+        moving = index
+        for other in range(index - 1, -1, -1):
+            comparison = compare(order[other], order[moving])
+            if comparison > 0:
+                order[other], order[moving] = order[moving], order[other]
+                moving = other
+            elif comparison < 0:
+                break
+    return order
+
+
+def _expanded(tensor: torch.Tensor, shape: Sizes) -> Sizes:
+    """The strides of a tensor expanded to `shape`: zero where it is repeated."""
+    missing = len(shape) - tensor.dim()
+    sizes = zip(tensor.shape, tensor.stride(), shape[missing:], strict=True)
+    return (0,) * missing + tuple(0 if size == 1 and full != 1 else stride for size, stride, full in sizes)
+
+
+def _is_contiguous(tensor: torch.Tensor) -> bool:
+    expected = 1
+    for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride()), strict=True):
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
+
+
+def _dense_strides(sizes: Sizes, order: Sequence[int], ndim: int) -> Sizes:
+    """Strides without gaps, in the order of the `ndim` dimensions that a result broadcasts to."""
+    missing = ndim - len(sizes)
+    strides: list[Any] = [1] * len(sizes)
+    step = 1
+    for dimension in order:
+        if dimension >= missing:
+            strides[dimension - missing] = step
+            size = sizes[dimension - missing]
+            if not isinstance(size, int) or size > 1:
+                step = step * size
+    return tuple(strides)

@@ -44,13 +44,13 @@ def build(builder: Builder, target: Any, args: Sequence[Any], example: Any) -> V
     it."""
     if target in _COMPARISONS:
         common = torch.float64 if any(_example_type(arg) is float for arg in args) else torch.int64
-        return builder.compare(_COMPARISONS[target], *[_as(builder, arg, common) for arg in args])
+        return builder.compare(_COMPARISONS[target], *[builder.converted(arg, common) for arg in args])
     name = _FUNCTIONS.get(target)
     if name is None or type(example) not in DTYPES:
         return None
     dtype = DTYPES[type(example)]
     through = torch.float64 if name in ("floor", "ceil") else dtype
-    values = [_as(builder, arg, through) for arg in args]
+    values = [builder.converted(arg, through) for arg in args]
     if name == "pos":
         return values[0]
     if name == "pow_general" and dtype is torch.int64:
@@ -62,7 +62,3 @@ def build(builder: Builder, target: Any, args: Sequence[Any], example: Any) -> V
 
 def _example_type(arg: Any) -> type:
     return type(arg.example) if isinstance(arg, Value) else type(arg)
-
-
-def _as(builder: Builder, arg: Any, dtype: torch.dtype) -> Value:
-    return builder.cast(arg, dtype) if isinstance(arg, Value) else builder.constant(arg, dtype)

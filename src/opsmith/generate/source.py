@@ -28,9 +28,6 @@ class Recorder(Device):
     def architecture(self, index: int) -> str:
         return "text"
 
-    def target(self, index: int) -> Any:
-        return self._target
-
     def compile(self, program: Program, layout: LayoutClass) -> None:
         if self._cuda:
             entry, text = emit_cuda.entry_name(program, layout), emit_cuda.text(program, layout)

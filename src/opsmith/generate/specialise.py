@@ -202,12 +202,12 @@ class _Run:
         entry = find(node.target)
         if entry is None:
             raise self._refusal(node, f"{node.target} of a tensor is no elementwise function")
-        translation, inplace = entry
+        name, build, inplace = entry
         call = Call(self.builder, example.dtype)
         try:
-            value = call.result(translation.build(call, *args, **kwargs))
+            value = call.result(build(call, *args, **kwargs))
         except (TypeError, AssertionError, KeyError) as error:
-            what = f"{translation.name} is not taken with these arguments ({error})"
+            what = f"{name} is not taken with these arguments ({error})"
             raise self._refusal(node, what) from error
         given: list[Any] = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, Value)]
         slots = frozenset().union(*(self.shaped_by[arg] for arg in given))

@@ -53,21 +53,14 @@ def literal(value: float | int | bool, dtype: torch.dtype) -> str:
         if dtype is torch.int64:
             return "(-9223372036854775807LL - 1)" if value == -(2**63) else f"{int(value)}LL"
         return f"{SCALAR_TYPES[dtype]}({int(value)})"
-    name = SCALAR_TYPES[dtype]
-    number = float(value)
+    name, is_float = SCALAR_TYPES[dtype], dtype is torch.float32
+    number = rounded(float(value)) if is_float else float(value)
     if math.isnan(number):
         return f"not_a_number<{name}>()"
     if math.isinf(number):
         return f"{'-' if number < 0 else ''}infinity<{name}>()"
-    suffix = "f" if dtype is torch.float32 else ""
-    if dtype is torch.float32:
-        number = rounded(number)
-        if math.isinf(number):
-            return literal(number, dtype)
-        shortest = f"{number:.9g}"
-    else:
-        shortest = repr(number)
-    return f"{shortest if any(c in shortest for c in '.en') else shortest + '.0'}{suffix}"
+    shortest = f"{number:.9g}" if is_float else repr(number)
+    return f"{shortest if any(c in shortest for c in '.en') else shortest + '.0'}{'f' if is_float else ''}"
 
 
 def source_place(line: SourceLine) -> str:

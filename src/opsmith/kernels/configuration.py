@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import LaunchConfigurationError
@@ -14,6 +15,7 @@ MAX_BLOCK = (1024, 1024, 64)
 MAX_THREADS = 1024
 
 Extent = tuple[int, int, int]
+_Wrong = Callable[[str], LaunchConfigurationError]
 
 
 class LaunchConfiguration(NamedTuple):
@@ -33,34 +35,32 @@ class LaunchConfiguration(NamedTuple):
 
 def launch_configuration(kernel: str, key: Any, *, smallest_grid: int = 1) -> LaunchConfiguration:
     """The configuration of `kernel[key]`. Raises LaunchConfigurationError for one that no GPU can launch."""
+    wrong = functools.partial(LaunchConfigurationError, kernel)
     if not isinstance(key, tuple) or len(key) not in (2, 3):
-        raise LaunchConfigurationError(
-            kernel,
+        raise wrong(
             "a launch is kernel[grid, block](...) or kernel[grid, block, shared](...), shared in bytes; the stream is "
             "torch's current one",
         )
-    grid = _extent(kernel, "grid", key[0], MAX_GRID, smallest_grid)
-    block = _extent(kernel, "block", key[1], MAX_BLOCK, 1)
-    found = LaunchConfiguration(grid, block, _shared_bytes(kernel, key[2]) if len(key) == 3 else 0)
+    grid = _extent(wrong, "grid", key[0], MAX_GRID, smallest_grid)
+    block = _extent(wrong, "block", key[1], MAX_BLOCK, 1)
+    found = LaunchConfiguration(grid, block, _shared_bytes(wrong, key[2]) if len(key) == 3 else 0)
     if found.threads > MAX_THREADS:
-        raise LaunchConfigurationError(
-            kernel,
+        raise wrong(
             f"a block of {_short(block)} has {found.threads} threads, and a block has at most {MAX_THREADS}. Use a "
             "smaller block and a larger grid",
         )
     return found
 
 
-def _extent(kernel: str, what: str, given: Any, limits: Sequence[int], least: int) -> Extent:
+def _extent(wrong: _Wrong, what: str, given: Any, limits: Sequence[int], least: int) -> Extent:
     """Three sizes from one to three, each within its limits."""
-    sizes = [_size(kernel, what, each) for each in (given if isinstance(given, (tuple, list)) else [given])]
+    sizes = [_size(wrong, what, each) for each in (given if isinstance(given, (tuple, list)) else [given])]
     if not 1 <= len(sizes) <= 3:
-        raise LaunchConfigurationError(kernel, f"the {what} is {given!r}: pass an integer or a tuple of up to three")
+        raise wrong(f"the {what} is {given!r}: pass an integer or a tuple of up to three")
     for size, limit, axis in zip(sizes, limits, "xyz", strict=False):
         if size < least:
-            advice = (
-                "Skip the launch for an empty tensor: if x.numel()" if what == "grid" else "Use at least one thread"
-            )
+            skip = "Skip the launch for an empty tensor: if x.numel()"
+            advice = skip if what == "grid" else "Use at least one thread"
             bound = f"at least {least}"
         elif size > limit:
             wider = "Let each block compute more" if axis == "x" else f"Use x, which is at most {MAX_GRID[0]}"
@@ -68,29 +68,26 @@ def _extent(kernel: str, what: str, given: Any, limits: Sequence[int], least: in
             bound = f"at most {limit}"
         else:
             continue
-        raise LaunchConfigurationError(kernel, f"the {what} is {_short(sizes)}, and its {axis} is {bound}. {advice}")
+        raise wrong(f"the {what} is {_short(sizes)}, and its {axis} is {bound}. {advice}")
     x, y, z = [*sizes, 1, 1][:3]
     return x, y, z
 
 
-def _size(kernel: str, what: str, given: Any) -> int:
+def _size(wrong: _Wrong, what: str, given: Any) -> int:
     try:
         return operator.index(given)
     except TypeError:
         advice = "-(-n // 256) divides and rounds up" if isinstance(given, float) else "pass one to three integers"
-        raise LaunchConfigurationError(
-            kernel, f"the {what} takes integers, not {type(given).__name__} {given!r}: {advice}"
-        ) from None
+        raise wrong(f"the {what} takes integers, not {type(given).__name__} {given!r}: {advice}") from None
 
 
-def _shared_bytes(kernel: str, given: Any) -> int:
+def _shared_bytes(wrong: _Wrong, given: Any) -> int:
     try:
         number = operator.index(given)
     except TypeError:
         number = -1
     if not 0 <= number < 2**31:
-        raise LaunchConfigurationError(
-            kernel,
+        raise wrong(
             f"the shared memory is {given!r}: pass the bytes of a block's extern __shared__ memory as an integer; the "
             "stream is torch's current one",
         )

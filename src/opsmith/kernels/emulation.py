@@ -6,9 +6,9 @@ import contextlib
 import itertools
 import random
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from .cuda_source.launch import Launch
@@ -37,30 +37,16 @@ class Settings:
         return blocks
 
 
-class CudaEmulator(Protocol):
-    """What runs CUDA C++ on the CPU. opsmith.emulator sets it when imported; this package does not depend on it."""
+class CudaEmulator(NamedTuple):
+    """What runs CUDA C++ on the CPU."""
 
-    def launch(self, launch: Launch, args: Sequence[Any]) -> None:
-        """A launch of a kernel of a CudaSource."""
-
-    def set_constant(self, source: CudaSource, name: str, value: Any) -> None:
-        """The value of a __constant__ variable."""
-
-    def function(self, function: ExtensionFunction) -> NativeFunction:
-        """A function of an extension with CUDA sources, for CPU tensors."""
+    launch: Callable[[Launch, Sequence[Any]], None]  # a launch of a kernel of a CudaSource
+    set_constant: Callable[[CudaSource, str, Any], None]  # the value of a __constant__ variable
+    function: Callable[[ExtensionFunction], NativeFunction]  # one with CUDA sources, for CPU tensors
 
 
-_cuda: CudaEmulator | None = None
-
-
-def set_cuda_emulator(emulator: CudaEmulator) -> None:
-    global _cuda
-    _cuda = emulator
-
-
-def cuda_emulator() -> CudaEmulator:
-    assert _cuda is not None, "nothing is emulated before opsmith.emulator is imported"
-    return _cuda
+cuda_emulator: Callable[[], CudaEmulator]
+"""Set by opsmith.emulator, which this package does not depend on: nothing is emulated before that is imported."""
 
 
 class _State(threading.local):

@@ -7,7 +7,8 @@ in any language; a native function is C++ that the dispatcher calls without Pyth
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from ..errors import described
@@ -19,20 +20,26 @@ from .native import NativeFunction, NativeOperator
 DEFAULT = "default"
 
 
+@dataclass(eq=False, repr=False)
 class Kernel:
     """What the three types have in common."""
 
-    function: Callable[..., Any]
-    author: Any = None  # the function that the author wrote in Python
+    name: str
+    device: str
+    layout: str
+    """How tensors must arrive: "contiguous" or "strided"."""
+    function: Callable[..., Any] = field(init=False)
+    _: KW_ONLY
+    author: Any = None
+    """The function that the author wrote in Python."""
+    checked: bool = False
+    """Whether its first results have been compared with the fake."""
+    saves: tuple[str, ...] | dict[str, tuple[str, ...]] | None = None
+    """Of a backward kernel: the arguments and results that must be saved for it, by dtype class where that matters
+    (reference.tensors.dtype_class). None: every input."""
     passthrough: tuple[int | None, ...] | None = None
     """Of a backward kernel: for each tensor the result whose gradient is also that tensor's gradient, unchanged, where
     shape, dtype and device are the same; else None."""
-
-    def __init__(self, name: str, device: str, layout: str, *, checked: bool = False) -> None:
-        self.name = name
-        self.device = device
-        self.layout = layout  # "contiguous" or "strided": how tensors must arrive
-        self.checked = checked  # whether its first results have been compared with the fake
 
     @property
     def is_default(self) -> bool:
@@ -40,9 +47,8 @@ class Kernel:
         return self.name == DEFAULT
 
     def saves_for(self, dtype_class: str) -> tuple[str, ...] | None:
-        """Of a backward kernel: the arguments and results that must be saved for it, in a call with tensors of this
-        dtype class (reference.tensors.dtype_class). None: every input."""
-        raise NotImplementedError
+        """`saves` for a call with tensors of this dtype class."""
+        return self.saves.get(dtype_class) if isinstance(self.saves, dict) else self.saves
 
     @property
     def language(self) -> str:
@@ -58,30 +64,14 @@ class Kernel:
         return f"{self.name!r} on {self.device}, {self.origin}"
 
 
+@dataclass(eq=False, repr=False)
 class PythonKernel(Kernel):
     """A Python function, which may launch Triton, Numba or CUDA C++ kernels."""
 
-    def __init__(
-        self,
-        name: str,
-        device: str,
-        layout: str,
-        function: Callable[..., Any],
-        author: Callable[..., Any],
-        *,
-        traced: Callable[..., Any] | None = None,
-        saves: tuple[str, ...] | None = None,
-    ) -> None:
-        """`author` is the function that the author gave. `traced`: with inline=True, the function that torch.compile
-        traces to see the Triton kernels in it."""
-        super().__init__(name, device, layout)
-        self.function = function
-        self.author = author
-        self.traced = traced
-        self.saves = saves
-
-    def saves_for(self, dtype_class: str) -> tuple[str, ...] | None:
-        return self.saves
+    function: Callable[..., Any]
+    _: KW_ONLY
+    traced: Callable[..., Any] | None = None
+    """With inline=True, the function that torch.compile traces to see the Triton kernels in it."""
 
     @property
     def language(self) -> str:
@@ -94,75 +84,48 @@ class PythonKernel(Kernel):
         return f"{self.language} {author}{launched}"
 
 
+@dataclass(eq=False, repr=False)
 class NativeKernel(Kernel):
     """A C++ function on torch's stable ABI, called through a private operator."""
 
+    native: NativeFunction
+    signature: Signature
+    """The C++ function's."""
+    _: KW_ONLY
+    positions: tuple[int, ...] | None = None
+    """Those of its arguments among the operator's, where it does not take all of them."""
+
     language = "C++"
 
-    def __init__(
-        self,
-        name: str,
-        device: str,
-        layout: str,
-        native: NativeFunction,
-        signature: Signature,
-        *,
-        positions: tuple[int, ...] | None = None,
-        saves: tuple[str, ...] | None = None,
-    ) -> None:
-        """`signature` is the C++ function's. `positions` are those of its arguments among the operator's, where it does
-        not take all of them."""
-        super().__init__(name, device, layout)
-        self.native = native
-        self.positions = positions
-        self.saves = saves
+    def __post_init__(self) -> None:
         self.operator: NativeOperator | None = None  # None until the library is built
-        self._signature = signature
         self._lock = threading.Lock()
         # A library that is not built yet is built by the first call, which goes through Python: it is checked.
         self.function = lambda *args: self._registered()(*args)
-        if native.ready:
+        if self.native.ready:
             self._registered()
 
     def _registered(self) -> Callable[..., Any]:
         with self._lock:
             if self.operator is None:
-                self.operator = operator = self.native.as_operator(self._signature.schema)
+                self.operator = operator = self.native.as_operator(self.signature.schema)
                 self.function = operator.call
                 if (positions := self.positions) is not None:
                     self.function = lambda *args: operator.call(*[args[position] for position in positions])
         return self.function
-
-    def saves_for(self, dtype_class: str) -> tuple[str, ...] | None:
-        return self.saves
 
     @property
     def origin(self) -> str:
         return str(self.native)
 
 
+@dataclass(eq=False, repr=False)
 class GeneratedKernel(Kernel):
     """A kernel that opsmith wrote from the reference."""
 
-    def __init__(
-        self,
-        device: str,
-        function: Callable[..., Any],
-        statics: tuple[bool, ...] | None,
-        *,
-        saves: Mapping[str, tuple[str, ...]] | None = None,
-        passthrough: tuple[int | None, ...] | None = None,
-    ) -> None:
-        """`statics`: for each argument, whether its value is compiled in; None for a kernel that only Python launches.
-        `saves`, of a backward kernel, is by dtype class."""
-        super().__init__(DEFAULT, device, "strided", checked=True)
-        self.function = function
-        self.statics = statics
-        self.saves = saves
-        self.passthrough = passthrough
-
-    def saves_for(self, dtype_class: str) -> tuple[str, ...] | None:
-        return None if self.saves is None else self.saves.get(dtype_class)
+    function: Callable[..., Any]
+    statics: tuple[bool, ...] | None
+    """For each argument, whether its value is compiled in; None for a kernel that only Python launches."""
 
     @property
     def language(self) -> str:

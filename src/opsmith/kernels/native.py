@@ -18,8 +18,9 @@ from typing import Any
 import torch
 
 from ..errors import DispatcherError, KernelSignatureError, OpsmithError, UnknownFunctionError
+from ..reference.signature import schema_type
 from ..toolchain import defined_symbols, load_library
-from ..toolchain.demangle import demangled, split_at_commas
+from ..toolchain.elf import demangled, split_at_commas
 
 NAMESPACE = "opsmith_kernels"
 MARK = "opsmith_export_"
@@ -110,7 +111,8 @@ class _StableLibrary:
     """torch::Library through the C shim, so that a function's address can be registered from Python."""
 
     def __init__(self, namespace: str, dispatch_key: str) -> None:
-        self._shim = _shim()
+        # torch's own library, already in the process.
+        self._shim = load_library(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")
         self._handle = ctypes.c_void_p()
         file = __file__.encode()
         _check(
@@ -131,12 +133,6 @@ class _StableLibrary:
     def __del__(self) -> None:
         if getattr(self, "_handle", None) and self._handle.value:
             self._shim.aoti_torch_delete_library_object(self._handle)
-
-
-def _shim() -> ctypes.CDLL:
-    """torch's own library, already in the process."""
-    libraries = Path(torch.__file__).parent / "lib"
-    return load_library(libraries / "libtorch_cpu.so")
 
 
 def _check(code: int, what: str) -> None:
@@ -179,8 +175,8 @@ def parameters_and_result(function: str) -> tuple[list[str], str]:
 def difference(function: str, schema: str) -> str | None:
     """How a C++ function's types differ from a schema's; None where they agree."""
     parsed = torch._C.parse_schema(schema)
-    wanted = [_plain(str(argument.type)) for argument in parsed.arguments]
-    returned = [_plain(str(result.type)) for result in parsed.returns]
+    wanted = [schema_type(argument.type) for argument in parsed.arguments]
+    returned = [schema_type(result.type) for result in parsed.returns]
     given, result = parameters_and_result(function)
     results = split_at_commas(
         result.removeprefix("tuple<").removesuffix(">") if result.startswith("tuple<") else result
@@ -194,15 +190,6 @@ def difference(function: str, schema: str) -> str | None:
 
 def _listed(types: Sequence[str]) -> str:
     return types[0] if len(types) == 1 else f"({', '.join(types)})"
-
-
-def _plain(type: str) -> str:
-    """torch's names for a schema's types: 'Optional[Tensor]', 'List[int]'."""
-    if inner := re.fullmatch(r"Optional\[(.*)\]", type):
-        return f"{_plain(inner[1])}?"
-    if inner := re.fullmatch(r"List\[(.*)\]", type):
-        return f"{_plain(inner[1])}[]"
-    return {"number": "Scalar", "int": "int"}.get(type, type)
 
 
 def _as_schema(type: str) -> str:

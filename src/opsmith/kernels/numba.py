@@ -69,7 +69,8 @@ class NumbaKernel:
     def __init__(self, kernel: Any) -> None:
         function = getattr(kernel, "py_func", None)
         if isinstance(kernel, NumbaKernel) or not callable(function) or not hasattr(kernel, "__getitem__"):
-            raise NumbaKernelTypeError("numba_kernel", given=_named(kernel))
+            given = described(kernel) if inspect.isfunction(kernel) else f"a {type(kernel).__name__}"
+            raise NumbaKernelTypeError("numba_kernel", given=given)
         if getattr(kernel, "targetoptions", {}).get("device") or getattr(kernel, "_device", False):
             raise NumbaDeviceFunctionError("numba_kernel", given=described(function), function=function)
         supply_row_stack()
@@ -143,7 +144,11 @@ class NumbaKernel:
         index = torch.cuda.current_device() if device.index is None else device.index
         try:
             with cuda.gpus[index]:
-                arrays = [_array(cuda, each) if isinstance(each, torch.Tensor) else each for each in args]
+                # Zero-copy. `sync` concerns arrays that name a stream; torch's tensors name none.
+                arrays = [
+                    cuda.as_cuda_array(each.detach(), sync=False) if isinstance(each, torch.Tensor) else each
+                    for each in args
+                ]
                 stream = _stream(cuda, index, torch.cuda.current_stream(index).cuda_stream)
                 self._configured(configuration.grid, configuration.block, stream, configuration.shared)(*arrays)
         except OpsmithError:
@@ -158,19 +163,10 @@ class NumbaKernel:
             return self.kernel[key]
 
 
-def _array(cuda: Any, tensor: torch.Tensor) -> Any:
-    """A tensor's memory as Numba's array. `sync` concerns arrays that name a stream; torch's tensors name none."""
-    return cuda.as_cuda_array(tensor.detach(), sync=False)
-
-
-_streams: dict[tuple[int, int], Any] = {}
-
-
+@functools.cache
 def _stream(cuda: Any, index: int, pointer: int) -> Any:
     """Torch's stream as Numba's: the same object for the same stream, by which Numba finds a launch it has prepared."""
-    if (index, pointer) not in _streams:
-        _streams[index, pointer] = cuda.external_stream(pointer) if pointer else 0
-    return _streams[index, pointer]
+    return cuda.external_stream(pointer) if pointer else 0
 
 
 # --- on the CPU: Numba's own simulator, for kernels that were made to be compiled -----------------------------------
@@ -280,7 +276,3 @@ def supply_row_stack() -> bool:
 
 # @cuda.jit with a signature compiles while the decorators are applied, before numba_kernel is called.
 supply_row_stack()
-
-
-def _named(value: Any) -> str:
-    return described(value) if inspect.isfunction(value) else f"a {type(value).__name__}"

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
+from ..reference.signature import EMPTY_CELL, closed_over
+
 DEPTH = 8
 """How many calls deep a launch is found. It bounds the search through an author's modules."""
 
@@ -103,7 +105,7 @@ class _Substitution:
         for name in names & namespace.keys():
             namespace[name] = self.of(namespace[name], names, depth - 1)
         for cell, original in zip(cells, function.__closure__ or (), strict=True):
-            if not _empty(original):
+            if original != EMPTY_CELL:
                 cell.cell_contents = self.of(original.cell_contents, names, depth - 1)
         copy.__defaults__ = tuple(self.of(each, names, depth - 1) for each in function.__defaults__ or ()) or None
         keywords = function.__kwdefaults__ or {}
@@ -129,29 +131,15 @@ def _used(function: FunctionType) -> Iterator[Any]:
     """The values that a function uses from outside of it."""
     for name in _names(function.__code__) & function.__globals__.keys():
         yield function.__globals__[name]
-    yield from closure(function).values()
+    yield from closed_over(function).values()
     yield from function.__defaults__ or ()
     yield from (function.__kwdefaults__ or {}).values()
-
-
-def closure(function: FunctionType) -> dict[str, Any]:
-    """The variables of enclosing functions that a function uses, by name."""
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    return {name: cell.cell_contents for name, cell in cells if not _empty(cell)}
 
 
 def _names(code: CodeType) -> frozenset[str]:
     """The names that code looks up, as globals or as attributes, in its inner functions too."""
     inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
     return frozenset(code.co_names).union(*map(_names, inner))
-
-
-def _empty(cell: CellType) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return True
-    return False
 
 
 def _foreign(function: FunctionType) -> bool:

@@ -57,17 +57,13 @@ def emulated(function: Callable[..., Any]) -> Callable[..., Any]:
     from .triton_interpreter import Launcher
 
     def replacement(value: Any) -> Any:
-        return Launcher(bare(value)) if is_kernel(value) else _identity
+        return Launcher(bare(value)) if is_kernel(value) else lambda kernel: kernel
 
     @functools.wraps(function)
     def launched(*args: Any, **keywords: Any) -> Any:
         return substituted(function, _is_kernel_or_wrap, replacement)(*args, **keywords)
 
     return launched
-
-
-def _identity(kernel: Any) -> Any:
-    return kernel
 
 
 # --- on the GPU -----------------------------------------------------------------------------------------------------
@@ -92,19 +88,15 @@ def launching(function: Any) -> Callable[..., Any]:
         except (RuntimeError, ValueError) as error:
             # Triton's message with a GPU, and its message without one.
             if "cannot be accessed from Triton" in str(error) or "active drivers" in str(error):
-                raise _not_on_gpu(function, error) from error
+                raise KernelValueError(
+                    f"The Triton kernel of {described(imported(function))}",
+                    f"it runs on a GPU, and Triton reports: {str(error).splitlines()[0].rstrip('.')}. Move the tensors "
+                    "to a GPU, x = x.cuda(), or run the op on the CPU inside `with opsmith.emulate():`",
+                    str(SourceLine.of_error(error) or ""),
+                ) from error
             raise
 
     return launched
-
-
-def _not_on_gpu(function: Any, error: Exception) -> KernelValueError:
-    return KernelValueError(
-        f"The Triton kernel of {described(imported(function))}",
-        f"it runs on a GPU, and Triton reports: {str(error).splitlines()[0].rstrip('.')}. Move the tensors to a GPU, "
-        "x = x.cuda(), or run the op on the CPU inside `with opsmith.emulate():`",
-        str(SourceLine.of_error(error) or ""),
-    )
 
 
 # --- inside torch.compile -------------------------------------------------------------------------------------------
@@ -113,8 +105,12 @@ def _not_on_gpu(function: Any, error: Exception) -> KernelValueError:
 def traced(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with its kernels in a form that torch traces."""
 
+    def wrapped_once(kernel: Any) -> Any:
+        """wrap_triton, for a kernel that this file may have wrapped already."""
+        return kernel if isinstance(kernel, _traceable() or ()) else torch_triton.wrap_triton(kernel)
+
     def replacement(value: Any) -> Any:
-        return _wrapped(value) if is_kernel(value) else _wrapped_once
+        return _wrapped(value) if is_kernel(value) else wrapped_once
 
     @functools.wraps(function, updated=())
     def launched(*args: Any, **keywords: Any) -> Any:
@@ -138,11 +134,6 @@ def _wrapped(kernel: Any) -> Any:
             function=function,
         )  # fmt: skip
     return torch_triton.wrap_triton(kernel)
-
-
-def _wrapped_once(kernel: Any) -> Any:
-    """wrap_triton, for a kernel that this file may have wrapped already."""
-    return kernel if isinstance(kernel, _traceable() or ()) else torch_triton.wrap_triton(kernel)
 
 
 def _function(kernel: Any) -> FunctionType:

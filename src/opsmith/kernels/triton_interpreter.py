@@ -22,8 +22,10 @@ from typing import Any
 import torch
 
 from ..errors import EmulationError, KernelFault, OpsmithError, SourceLine, described
+from ..reference.signature import closed_over
+from ..reference.tensors import extent
 from .emulation import Grid, Settings, state
-from .substitution import closure, substituted
+from .substitution import substituted
 
 _lock = threading.RLock()
 
@@ -184,7 +186,7 @@ def _interpreted_class() -> Any:
             self._updating = True
             try:
                 found = substituted(self._author, _is_tritons, _interpreted)
-                names = {**found.__globals__, **closure(found)}
+                names = {**found.__globals__, **closed_over(found)}
                 self._namespace.update({**names, "_opsmith_tl": tl, "_opsmith_core": tl.core})
             finally:
                 self._updating = False
@@ -360,12 +362,9 @@ class _Memory:
             )
 
     def _place(self, address: int) -> str:
-        def distance(tensor: tuple[str, int, int]) -> int:
-            return max(tensor[1] - address, address - tensor[2], 0)
-
         if not self._tensors:
             return "of memory that belongs to no tensor of the launch"
-        name, begin, end = min(self._tensors, key=distance)
+        name, begin, end = min(self._tensors, key=lambda tensor: max(tensor[1] - address, address - tensor[2], 0))
         if address < begin:
             return f"that begin {begin - address} bytes before {name}"
         return f"at byte {address - begin} of {name}, which has {end - begin}"
@@ -378,5 +377,4 @@ def _tensors(arguments: dict[str, Any]) -> Iterator[tuple[str, int, int]]:
         for part in parts:
             part = getattr(part, "base", part)  # a tensor descriptor's, or a tensor read as another type
             if isinstance(part, torch.Tensor) and part.numel():
-                reach = 1 + sum((size - 1) * stride for size, stride in zip(part.shape, part.stride(), strict=True))
-                yield name, part.data_ptr(), part.data_ptr() + reach * part.element_size()
+                yield name, *extent(part)

@@ -146,9 +146,7 @@ class Driver:
     @functools.cached_property
     def version(self) -> int:
         """12030 for CUDA 12.3."""
-        version = ctypes.c_int()
-        self._call("cuDriverGetVersion", ctypes.byref(version))
-        return version.value
+        return self._number("cuDriverGetVersion")
 
     def overlaps(self, index: int) -> bool:
         """Whether launches on a device can be OVERLAPPED."""
@@ -174,9 +172,7 @@ class Driver:
         """Inside, the device's context is this thread's current one, and code can be loaded and memory allocated during
         a capture: neither becomes part of the graph."""
         with self.torch.on(index):
-            context = ctypes.c_void_p()
-            self._call("cuCtxGetCurrent", ctypes.byref(context))
-            if not context.value:
+            if not self._handle("cuCtxGetCurrent"):
                 self.enter_context(index)
             mode = ctypes.c_int(RELAXED)
             self._call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
@@ -187,26 +183,18 @@ class Driver:
 
     def enter_context(self, index: int) -> None:
         """Makes the device's primary context, which torch's is, current on this thread."""
-        device, context = ctypes.c_int(), ctypes.c_void_p()
-        self._call("cuDeviceGet", ctypes.byref(device), index)
-        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-        self._call("cuCtxSetCurrent", context)
+        device = self._number("cuDeviceGet", index)
+        self._call("cuCtxSetCurrent", self._handle("cuDevicePrimaryCtxRetain", device))
 
     # --- code -------------------------------------------------------------------------------------------------
 
     def load(self, cubin: bytes) -> int:
         """The handle of a library of kernels. Inside `on`, it can be loaded while a graph is captured."""
-        library = ctypes.c_void_p()
-        self._call("cuLibraryLoadData", ctypes.byref(library), cubin, None, None, 0, None, None, 0)
-        assert library.value is not None
-        return library.value
+        return self._handle("cuLibraryLoadData", cubin, None, None, 0, None, None, 0)
 
     def kernel(self, library: int, name: str) -> int:
         """The handle of a kernel by its symbol, valid on every device that can run the library."""
-        kernel = ctypes.c_void_p()
-        self._call("cuLibraryGetKernel", ctypes.byref(kernel), library, name.encode())
-        assert kernel.value is not None
-        return kernel.value
+        return self._handle("cuLibraryGetKernel", library, name.encode())
 
     def make_resident(self, kernel: int) -> None:
         """Loads a kernel into the current context now, since the launch would do so, perhaps while a graph is captured.
@@ -221,17 +209,13 @@ class Driver:
         return address.value or 0, size.value
 
     def attribute(self, kernel: int, attribute: int, index: int) -> int:
-        value = ctypes.c_int()
-        self._call("cuKernelGetAttribute", ctypes.byref(value), attribute, kernel, index)
-        return value.value
+        return self._number("cuKernelGetAttribute", attribute, kernel, index)
 
     def set_attribute(self, kernel: int, attribute: int, value: int, index: int) -> None:
         self._call("cuKernelSetAttribute", attribute, value, kernel, index)
 
     def device_attribute(self, attribute: int, index: int) -> int:
-        value = ctypes.c_int()
-        self._call("cuDeviceGetAttribute", ctypes.byref(value), attribute, index)
-        return value.value
+        return self._number("cuDeviceGetAttribute", attribute, index)
 
     # --- work -------------------------------------------------------------------------------------------------
 
@@ -273,17 +257,27 @@ class Driver:
     @contextlib.contextmanager
     def side_stream(self) -> Iterator[int]:
         """A new stream, independent of torch's and of any capture. Its work is finished on a normal exit."""
-        stream = ctypes.c_void_p()
-        self._call("cuStreamCreate", ctypes.byref(stream), NON_BLOCKING)
-        assert stream.value is not None
+        stream = self._handle("cuStreamCreate", NON_BLOCKING)
         try:
-            yield stream.value
+            yield stream
             self._call("cuStreamSynchronize", stream)
         finally:
             self._library.cuStreamDestroy_v2(stream)
 
     def _call(self, name: str, *arguments: Any) -> None:
         self.check(getattr(self._library, name)(*arguments), name)
+
+    def _handle(self, name: str, *arguments: Any) -> int:
+        """The handle that a function writes to its first argument; 0 for none."""
+        found = ctypes.c_void_p()
+        self._call(name, ctypes.byref(found), *arguments)
+        return found.value or 0
+
+    def _number(self, name: str, *arguments: Any) -> int:
+        """The number that a function writes to its first argument."""
+        found = ctypes.c_int()
+        self._call(name, ctypes.byref(found), *arguments)
+        return found.value
 
 
 _lock = threading.Lock()

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..errors import NotAnOperatorError, SeveralOverloadsError
-from ..reference.signature import KINDS, Argument, Kind, Signature
+from ..reference.signature import KINDS, Argument, Kind, Signature, schema_type
 from .samples import Cost, Sample, samples_of
 
 SHAPES = ((7, 33), (5, 5), (4, 3, 8), (257,), (1,), ())
@@ -112,10 +112,7 @@ def signature_of(schema: Any) -> Signature:
     """The signature of a torch.FunctionSchema."""
     arguments = []
     for each in schema.arguments:
-        text = str(each.type).replace("Optional[", "").replace("List[", "")
-        optional, is_list = str(each.type).startswith("Optional["), "List[" in str(each.type)
-        text = text.rstrip("]") + ("[]" if is_list else "") + ("?" if optional else "")
-        text = text.replace("number", "Scalar") if text.startswith("number") else text
+        text = schema_type(each.type)
         default = each.default_value if each.has_default_value() else inspect.Parameter.empty
         mutated = each.alias_info is not None and each.alias_info.is_write
         kind = KINDS.get(text, Kind.VALUE)

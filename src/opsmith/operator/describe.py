@@ -123,13 +123,8 @@ def _second_gradient(op: Op) -> Part:
     if second is not None and second.kernels:
         return Part("second gradient", "generated", "kernels from the reference, and torch's operators above them")
     tensors = {argument.name for argument in op._families.default.differentiable.signature.tensors}
-    unsaved = sorted(
-        {
-            name
-            for k in op._families.default.backward.kernels.values()
-            for name in tensors - set(k.saves_for(FULL) or tensors)
-        }
-    )
+    saved = (kernel.saves_for(FULL) or tensors for kernel in op._families.default.backward.kernels.values())
+    unsaved = sorted(tensors - tensors.intersection(*saved))
     needs = f"; outside torch.func only if the backward also names {', '.join(unsaved)}" if unsaved else ""
     return Part("second gradient", "derived", f"the vjp of the reference's vjp{needs}")
 

@@ -6,9 +6,8 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from ..errors import GradientTakenError, UnknownKernelError
+from ..errors import UnknownKernelError
 from ..kernels import Deferred, emulation
 from ..kernels.kernel import DEFAULT
 from ..reference.forms import Plain
@@ -115,11 +114,6 @@ class Families:
             for family in self:
                 part(family)
             self._parts.append(part)
-
-    def write_gradient(self, backward: Callable[..., Any], setup_context: Callable[..., Any] | None) -> None:
-        if any(given.direction == "backward" for given in self.registered.values()):
-            raise GradientTakenError(self.name, method="register_backward")
-        self.write(lambda family: family.differentiable.set_gradient(backward, setup_context))
 
     def register(self, given: Registration) -> None:
         """Adds a kernel to the family of its name, to the default family if it is the default, and to other families

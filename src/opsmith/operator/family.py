@@ -144,7 +144,7 @@ class Family:
         changed = signature.changed(values)
         tensors = signature.flatten(values)
         if len(tensors) > 1 and not is_compiling():
-            _refuse_overlap(self.name, signature, values)
+            refuse_overlap(self.name, signature, values)
         if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
             assert self.functional is not None
             copies = [
@@ -211,7 +211,7 @@ def _set(operator: Operator, kernel: Kernel) -> None:
         show_to_compile(operator)
 
 
-def _refuse_overlap(name: str, signature: Signature, values: Sequence[Any]) -> None:
+def refuse_overlap(name: str, signature: Signature, values: Sequence[Any]) -> None:
     """An op that changes a tensor must not get the same memory in another argument: the content of that argument would
     depend on how far the op has progressed, and on whether a gradient is recorded."""
     tensors = signature.named_tensors(values)

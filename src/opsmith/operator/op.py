@@ -12,6 +12,7 @@ from torch.compiler import is_compiling, is_dynamo_compiling
 from ..errors import (
     AutocastDtypeError,
     AutocastPolicyError,
+    GradientTakenError,
     InlineKernelError,
     KernelNameError,
     KernelTypeError,
@@ -127,7 +128,7 @@ class Op:
         self._families.close()
         self._fast = self._families.default.forward.call  # which raises now
         self._detour(1)
-        registry.remove(self.name)
+        registry.registry.pop(self.name, None)
 
     # --- calling ----------------------------------------------------------------------------------------------
 
@@ -254,7 +255,9 @@ class Op:
         for argument in self.signature.tensors:
             if argument.keyword_only:
                 raise KeywordOnlyTensorError(self.name, argument=argument.name, function=self.reference)
-        self._families.write_gradient(backward, setup_context)
+        if any(given.direction == "backward" for given in self._families.registered.values()):
+            raise GradientTakenError(self.name, method="register_backward")
+        self._families.write(lambda family: family.differentiable.set_gradient(backward, setup_context))
 
     @called_while_traced
     def register_fake(self, fn: Function) -> Function:

@@ -48,11 +48,6 @@ def add(op: Op) -> None:
         registry[op.name] = op
 
 
-def remove(name: str) -> None:
-    with lock:
-        registry.pop(name, None)
-
-
 def detour_every_op(change: int) -> None:
     """1: from now on every op's call goes through the family in use; -1: undo that."""
     global _detours

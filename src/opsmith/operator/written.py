@@ -13,7 +13,7 @@ import torch
 from ..errors import KernelResultError, KernelSignatureError, SavesMissingError, UnknownSaveError, described
 from ..kernels import Kernel, NativeFunction, NativeKernel, PythonKernel, languages
 from ..reference.forms import on_copies
-from ..reference.signature import Argument, Kind, Signature
+from ..reference.signature import Argument, Kind, Signature, unflatten
 from ..reference.vjp import Vjp
 from ..runtime.operator import Operator
 
@@ -43,7 +43,7 @@ def forward_kernel(given: Registration, signature: Signature) -> PythonKernel | 
         return NativeKernel(given.name, given.device, given.layout, fn, signature.positional())
     traced = _positional(_traced(fn), signature) if given.inline else None
     function = _positional(languages.launching(fn), signature)
-    return PythonKernel(given.name, given.device, given.layout, function, fn, traced=traced)
+    return PythonKernel(given.name, given.device, given.layout, function, author=fn, traced=traced)
 
 
 def functional_kernel(kernel: PythonKernel | NativeKernel, signature: Signature) -> PythonKernel:
@@ -57,7 +57,7 @@ def functional_kernel(kernel: PythonKernel | NativeKernel, signature: Signature)
         kernel.device,
         kernel.layout,
         function,
-        author if callable(author) else function,
+        author=author if callable(author) else function,
         traced=None if traced is None else on_copies(traced, signature),
     )
 
@@ -73,7 +73,7 @@ def backward_kernel(given: Registration, op_name: str, forward: Signature, backw
         given.device,
         given.layout,
         _python_backward(op_name, languages.launching(fn), forward, backward, names),
-        fn,
+        author=fn,
         traced=_python_backward(op_name, _traced(fn), forward, backward, names) if given.inline else None,
         saves=names,
     )
@@ -175,7 +175,9 @@ def _python_backward(
 
     def function(*args: Any) -> Any:
         grads, inputs, flags = reference.split(args)
-        grouped = _grouped(forward, inputs, flags)
+        values = [value for argument, value in zip(forward.arguments, inputs, strict=True) if argument.is_tensor]
+        # A bool for a tensor, a tuple for a list of them.
+        grouped = [tuple(each) if isinstance(each, list) else each for each in unflatten(tensors, values, flags)]
         needs = Needs([argument.name for argument in tensors], grouped)
         returned = fn(tuple(grads), *[args[position] for position in positions], needs=needs)
         if returned is NotImplemented:
@@ -186,8 +188,7 @@ def _python_backward(
                 f"{op_name}_backward", described(fn), f"it returned {len(entries)} gradients for {len(tensors)} tensor "
                 f"arguments ({', '.join(argument.name for argument in tensors)})", function=fn,
             )  # fmt: skip
-        values = [v for a, v in zip(forward.arguments, inputs, strict=True) if a.is_tensor]
-        return _needed(tensors, values, grouped, entries)
+        return _needed(values, grouped, entries)
 
     return _named_after(fn, function)
 
@@ -218,22 +219,10 @@ def _positions(forward: Signature, names: Sequence[str]) -> list[int]:
     return [len(forward.results) + places.index(name) for name in names]
 
 
-def _grouped(forward: Signature, inputs: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
-    """The flat flags by argument: a bool for a tensor, a tuple for a list."""
-    remaining = iter(flags)
-    grouped: list[Any] = []
-    for argument, value in zip(forward.arguments, inputs, strict=True):
-        if argument.kind in (Kind.TENSOR, Kind.OPTIONAL_TENSOR):
-            grouped.append(bool(next(remaining)))
-        elif argument.is_tensor:
-            grouped.append(tuple(bool(next(remaining)) for _ in value))
-    return grouped
-
-
-def _needed(tensors: Sequence[Argument], values: Sequence[Any], grouped: list[Any], entries: list[Any]) -> list[Any]:
+def _needed(values: Sequence[Any], grouped: list[Any], entries: list[Any]) -> list[Any]:
     """The gradients asked for, in order; a kernel's None for one of them means zero."""
     found: list[Any] = []
-    for _argument, value, flags, entry in zip(tensors, values, grouped, entries, strict=True):
+    for value, flags, entry in zip(values, grouped, entries, strict=True):
         if isinstance(flags, tuple):
             parts = list(entry) if entry is not None else [None] * len(flags)
             found += [_or_zero(p, v) for p, v, flag in zip(parts, value, flags, strict=True) if flag]

@@ -75,18 +75,21 @@ class Plain(Reference):
         results = self.results(self(*args))
         if results is None:
             return None
+        layout = torch.preserve_format if self.keeps_layout else torch.contiguous_format
         if is_compiling():  # A tracer does not see aliases; an extra copy is fused away.
-            return self._packed([result.clone(memory_format=torch.contiguous_format) for result in results])
+            return self._packed([result.clone(memory_format=layout) for result in results])
         inputs = [tensor for tensor in self.signature.flatten(args) if tensor is not None]
         settled: list[torch.Tensor] = []
         for result in results:
-            result = result.contiguous()
+            result = result if self.keeps_layout else result.contiguous()
             aliases = result._is_view() or any(result is other for other in (*inputs, *settled))
             settled.append(result.clone() if aliases else result)
         return self._packed(settled)
 
     def run(self, *args: Any) -> Any:
-        inputs = self._frozen_inputs(args)
+        named = self.signature.named_tensors(args)
+        # The tensors that the function must not change, each with its argument's name.
+        inputs = [(argument.name, t) for argument, t in named if t is not None and not argument.mutated]
         versions = [version_of(tensor) for _, tensor in inputs]
         if self.audit is None:
             audit = Audit(self.name, self.function, inputs)
@@ -158,11 +161,6 @@ class Plain(Reference):
         if self.signature.returns_list:
             return results
         return results[0] if len(results) == 1 else tuple(results)
-
-    def _frozen_inputs(self, args: Sequence[Any]) -> list[tuple[str, torch.Tensor]]:
-        """The tensors that the function must not change, each with its argument's name."""
-        named = self.signature.named_tensors(args)
-        return [(argument.name, t) for argument, t in named if t is not None and not argument.mutated]
 
 
 class Functional(Plain):

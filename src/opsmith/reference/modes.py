@@ -23,8 +23,14 @@ def no_modes() -> Iterator[None]:
     default dtype stays: it is global to the process, and other threads may be using it.
     """
     with ExitStack() as restored:
-        _suspend_function_modes(restored)
-        _suspend_dispatch_modes(restored)
+        # Not torch._C.DisableTorchFunction: it would also disable the proxies that trace an author's function.
+        for _ in range(_len_torch_function_stack()):
+            restored.callback(_push_mode, _pop_mode())
+        # torch's own _disable_current_modes does the same after importing fake tensors, and with them dynamo.
+        for _ in range(_len_torch_dispatch_stack_pre_dispatch()):
+            restored.callback(_python_dispatch._push_mode, _pop_mode_from_pre_dispatch())
+        for _ in range(_python_dispatch._len_torch_dispatch_stack()):
+            restored.callback(_python_dispatch._push_mode, _python_dispatch._pop_mode())
         if (state := torch._C._get_tracing_state()) is not None:
             torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
             restored.callback(torch._C._set_tracing_state, state)  # type: ignore[attr-defined]
@@ -33,20 +39,6 @@ def no_modes() -> Iterator[None]:
         restored.enter_context(torch.inference_mode(False))
         restored.enter_context(torch.enable_grad())
         yield
-
-
-def _suspend_function_modes(restored: ExitStack) -> None:
-    # Not torch._C.DisableTorchFunction: it would also disable the proxies that trace an author's function.
-    for _ in range(_len_torch_function_stack()):
-        restored.callback(_push_mode, _pop_mode())
-
-
-def _suspend_dispatch_modes(restored: ExitStack) -> None:
-    # torch's own _disable_current_modes does the same after importing fake tensors, and with them dynamo.
-    for _ in range(_len_torch_dispatch_stack_pre_dispatch()):
-        restored.callback(_python_dispatch._push_mode, _pop_mode_from_pre_dispatch())
-    for _ in range(_python_dispatch._len_torch_dispatch_stack()):
-        restored.callback(_python_dispatch._push_mode, _python_dispatch._pop_mode())
 
 
 def called_by_dynamo(function: Callable[..., None]) -> Callable[..., None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import inspect
 import math
 import re
@@ -41,6 +42,7 @@ _SCALARS: dict[Any, str] = {
     torch.types.Number: "Scalar",
 }
 _IN_LISTS = (torch.Tensor, int, float, bool, str)
+EMPTY_CELL = types.CellType()
 ACCEPTED = "Tensor, int, float, bool, str, torch.dtype, torch.device, each also Optional; list[...] of the first five"
 
 
@@ -249,6 +251,16 @@ def fits(type_text: str, value: Any) -> bool:
     return isinstance(value, _FITTING[type_text])
 
 
+def schema_type(type: object) -> str:
+    """'Tensor?[]' for torch's name of a schema's type, 'List[Optional[Tensor]]'."""
+    name = str(type)
+    if inner := re.fullmatch(r"Optional\[(.*)\]", name):
+        return f"{schema_type(inner[1])}?"
+    if inner := re.fullmatch(r"List\[(.*)\]", name):
+        return f"{schema_type(inner[1])}[]"
+    return "Scalar" if name == "number" else name
+
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*::[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -262,73 +274,63 @@ def split_name(name: object) -> tuple[str, str]:
 
 def infer(function: Callable[..., Any], name: str, mutates_args: Sequence[str] = ()) -> Signature:
     """The signature that a reference's annotations declare."""
+    wrong = functools.partial(SignatureError, name, function)
     try:
-        hints = typing.get_type_hints(function, localns=_closed_over(function))
+        hints = typing.get_type_hints(function, localns=closed_over(function))
     except Exception as error:
-        raise SignatureError(name, function, f"its annotations cannot be read: {error}") from error
+        raise wrong(f"its annotations cannot be read: {error}") from error
     if isinstance(mutates_args, str):
-        raise SignatureError(name, function, f'mutates_args takes names in a tuple: mutates_args=("{mutates_args}",)')
+        raise wrong(f'mutates_args takes names in a tuple: mutates_args=("{mutates_args}",)')
 
     arguments = [
-        _argument(name, function, parameter, hints, parameter.name in mutates_args)
+        _argument(wrong, parameter, hints, parameter.name in mutates_args)
         for parameter in inspect.signature(function).parameters.values()
     ]
     for unknown in sorted(set(mutates_args) - {argument.name for argument in arguments}):
-        raise SignatureError(name, function, f"mutates_args names {unknown!r}, which is not one of its parameters")
+        raise wrong(f"mutates_args names {unknown!r}, which is not one of its parameters")
     if any(argument.name == "out" for argument in arguments):
-        raise SignatureError(name, function, "a parameter cannot be called 'out', for `op(..., out=)` is the op's own")
+        raise wrong("a parameter cannot be called 'out', for `op(..., out=)` is the op's own")
     if not any(argument.is_tensor for argument in arguments):
-        raise SignatureError(name, function, "it takes no tensor: an operator needs at least one")
+        raise wrong("it takes no tensor: an operator needs at least one")
 
     if "return" not in hints:
-        raise SignatureError(name, function, "its return annotation is missing: write `-> torch.Tensor`")
-    results = _results(name, function, hints["return"])
+        raise wrong("its return annotation is missing: write `-> torch.Tensor`")
+    results = _results(wrong, hints["return"])
     if mutates_args and results:
-        raise SignatureError(
-            name, function, "an op with mutates_args returns nothing: annotate `-> None` (calling the op returns the "
-            "mutated tensor)"
-        )  # fmt: skip
+        what = "an op with mutates_args returns nothing: annotate `-> None` (calling the op returns the mutated tensor)"
+        raise wrong(what)
     if not mutates_args and not results:
-        raise SignatureError(
-            name, function, "it returns nothing and mutates nothing: name what it changes in mutates_args"
-        )
+        raise wrong("it returns nothing and mutates nothing: name what it changes in mutates_args")
     return Signature(tuple(arguments), results)
 
 
-def _closed_over(function: Callable[..., Any]) -> dict[str, Any]:
-    """The variables of enclosing functions: annotations may refer to them, e.g. to a `torch` imported in a function."""
-    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-    return {name: cell.cell_contents for name, cell in cells.items() if cell != types.CellType()}
+def closed_over(function: Callable[..., Any]) -> dict[str, Any]:
+    """The variables of enclosing functions that a function uses: such as a `torch` that one of them imports."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return {name: cell.cell_contents for name, cell in cells if cell != EMPTY_CELL}
 
 
 def _argument(
-    name: str, function: Callable[..., Any], parameter: inspect.Parameter, hints: dict[str, Any], mutated: bool
+    wrong: Callable[[str], SignatureError], parameter: inspect.Parameter, hints: dict[str, Any], mutated: bool
 ) -> Argument:
+    name, default = parameter.name, parameter.default
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-        raise SignatureError(name, function, f"*{parameter.name} is not accepted: name every parameter")
-    if parameter.name not in hints:
-        raise SignatureError(
-            name, function, f"parameter {parameter.name!r} has no annotation: write `{parameter.name}: torch.Tensor`"
-        )
-    text = _type_text(hints[parameter.name])
+        raise wrong(f"*{name} is not accepted: name every parameter")
+    if name not in hints:
+        raise wrong(f"parameter {name!r} has no annotation: write `{name}: torch.Tensor`")
+    text = _type_text(hints[name])
     if text is None:
-        shown = _shown(hints[parameter.name])
-        raise SignatureError(
-            name, function, f"parameter {parameter.name!r} is annotated {shown}; accepted are {ACCEPTED}"
-        )
+        raise wrong(f"parameter {name!r} is annotated {_shown(hints[name])}; accepted are {ACCEPTED}")
     if mutated and text != "Tensor":
-        raise SignatureError(name, function, f"mutates_args names {parameter.name!r}, which is {text}, not a Tensor")
-    default = parameter.default
+        raise wrong(f"mutates_args names {name!r}, which is {text}, not a Tensor")
     if default is not inspect.Parameter.empty:
         try:
-            torch._C.parse_schema(f"opsmith::probe({text} {parameter.name}={_default_text(default)}) -> ()")
+            torch._C.parse_schema(f"opsmith::probe({text} {name}={_default_text(default)}) -> ()")
         except RuntimeError:
-            raise SignatureError(
-                name, function, f"the default {parameter.name}={default!r} cannot be written in a schema; use None and "
-                "set the value inside"
-            ) from None  # fmt: skip
+            what = f"the default {name}={default!r} cannot be written in a schema; use None and set the value inside"
+            raise wrong(what) from None
     kind = KINDS.get(text, Kind.VALUE)
-    return Argument(parameter.name, text, kind, default, parameter.kind is parameter.KEYWORD_ONLY, mutated)
+    return Argument(name, text, kind, default, parameter.kind is parameter.KEYWORD_ONLY, mutated)
 
 
 def _type_text(annotation: Any) -> str | None:
@@ -349,7 +351,7 @@ def _type_text(annotation: Any) -> str | None:
     return None
 
 
-def _results(name: str, function: Callable[..., Any], annotation: Any) -> tuple[Kind, ...]:
+def _results(wrong: Callable[[str], SignatureError], annotation: Any) -> tuple[Kind, ...]:
     if annotation is type(None):
         return ()
     if annotation is torch.Tensor:
@@ -359,10 +361,10 @@ def _results(name: str, function: Callable[..., Any], annotation: Any) -> tuple[
         return (Kind.TENSOR_LIST,)
     if origin is tuple and inner and all(member is torch.Tensor for member in inner):
         return (Kind.TENSOR,) * len(inner)
-    raise SignatureError(
-        name, function, f"its return annotation is {_shown(annotation)}; an op returns torch.Tensor, "
-        "tuple[torch.Tensor, ...] of a fixed length written out, or list[torch.Tensor]"
-    )  # fmt: skip
+    raise wrong(
+        f"its return annotation is {_shown(annotation)}; an op returns torch.Tensor, tuple[torch.Tensor, ...] of a "
+        "fixed length written out, or list[torch.Tensor]"
+    )
 
 
 def _default_text(value: Any) -> str:

@@ -30,12 +30,23 @@ def contiguous_clone(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
+def extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """The addresses of a tensor's first byte and of the byte after its last."""
+    begin = tensor.data_ptr()
+    return begin, begin + (_reach(tensor) * tensor.element_size() if tensor.numel() else 0)
+
+
+def _reach(tensor: torch.Tensor) -> int:
+    """The elements of memory from a tensor's first to its last."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
 def copied_as_laid_out(tensor: torch.Tensor) -> torch.Tensor:
     """A copy with the same strides, in memory with the same alignment: a kernel treats both alike."""
     tensor = tensor.detach()
     if tensor.numel() == 0 or tensor.layout is not torch.strided:
         return tensor.clone()
-    reach = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    reach = _reach(tensor)
     offset = tensor.data_ptr() % ALIGNMENT // tensor.element_size()
     memory = torch.empty(offset + reach, dtype=tensor.dtype, device=tensor.device)
     memory[offset:].copy_(tensor.as_strided((reach,), (1,)))

@@ -12,8 +12,8 @@ import functools
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ..errors import OpsmithError, RuntimeTierError
 from ..toolchain import find_cxx
@@ -26,25 +26,14 @@ VARIABLE = "OPSMITH_RUNTIME"
 _forced: str | None = None
 
 
-class Attachment(Protocol):
-    """One operator's registrations on the keys of a tier: Autograd, ADInplaceOrView, autocast, and the devices'."""
-
-    tier: str
-    call: Callable[..., Any]  # the operator on positional arguments, by the tier's fastest path
-
-    def update(self) -> None:
-        """Called when a part of the operator has been replaced."""
-
-    def close(self) -> None: ...
+Attachment = fallback.Attachment | native.Attachment
+"""One operator's registrations on the keys of a tier: Autograd, ADInplaceOrView, autocast, and the devices'. `call` is
+the operator on positional arguments, by the tier's fastest path; `update` follows the replacement of a part."""
 
 
 def attach(operator: Operator) -> Attachment:
     library = _library() if tier() == "native" else None
     return fallback.Attachment(operator) if library is None else native.Attachment(operator, library)
-
-
-def attach_in_python(operator: Operator) -> Attachment:
-    return fallback.Attachment(operator)
 
 
 def tier() -> str:

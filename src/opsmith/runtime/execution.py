@@ -125,7 +125,7 @@ def checked_call(operator: Operator, kernel: Kernel, *args: Any) -> Any:
     except ToolMissingError as error:
         if not kernel.is_default:
             raise
-        kernel.function = _unsupported
+        kernel.function = lambda *args: NotImplemented
         warnings.warn(ReferenceRunsWarning(kernel.device, str(error), f"the kernel of {operator.name}"), stacklevel=2)
         return NotImplemented
     if returned is NotImplemented:
@@ -136,12 +136,8 @@ def checked_call(operator: Operator, kernel: Kernel, *args: Any) -> Any:
             raise UndeclaredMutationError(operator.name, name, f"the kernel {kernel}", line)
     check_results(operator, kernel, args, returned)
     kernel.checked = True
-    operator.kernel_checked(kernel)
+    operator.attachment.update()  # from now on C++ may call it directly
     return returned
-
-
-def _unsupported(*args: Any) -> Any:
-    return NotImplemented
 
 
 def check_results(operator: Operator, kernel: Kernel, args: Sequence[Any], returned: Any) -> None:

@@ -140,8 +140,7 @@ def _kept(
     the other inputs. Under a transform or tracer every input is saved, since derived parts of the backward may run."""
     if operator.keeps_every_input:
         return None, tensors, ()
-    device = next(tensor.device.type for tensor in tensors if tensor is not None)
-    names = operator.saved_names(device, dtype_class(tensors))
+    names = _saved_names(operator, tensors)
     if names is None:
         return None, tensors, ()
     result_names = operator.signature.result_names
@@ -205,8 +204,8 @@ class _Recorded(_SingleLevelFunction):
             return (None,) * (3 + len(needs))
         saved = ctx.saved_tensors
         tensors = [shapes.get(index, tensor) for index, tensor in enumerate(saved[:count])]
-        if names is not None:
-            _check_same_kernel(operator, tensors, names)
+        if names is not None and _saved_names(operator, tensors) != names:
+            raise RedeclaredError(operator.name)
         found: list[torch.Tensor | None] = [None] * len(needs)
         for index, grad in _passed_through(operator, shapes, grads):
             if needs[index]:
@@ -215,7 +214,9 @@ class _Recorded(_SingleLevelFunction):
             results = list(saved[count:]) or [None] * len(grads)
             inputs = operator.signature.unflatten(args, tensors)
             computed = operator.call_backward(list(grads), inputs, results, needs)
-            check_count(operator.name, len(computed), sum(needs))
+            if len(computed) != sum(needs):
+                what = f"it returned {len(computed)} gradients where {sum(needs)} were requested"
+                raise KernelResultError(f"{operator.name}_backward", "of the backward", what)
             left = iter(computed)
             found = [next(left) if needed else grad for needed, grad in zip(needs, found, strict=True)]
         return (None, None, None, *found)
@@ -243,17 +244,10 @@ def _at_lower_levels(operator: Operator, keyset: Any, args: Sequence[Any]) -> An
         return below(operator, keyset, args)
 
 
-def _check_same_kernel(operator: Operator, tensors: Sequence[torch.Tensor | None], names: tuple[str, ...]) -> None:
+def _saved_names(operator: Operator, tensors: Sequence[torch.Tensor | None]) -> tuple[str, ...] | None:
+    """The names that the backward kernel needs of a call with these tensors."""
     device = next(tensor.device.type for tensor in tensors if tensor is not None)
-    if operator.saved_names(device, dtype_class(tensors)) != names:
-        raise RedeclaredError(operator.name)
-
-
-def check_count(name: str, given: int, asked: int) -> None:
-    if given != asked:
-        raise KernelResultError(
-            f"{name}_backward", "of the backward", f"it returned {given} gradients where {asked} were requested"
-        )
+    return operator.saved_names(device, dtype_class(tensors))
 
 
 def _mark_discrete(ctx: Any, results: Sequence[torch.Tensor]) -> None:

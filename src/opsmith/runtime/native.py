@@ -29,7 +29,7 @@ _LETTERS = {
     Kind.OPTIONAL_TENSOR_LIST: "p",
     Kind.VALUE: "v",
 }
-_SLOTS = {"cpu": 0, "cuda": 1}
+SLOTS = {"cpu": 0, "cuda": 1}
 _CASTS = {"keep": 0, "lower": 1}
 _DAY = 24 * 3600.0
 
@@ -78,29 +78,29 @@ class Library:
         self.path = path
         self._functions = load_library(path)
         text, size, handle, flag = ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_bool
-        self._declare("last_error", text)
-        self._declare("attach", handle, text, text, text, text, flag)
-        self._declare("detach", None, handle)
-        self._declare("set_backward", flag, handle, text)
-        self._declare("set_saves", flag, handle, size, text, text, text)
-        self._declare("set_saves_suffice", flag, handle, flag)
-        self._declare("enter", flag, handle, size)
-        self._declare("set_kernel", flag, handle, size, text, ctypes.POINTER(size), size, flag, flag)
-        self._declare("attach_autocast", flag, handle, size)
-        self._declare("set_autocast", flag, handle, size, ctypes.c_int, ctypes.c_int)
         number, numbers = ctypes.c_int64, ctypes.POINTER(ctypes.c_int64)
-        self._declare("enter_generated", flag, handle, size, text)
-        self._declare("set_generated", flag, handle, size, flag)
-        self._declare("is_pending", number, handle, size)
-        self._declare("publish_program", flag, handle, size, ctypes.c_uint64, numbers, size)
-        self._declare("publish_kernel", flag, handle, size, ctypes.c_uint64, text, size, handle, *[number] * 4)
-        self._declare("publish_combine", flag, size, ctypes.c_int, ctypes.c_int, ctypes.c_int, handle)
-        self._declare("publish_tuning", flag, handle)
-        self._declare("publish_gpu", flag, size, number, flag)
-
-    def _declare(self, name: str, result: Any, *arguments: Any) -> None:
-        function = getattr(self._functions, f"opsmith_{name}")
-        function.restype, function.argtypes = result, arguments
+        for name, result, *arguments in (
+            ("last_error", text),
+            ("attach", handle, text, text, text, text, flag),
+            ("detach", None, handle),
+            ("set_backward", flag, handle, text),
+            ("set_saves", flag, handle, size, text, text, text),
+            ("set_saves_suffice", flag, handle, flag),
+            ("enter", flag, handle, size),
+            ("set_kernel", flag, handle, size, text, ctypes.POINTER(size), size, flag, flag),
+            ("attach_autocast", flag, handle, size),
+            ("set_autocast", flag, handle, size, ctypes.c_int, ctypes.c_int),
+            ("enter_generated", flag, handle, size, text),
+            ("set_generated", flag, handle, size, flag),
+            ("is_pending", number, handle, size),
+            ("publish_program", flag, handle, size, ctypes.c_uint64, numbers, size),
+            ("publish_kernel", flag, handle, size, ctypes.c_uint64, text, size, handle, *[number] * 4),
+            ("publish_combine", flag, size, ctypes.c_int, ctypes.c_int, ctypes.c_int, handle),
+            ("publish_tuning", flag, handle),
+            ("publish_gpu", flag, size, number, flag),
+        ):
+            function = getattr(self._functions, f"opsmith_{name}")
+            function.restype, function.argtypes = result, arguments
 
     def call(self, name: str, *arguments: Any) -> Any:
         encoded = [argument.encode() if isinstance(argument, str) else argument for argument in arguments]
@@ -146,7 +146,7 @@ class Attachment:
         if operator.backward is not None:
             self._set("set_backward", operator.backward.name)
             self._set("set_saves_suffice", operator.saves_suffice)
-            for device in _SLOTS:
+            for device in SLOTS:
                 for position, label in enumerate(DTYPE_CLASSES):
                     self._update_saves(device, position, label)
         for device, kernel in operator.kernels.items():
@@ -164,7 +164,7 @@ class Attachment:
         kept = "".join("01"[name in names and name not in taken] for name in signature.result_names)
         passthrough = self._operator.passthrough(device) or ()
         places = "".join("-" if place is None else chr(ord("a") + place) for place in passthrough)
-        self._set("set_saves", _SLOTS[device] * len(DTYPE_CLASSES) + position, arguments, kept, places)
+        self._set("set_saves", SLOTS[device] * len(DTYPE_CLASSES) + position, arguments, kept, places)
 
     def _set(self, name: str, *arguments: Any) -> None:
         """Sends a setting to C++, unless it is unchanged."""
@@ -179,30 +179,30 @@ class Attachment:
             return
         if self._generated.get(device):  # The author has written one.
             self._generated[device] = False
-            self._library.call("set_generated", self._handle, _SLOTS[device], False)
+            self._library.call("set_generated", self._handle, SLOTS[device], False)
         if not isinstance(kernel, NativeKernel) or not kernel.native.entered_directly:
             if device in self._entered:  # A Python kernel has replaced a C++ kernel: back to Python.
-                self._library.call("set_kernel", self._handle, _SLOTS[device], None, None, 0, False, False)
+                self._library.call("set_kernel", self._handle, SLOTS[device], None, None, 0, False, False)
             return
         if device not in self._entered:
             self._entered.add(device)
-            self._library.call("enter", self._handle, _SLOTS[device])
+            self._library.call("enter", self._handle, SLOTS[device])
         if kernel.operator is not None and kernel.operator not in self._operators:
             self._operators.append(kernel.operator)
         positions = kernel.positions or ()
         array = (ctypes.c_size_t * len(positions))(*positions)
         name = kernel.operator.name if kernel.checked and kernel.operator is not None else None
         layout = kernel.layout == "contiguous", self._operator.reference.keeps_layout
-        self._library.call("set_kernel", self._handle, _SLOTS[device], name, array, len(positions), *layout)
+        self._library.call("set_kernel", self._handle, SLOTS[device], name, array, len(positions), *layout)
 
     def _serve_generated(self, device: str, statics: tuple[bool, ...]) -> None:
         if device not in self._entered:
             self._entered.add(device)
             self._library.call(
-                "enter_generated", self._handle, _SLOTS[device], "".join("01"[static] for static in statics)
+                "enter_generated", self._handle, SLOTS[device], "".join("01"[static] for static in statics)
             )
         elif not self._generated[device]:
-            self._library.call("set_generated", self._handle, _SLOTS[device], True)
+            self._library.call("set_generated", self._handle, SLOTS[device], True)
         self._generated[device] = True
 
     def publish_generated(
@@ -214,7 +214,7 @@ class Attachment:
     ) -> None:
         """Sends C++ what ran the call that this thread is in: `program`, its row of numbers, and kernels as (layout
         class, address, tiles). Nothing is published for a call that C++ could never run."""
-        slot, identity = _SLOTS[device], id(program)
+        slot, identity = SLOTS[device], id(program)
         if self._operator.closed or not self._generated.get(device):
             return
         if not self._library.call("is_pending", self._handle, slot):
@@ -234,11 +234,11 @@ class Attachment:
     def _update_autocast(self, device: str, policy: str | torch.dtype) -> None:
         if device not in self._autocast:
             self._autocast.add(device)
-            self._library.call("attach_autocast", self._handle, _SLOTS[device])
+            self._library.call("attach_autocast", self._handle, SLOTS[device])
         dtype = torch.float32 if policy == "float32" else policy
         cast = _CASTS.get(str(policy), 2)
         number = scalar_type(dtype) if isinstance(dtype, torch.dtype) else 0
-        self._library.call("set_autocast", self._handle, _SLOTS[device], cast, number)
+        self._library.call("set_autocast", self._handle, SLOTS[device], cast, number)
 
     def close(self) -> None:
         self._library.call("detach", self._handle)

@@ -159,9 +159,7 @@ class Operator:
         """What the backward kernel of a device needs saved of a call with tensors of this dtype class; None if the
         backward needs every input."""
         kernel = self.backward.kernels.get(device) if self.backward is not None else None
-        if kernel is None:
-            return None
-        return kernel.saves_for(dtype_class)
+        return None if kernel is None else kernel.saves_for(dtype_class)
 
     def passthrough(self, device: str) -> tuple[int | None, ...] | None:
         """For each tensor the result whose gradient is its own, unchanged: see kernels.Kernel."""
@@ -188,10 +186,6 @@ class Operator:
         self.kernels[kernel.device] = kernel
         self.attachment.update()
 
-    def kernel_checked(self, kernel: Kernel) -> None:
-        """Called when a kernel's first results were correct: from now on C++ may call it directly."""
-        self.attachment.update()
-
     def set_backward(self, backward: Operator) -> None:
         self.backward = backward
         self.attachment.update()
@@ -201,7 +195,7 @@ class Operator:
         self.written_gradient = WrittenGradient(backward, setup_context)
         if self.attachment.tier != "python":  # A gradient in Python is recorded in Python.
             self.attachment.close()
-            self.attachment = runtime.attach_in_python(self)
+            self.attachment = runtime.fallback.Attachment(self)
 
     def set_autocast(self, device: str, policy: str | torch.dtype) -> None:
         """`policy`: 'keep', 'lower' (the region's dtype), 'float32', or a dtype."""

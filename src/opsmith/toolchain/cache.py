@@ -12,13 +12,14 @@ keeps its builds in a private temporary directory. A directory that another user
 from __future__ import annotations
 
 import atexit
+import contextlib
 import hashlib
 import os
 import shutil
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import CacheError, CacheFallbackWarning, CorruptCacheEntryWarning
@@ -73,7 +74,12 @@ def find(key: str, *, label: str, filenames: Sequence[str]) -> Artifact | None:
                 return found
         except DamagedEntry as damage:
             warnings.warn(CorruptCacheEntryWarning(directory / key, label, str(damage)), stacklevel=2)
-    return _first_sound((store, _private) if _private else (store,), key, filenames)
+    for own in filter(None, (store, _private)):
+        # A damaged entry is checked again, with a warning, by the process that rebuilds it under the lock.
+        with contextlib.suppress(DamagedEntry):
+            if found := own.find(key, filenames):
+                return found
+    return None
 
 
 def obtain(key: str, build: Build, *, label: str, filenames: Sequence[str]) -> Artifact:
@@ -121,16 +127,6 @@ def _location() -> Path:
     home = os.path.expanduser("~")
     # A user without a home (an arbitrary uid in a container): writing here fails, with the warning or error for that.
     return Path(home if os.path.isabs(home) else "/", ".cache", "opsmith")
-
-
-def _first_sound(stores: Iterable[Store], key: str, filenames: Sequence[str]) -> Artifact | None:
-    for store in stores:
-        try:
-            if found := store.find(key, filenames):
-                return found
-        except DamagedEntry:
-            continue  # checked again, with a warning, by the process that rebuilds it under the lock
-    return None
 
 
 def _fall_back(directory: Path, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Compile C++ with g++ or clang++ and CUDA with nvcc, each build cached."""
+"""Compile C++ with g++ or clang++ and CUDA with nvcc, each build cached; and what a library links against."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import hashlib
 import platform
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from ..errors import NoSourceError, SourceNotFoundError
-from .abi import Abi, abi_settings
 from .cache import cache_key, find, obtain
 from .find import Compiler, find_cxx, find_nvcc, require_cuda_major, torch_cuda_version
 from .headers import included_files
@@ -20,6 +21,48 @@ CXX_STANDARD = "c++20"  # torch 2.13's own choice for extensions
 # that torch uses, even printing a number fails.
 _CXX_FLAGS = ("-O3", "-fPIC", "-fvisibility=hidden", f"-std={CXX_STANDARD}", "-shared", "-Wl,--exclude-libs,ALL")
 COMPILED = {".o", ".a"}
+
+Abi = Literal["stable", "torch", "sleef", "plain"]
+"""torch's stable ABI, the C++ ABI of one torch, its Sleef, or no torch at all."""
+
+# The first torch whose stable ABI we use, 2.11: the library then loads into this torch and every later one.
+STABLE_ABI = "0x020b000000000000"
+
+
+@dataclass(frozen=True)
+class AbiSettings:
+    """``level`` is part of the cache key; the paths are this machine's, and not part of it."""
+
+    level: str
+    cflags: tuple[str, ...] = ()
+    include_dirs: tuple[Path, ...] = ()
+    library_dirs: tuple[Path, ...] = ()
+    libraries: tuple[str, ...] = ()
+    stubs: tuple[str, ...] = ()
+    """Libraries that the process has already loaded, and that the linker need not read (stub)."""
+
+
+def abi_settings(abi: Abi) -> AbiSettings:
+    """Flags and directories for ``abi``, and its name in the cache key."""
+    if abi == "plain":
+        return AbiSettings("plain")
+    if abi == "sleef":
+        return AbiSettings("sleef", stubs=("libtorch_cpu.so",))
+    import torch
+
+    package = Path(torch.__file__).parent
+    include_dirs = (package / "include", package / "include/torch/csrc/api/include")
+    # No run path to torch's libraries: they are in the process already, and the dynamic linker finds them by name.
+    library_dirs, libraries = (package / "lib",), ("torch", "torch_cpu", "c10")
+    if abi == "stable":
+        level = f"torch-stable-{STABLE_ABI}"
+        cflags = (f"-DTORCH_TARGET_VERSION={STABLE_ABI}",)
+        return AbiSettings(level, cflags, include_dirs, library_dirs, libraries)
+    if abi == "torch":
+        cxx11 = int(torch._C._GLIBCXX_USE_CXX11_ABI)
+        level = f"torch-{torch.__version__}-cxx11abi{cxx11}"
+        return AbiSettings(level, (f"-D_GLIBCXX_USE_CXX11_ABI={cxx11}",), include_dirs, library_dirs, libraries)
+    raise ValueError(f"abi must be 'stable', 'torch', 'sleef' or 'plain', not {abi!r}")
 
 
 def compile_shared_library(

@@ -1,10 +1,12 @@
-"""Read the tables of a 64-bit ELF file: its sections, and its symbols with their sizes."""
+"""Read the tables of a 64-bit ELF file, its sections and its symbols; and the C++ that a symbol stands for."""
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import struct
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 OBJECT, FUNCTION, THREAD_LOCAL = 1, 2, 6
 _ALL_SYMBOLS, _DYNAMIC_SYMBOLS = 2, 11  # SHT_SYMTAB, SHT_DYNSYM
@@ -40,12 +42,11 @@ def defined_symbols(path: Path) -> list[str]:
     with path.open("rb") as file:
         if file.read(6) != b"\x7fELF\x02\x01":
             return []
-    return sorted(symbol.name for symbol in read(path, _DYNAMIC_SYMBOLS)[1])
+    return sorted(symbol.name for symbol in read(path.read_bytes(), _DYNAMIC_SYMBOLS)[1])
 
 
-def read(path: Path, table: int = _ALL_SYMBOLS) -> tuple[list[Section], list[Symbol]]:
+def read(image: bytes, table: int = _ALL_SYMBOLS) -> tuple[list[Section], list[Symbol]]:
     """The sections and the defined symbols of a 64-bit little-endian ELF file, also those that are not exported."""
-    image = path.read_bytes()
     (start,) = struct.unpack_from("<Q", image, 0x28)
     size, count, names = struct.unpack_from("<HHH", image, 0x3A)
     raw = [_SECTION.unpack_from(image, start + number * size) for number in range(count)]
@@ -65,3 +66,38 @@ def read(path: Path, table: int = _ALL_SYMBOLS) -> tuple[list[Section], list[Sym
                 place = sections[index].name if index < count else ""  # a symbol may have an absolute value
                 symbols.append(Symbol(text(section.link, name), information & 15, place, value, length))
     return sections, symbols
+
+
+def demangled(symbol: str) -> str:
+    """The C++ that a symbol stands for, by the C++ runtime that torch itself needs."""
+    function, free = _demangler()
+    status = ctypes.c_int()
+    address = function(symbol.encode(), None, None, ctypes.byref(status))
+    if not address:
+        raise ValueError(f"the symbol {symbol!r} cannot be read (status {status.value})")
+    try:
+        return ctypes.string_at(address).decode()
+    finally:
+        free(address)
+
+
+@functools.cache
+def _demangler() -> tuple[Any, Any]:
+    function = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
+    function.restype = ctypes.c_void_p
+    function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    free = ctypes.CDLL(None).free
+    free.argtypes, free.restype = [ctypes.c_void_p], None
+    return function, free
+
+
+def split_at_commas(text: str) -> list[str]:
+    """['float*', 'list<int, bool>'] of 'float*, list<int, bool>': the parts between commas outside of brackets."""
+    parts, depth, first = [], 0, 0
+    for position, letter in enumerate(text):
+        depth += (letter in "<([{") - (letter in ">)]}")
+        if letter == "," and depth == 0:
+            parts.append(text[first:position].strip())
+            first = position + 1
+    last = text[first:].strip()
+    return [*parts, last] if last else parts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def invoke(
     environment = {**os.environ, "TMPDIR": str(temporary), "LC_ALL": "C"}
     outcome = run(command, cwd=workdir, env=environment)
     if outcome.status != 0:
-        if _DISK_FULL.search(outcome.output) or _free_bytes(workdir) < _TOO_LITTLE_SPACE:
+        if _DISK_FULL.search(outcome.output) or shutil.disk_usage(workdir).free < _TOO_LITTLE_SPACE:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         errors = parse(outcome.output, own_directories, workdir)
         if failure := _failure_of_compiler(outcome, label, bool(errors)):
@@ -68,7 +69,7 @@ def invoke(
             raise error(compiler, command, what, outcome.output)
         raise CompileError(label, compiler, command, errors, outcome.output)
     path = workdir / output
-    if not (path.is_file() if is_text else _is_elf(path)):
+    if not path.is_file() or not (is_text or path.read_bytes().startswith(b"\x7fELF")):
         what = f"reported success, but {output} is missing or not an ELF file"
         raise CompilerNoOutputError(compiler, command, what, outcome.output)
     return {"compiler": str(compiler), "command": command}
@@ -93,16 +94,3 @@ def _failure_of_compiler(
     if not output.strip():
         return CompilerSilentError, f"failed with exit status {status} and without any message while compiling {label}"
     return None
-
-
-def _free_bytes(directory: Path) -> int:
-    status = os.statvfs(directory)
-    return status.f_bavail * status.f_frsize
-
-
-def _is_elf(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(4) == b"\x7fELF"
-    except FileNotFoundError:
-        return False

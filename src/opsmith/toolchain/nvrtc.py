@@ -77,7 +77,8 @@ class CudaProgram:
             return CudaModule(built.path(_CUBIN), facts["names"], facts["refused"], facts["log"])
 
     def _obtain(self, options: Sequence[str]) -> Artifact:
-        standard = () if _names_standard(options) else (f"--std={CXX_STANDARD}",)
+        named = any(re.match(r"--?std\b", option) for option in options)
+        standard = () if named else (f"--std={CXX_STANDARD}",)
         pre_include = (f"--pre-include={_PRELUDE}",) if self.prelude else ()
         flags = [f"--gpu-architecture={self.arch}", *standard, "--ptxas-options=-v", *pre_include, *options]
         # Source lines are part of the cubin only with line info.
@@ -89,7 +90,9 @@ class CudaProgram:
             sources={"source": self.source, **headers},
             flags=[*flags, "--", self.prelude, *requested, *located],
             arch=self.arch,
-            abi=f"cuda{_cuda_major()}",
+            # A driver of an earlier CUDA major version may refuse it. torch's version comes first, because importing
+            # NVRTC takes time and a cached cubin needs none.
+            abi=f"cuda{(torch_cuda_version() or find_nvrtc().version).split('.')[0]}",
         )
 
         def build(workdir: Path) -> dict[str, object]:
@@ -227,18 +230,6 @@ def _value(answer: tuple[Any, ...]) -> Any:
     if status.value != 0:
         raise CompilerBrokenError("NVRTC", ["nvrtc"], f"failed with {status.name}")
     return values[0] if values else None
-
-
-def _cuda_major() -> int | str:
-    """The ABI of a cubin: a driver of an earlier CUDA major version may refuse it.
-
-    torch's is used first, so that a cached cubin is found without NVRTC and the time that importing it takes."""
-    torch_cuda = torch_cuda_version()
-    return torch_cuda.split(".")[0] if torch_cuda else find_nvrtc().major
-
-
-def _names_standard(options: Sequence[str]) -> bool:
-    return any(re.match(r"--?std\b", option) for option in options)
 
 
 def _pre_included(options: Sequence[str]) -> list[str]:

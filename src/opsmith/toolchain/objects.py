@@ -15,11 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import LoadingFailedError, NoSourceError, ToolchainError, UnsupportedArchError
-from .abi import Abi, AbiSettings, abi_settings
 from .cache import cache_key, obtain
 from .compile import (
     COMPILED,
     CXX_STANDARD,
+    Abi,
+    AbiSettings,
+    abi_settings,
     contents,
     cuda_major,
     file_stem,
@@ -32,8 +34,7 @@ from .compile import (
 )
 from .find import find_cxx, nvcc_architectures, nvcc_include_dirs, python_headers
 from .invoke import invoke
-from .parallel import run_together
-from .process import run
+from .process import run, run_together
 from .settings import ALL, gencode, line_info, max_jobs
 
 CXX_SUFFIXES = (".cpp", ".cc", ".cxx")
@@ -216,7 +217,8 @@ class _Object:
         system = [*self.recipe.system_dirs, *self.settings.include_dirs, *cuda_dirs]
         shared = [f"-std={CXX_STANDARD}", *_defines(self.recipe), *self.settings.cflags]
         own = [flag for flag in self.flags if flag.startswith("-D") and flag not in shared]
-        kind = ["-x", "cuda", *_clang_targets(self.recipe.targets)] if self.cuda else []
+        real = [target for target in self.recipe.targets if target.startswith("sm_")]
+        kind = ["-x", "cuda", *(f"--cuda-gpu-arch={target}" for target in real[-1:])] if self.cuda else []
         directories = include_flags(self.include_dirs, system)
         return [*compiler, *kind, *shared, *own, *directories, "-c", str(self.source)]
 
@@ -289,11 +291,6 @@ def _is_for_linker(flag: str) -> bool:
 
 def without_libraries(flags: Sequence[str]) -> list[str]:
     return [flag for flag in flags if not _is_for_linker(flag)]
-
-
-def _clang_targets(targets: Sequence[str]) -> list[str]:
-    real = [target for target in targets if target.startswith("sm_")]
-    return [f"--cuda-gpu-arch={real[-1]}"] if real else []
 
 
 def _require_architectures(targets: Sequence[str]) -> None:

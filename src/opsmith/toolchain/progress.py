@@ -25,15 +25,11 @@ class Progress:
         self.activity = f"building {label}"
         self.started = time.monotonic()
         self._done = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread(target=self._watch, name="opsmith-progress", daemon=True)
 
     @property
     def seconds(self) -> float:
         return time.monotonic() - self.started
-
-    def _start(self) -> None:
-        self._thread = threading.Thread(target=self._watch, name="opsmith-progress", daemon=True)
-        self._thread.start()
 
     def _watch(self) -> None:
         if self._done.wait(PATIENCE_SECONDS):
@@ -50,7 +46,7 @@ class Progress:
 
     def _stop(self, outcome: str) -> None:
         self._done.set()
-        if self._thread is not None:
+        if self._thread.is_alive():
             self._thread.join()
         with _draw_lock:
             if self not in _visible:
@@ -67,7 +63,7 @@ def progress(label: str) -> Iterator[Progress]:
     """Show the progress of one build: nothing for the first second, and nothing at all if OPSMITH_QUIET is set."""
     task = Progress(label)
     if os.environ.get("OPSMITH_QUIET", "0") in ("", "0"):
-        task._start()
+        task._thread.start()
     try:
         yield task
     except BaseException:

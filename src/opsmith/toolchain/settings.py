@@ -98,23 +98,15 @@ def _from_management_library() -> set[str]:
             return set()
     except (OSError, AttributeError):
         return set()
-    try:
-        return _capabilities(library)
-    finally:
-        library.nvmlShutdown()
-
-
-def _capabilities(library: ctypes.CDLL) -> set[str]:
-    count = ctypes.c_uint()
-    if library.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
-        return set()
     found = set()
+    count, device, major, minor = ctypes.c_uint(), ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
+    library.nvmlDeviceGetCount_v2(ctypes.byref(count))  # which stays 0 if that fails
     for index in range(count.value):
-        device, major, minor = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
         if library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) != 0:
             continue
         if library.nvmlDeviceGetCudaComputeCapability(device, ctypes.byref(major), ctypes.byref(minor)) == 0:
             found.add(f"sm_{major.value}{minor.value}")
+    library.nvmlShutdown()
     return found
 
 

@@ -15,6 +15,8 @@ import errno
 import hashlib
 import json
 import os
+import pwd
+import shlex
 import shutil
 import stat
 import sys
@@ -26,9 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import CorruptCacheEntryWarning
+from ..errors import CacheSecurityError, CorruptCacheEntryWarning
 from .lock import KeyLock
-from .ownership import refuse_if_others_can_write, written_by_us_alone
 from .process import raise_if_cancelled
 from .progress import Progress
 
@@ -38,6 +39,7 @@ Build = Callable[[Path], Mapping[str, object] | None]
 PROVENANCE = "provenance.json"
 _POLL_SECONDS = 0.05
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _PLACE_TAKEN = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}
 
 
@@ -193,7 +195,9 @@ class Store:
             if missing:
                 raise FileNotFoundError(f"the build of {label} wrote no {', '.join(missing)}")
             with _writing():
-                _keep_only(work, filenames)
+                for path in _children(work):
+                    if path.name not in filenames:
+                        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
                 provenance = {
                     "key": key,
                     "label": label,
@@ -266,12 +270,6 @@ def _remove_in_use(directory: Path) -> None:
         time.sleep(0.01)
 
 
-def _keep_only(work: Path, filenames: Sequence[str]) -> None:
-    for path in _children(work):
-        if path.name not in filenames:
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
-
-
 def _seal(path: Path) -> dict[str, object]:
     """Make a file durable and writable by its owner only; return what ``_verify`` compares it with."""
     status = path.stat()
@@ -306,3 +304,48 @@ def _tree_bytes(directory: Path) -> int:
             with contextlib.suppress(OSError):
                 total += os.lstat(os.path.join(folder, name)).st_size
     return total
+
+
+# --- whether another user could have written a cache: its contents are executed ---------------------------------------
+
+
+def written_by_us_alone(status: os.stat_result) -> bool:
+    """Whether only this user, or root (who can do anything to us in any case), may write this file or directory."""
+    return status.st_uid in (0, os.geteuid()) and not status.st_mode & _OTHERS_WRITE
+
+
+def refuse_if_others_can_write(directory: Path) -> None:
+    """Raise CacheSecurityError unless ``directory`` is safe to execute from; a directory that is not there is safe."""
+    try:
+        status = os.stat(directory)
+    except OSError:
+        return
+    if status.st_uid not in (0, os.geteuid()):
+        raise CacheSecurityError(
+            directory,
+            f"it belongs to {_user(status.st_uid)}, while this process runs as {_user(os.geteuid())}",
+            "Set OPSMITH_CACHE_DIR to a directory of your own.",
+        )
+    if status.st_mode & _OTHERS_WRITE:
+        raise CacheSecurityError(
+            directory,
+            f"its mode {stat.S_IMODE(status.st_mode):04o} lets others write into it",
+            f"If you trust what is in it:  chmod 700 {shlex.quote(str(directory))}",
+        )
+    # Anyone who may write a parent directory can replace this one while we use it; the sticky bit (/tmp) forbids that.
+    # Groups do not count: many systems give each user their own group, and home directories mode 0775.
+    for parent in directory.resolve().parents:
+        mode = parent.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise CacheSecurityError(
+                directory,
+                f"the mode {stat.S_IMODE(mode):04o} of {parent} lets every user replace what is below it",
+                f"Fix it:  chmod o-w {shlex.quote(str(parent))}  or set OPSMITH_CACHE_DIR to another directory.",
+            )
+
+
+def _user(uid: int) -> str:
+    try:
+        return f"user {pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:
+        return f"uid {uid}"

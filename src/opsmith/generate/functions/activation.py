@@ -80,11 +80,12 @@ def _celu_derivative(g: Value, x: Value, alpha: Value, y: Value) -> Any:
     return _elu_derivative(g, x, alpha, one, inverse, y)[0], None
 
 
-def _celu(x: Value, alpha: Value) -> Value:
-    return _elu(x, alpha, x.builder.constant(1, x.dtype), 1 / alpha)
-
-
-define("celu", _celu_derivative, expand=_celu, call=lambda input, alpha=1.0, inplace=False: (input, alpha))
+define(
+    "celu",
+    _celu_derivative,
+    expand=lambda x, alpha: _elu(x, alpha, x.builder.constant(1, x.dtype), 1 / alpha),
+    call=lambda input, alpha=1.0, inplace=False: (input, alpha),
+)
 
 
 def _softplus(x: Value, beta: Value, threshold: Value) -> Value:
@@ -111,14 +112,6 @@ def _silu_derivative(g: Value, x: Value, y: Value) -> tuple[Value]:
     return (g * s * (1 + x * (1 - s)),)
 
 
-def _mish_derivative(g: Value, x: Value, y: Value) -> tuple[Value]:
-    return (g * (of("tanh_softplus_beside_slope", x) + x * of("tanh_softplus_slope", x)),)
-
-
-def _gelu_derivative(g: Value, x: Value, y: Value) -> tuple[Value]:
-    return (g * (of("normal_cdf", x) + x * of("normal_pdf", x)),)
-
-
 _GELU_SCALE, _GELU_CUBIC = math.sqrt(2 / math.pi), 0.044715
 
 
@@ -139,8 +132,16 @@ def _gelu_tanh_derivative(g: Value, x: Value, y: Value) -> tuple[Value]:
 
 
 unary("silu", _silu_derivative, expand=lambda x: x * of("sigmoid", x))
-unary("mish", _mish_derivative, expand=lambda x: x * of("tanh_softplus", x))
-define("gelu", _gelu_derivative, expand=lambda x: x * of("normal_cdf", x))
+unary(
+    "mish",
+    lambda g, x, y: (g * (of("tanh_softplus_beside_slope", x) + x * of("tanh_softplus_slope", x)),),
+    expand=lambda x: x * of("tanh_softplus", x),
+)
+define(
+    "gelu",
+    lambda g, x, y: (g * (of("normal_cdf", x) + x * of("normal_pdf", x)),),
+    expand=lambda x: x * of("normal_cdf", x),
+)
 define("gelu_tanh", _gelu_tanh_derivative, expand=_gelu_tanh)
 formula("relu6", by=lambda x: of("hardtanh", x, 0, 6))
 formula("selu", by=lambda x: of("elu", x, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0))

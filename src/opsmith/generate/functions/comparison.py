@@ -162,16 +162,16 @@ def heaviside(call: Call, input: Any, values: Any) -> Value:
     return of("detach", x.equals(0).where(at_zero, (x > 0).where(call.builder.constant(1, x.dtype), 0)))
 
 
-def _nan_to_num_derivative(g: Value, x: Value, *rest: Value) -> tuple[Value, None, None, None]:
-    return g.builder.test("is_finite", x).where(g, 0), None, None, None
-
-
 def _nan_to_num(x: Value, nan: Value, high: Value, low: Value) -> Value:
     infinite = x.equals(math.inf).where(high, x.equals(-math.inf).where(low, x))
     return x.builder.test("is_nan", x).where(nan, infinite)
 
 
-define("nan_to_num", _nan_to_num_derivative, expand=_nan_to_num)
+define(
+    "nan_to_num",
+    lambda g, x, *rest: (g.builder.test("is_finite", x).where(g, 0), None, None, None),
+    expand=_nan_to_num,
+)
 
 
 @translates("nan_to_num")

@@ -114,6 +114,10 @@ class Builder:
     def like(self, value: Any, model: Value) -> Value:
         return value if isinstance(value, Value) else self.constant(value, model.dtype)
 
+    def converted(self, value: Any, dtype: torch.dtype) -> Value:
+        """A value or a number in a dtype."""
+        return self.cast(value, dtype) if isinstance(value, Value) else self.constant(value, dtype)
+
     def call(self, function: Function, args: Sequence[Value], dtype: torch.dtype) -> Value:
         return Value(self, self.interner.call(function, [arg.node for arg in args], dtype, self.line))
 
@@ -169,7 +173,7 @@ class Call:
         self.dtype = computed_in(result_dtype)
 
     def operand(self, value: Any) -> Value:
-        return self._as(value, self.dtype)
+        return self.builder.converted(value, self.dtype)
 
     def operands(self, *values: Any) -> list[Value]:
         return [self.operand(value) for value in values]
@@ -178,37 +182,25 @@ class Call:
         """Operands of a comparison, in the dtype that torch compares them in."""
         examples = [value.example if isinstance(value, Value) else value for value in values]
         dtype = computed_in(torch.result_type(*examples))
-        return [self._as(value, dtype) for value in values]
+        return [self.builder.converted(value, dtype) for value in values]
 
     def own(self, value: Any) -> Value:
         """In its own dtype."""
-        return self._as(value, computed_in(value.dtype))
+        return self.builder.converted(value, computed_in(value.dtype))
 
     def truth(self, value: Any) -> Value:
-        return self._as(value, torch.bool)
+        return self.builder.converted(value, torch.bool)
 
     def result(self, value: Any) -> Value:
-        return self._as(value, self.result_dtype)
-
-    def _as(self, value: Any, dtype: torch.dtype) -> Value:
-        if isinstance(value, Value):
-            return self.builder.cast(value, dtype)
-        return self.builder.constant(value, dtype)
+        return self.builder.converted(value, self.result_dtype)
 
 
 # --- the table ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Translation:
-    """How a call of torch becomes an expression: `build(call, *args, **kwargs)`, with torch's argument names."""
-
-    name: str
-    build: Callable[..., Value]
-
-
 _primitives: dict[str, Function] = {}
-_translations: dict[str, Translation] = {}
+_translations: dict[str, Callable[..., Value]] = {}
+"""How calls of torch become expressions: `build(call, *args, **kwargs)`, with torch's argument names."""
 _aliases: dict[str, str] = {}
 
 
@@ -258,7 +250,7 @@ def translates(*torch_names: str) -> Callable[[Callable[..., Value]], Callable[.
     torch, torch.special, torch.nn.functional, Tensor's methods and `operator`."""
 
     def enter(build: Callable[..., Value]) -> Callable[..., Value]:
-        _translations[torch_names[0]] = Translation(torch_names[0], build)
+        _translations[torch_names[0]] = build
         for alias in torch_names:
             _aliases[alias] = torch_names[0]
         return build
@@ -299,8 +291,8 @@ _PYTHON_OPERATORS = {
 }  # fmt: skip
 
 
-def find(target: Any) -> tuple[Translation, bool] | None:
-    """(the translation of a function or a method's name that torch.fx recorded; whether it works in place)."""
+def find(target: Any) -> tuple[str, Callable[..., Value], bool] | None:
+    """(name, translation, whether it works in place) of a function, or a method's name, that torch.fx recorded."""
     functions, methods = _table()
     if isinstance(target, str):
         name = methods.get(target)
@@ -311,7 +303,8 @@ def find(target: Any) -> tuple[Translation, bool] | None:
             return None
     if name is None:
         return None
-    return _translations.get(name) or _translations[name.removesuffix("_")], name.endswith("_")
+    own = name if name in _translations else name.removesuffix("_")
+    return own, _translations[own], name.endswith("_")
 
 
 def names() -> list[str]:

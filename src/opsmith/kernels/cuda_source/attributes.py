@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ...toolchain import elf
 from ..configuration import MAX_THREADS
 
 REGISTERS_OF_A_BLOCK = 65536  # on every GPU from sm_70 on
@@ -51,11 +51,11 @@ def from_build(symbol: str, log: str, cubin: bytes) -> Attributes:
             registers = int(found["registers"])
             shared = int(found["bytes"]) if (found := _SHARED.search(line)) else 0
     bound, constant = MAX_THREADS, 0
-    for name, data in _sections(cubin):
-        if name == ".nv.constant3":
-            constant = len(data)
-        elif name == f".nv.info.{symbol}":
-            bound = _launch_bound(data) or MAX_THREADS
+    for section in elf.read(cubin)[0]:
+        if section.name == ".nv.constant3":
+            constant = section.size
+        elif section.name == f".nv.info.{symbol}":
+            bound = _launch_bound(cubin[section.offset : section.offset + section.size]) or MAX_THREADS
     return Attributes(registers, stores, stack, shared, constant, min(bound, _threads_with(registers)))
 
 
@@ -78,15 +78,3 @@ def _launch_bound(information: bytes) -> int | None:
                 return int(x * y * z)
             position += value
     return None
-
-
-def _sections(cubin: bytes) -> Iterator[tuple[str, bytes]]:
-    """(name, contents) of the sections of an ELF file. One without contents in the file has its size in zeros."""
-    (start,) = struct.unpack_from("<Q", cubin, 0x28)
-    size, count, names = struct.unpack_from("<HHH", cubin, 0x3A)
-    headers = [struct.unpack_from("<IIQQQQ", cubin, start + size * number) for number in range(count)]
-    strings = headers[names][4]
-    for name, kind, _, _, offset, length in headers:
-        end = cubin.index(b"\0", strings + name)
-        contents = bytes(length) if kind == 8 else cubin[offset : offset + length]
-        yield cubin[strings + name : end].decode(errors="replace"), contents

@@ -14,7 +14,7 @@ from ...toolchain.nvrtc import CudaModule, CudaProgram
 from .attributes import Attributes, from_build
 from .origin import Snapshot, resolved
 from .plan import Plan
-from .signature import PRELUDE, Variable, kernel_expressions, parameter_types, variable, variable_expressions
+from .types import PRELUDE, Variable, kernel_expressions, parameter_types, variable, variable_expressions
 
 INCLUDE_DIRECTORY = Path(__file__).parents[2] / "include"
 

@@ -14,8 +14,7 @@ from ...errors import ConstantError, OpsmithError
 from ...launch.driver import Driver
 from .origin import Snapshot
 from .parameters import Place, Struct, article, number_type, pack, parameter, short
-from .signature import DeviceType, Variable
-from .types import NUMBERS, element_dtypes, unqualified, vector
+from .types import NUMBERS, DeviceType, Variable, element_dtypes, unqualified, vector
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def _from_host(snapshot: Snapshot, name: str, element: str, variable: Variable, 
     made = vector(element)
     number = NUMBERS.get(element) or (made and made[0])
     if number is None or isinstance(value, (bytes, bytearray, ctypes.Array, ctypes.Structure)):
-        held: bytes = Struct(place, DeviceType(element, variable.size)).convert(value, (), 0)
+        held: bytes = Struct(place, DeviceType(element, variable.size), f"{variable.size}s").convert(value, (), 0)
         return held
     count, values = variable.size // number.size, _flat(value)
     if len(values) != count:

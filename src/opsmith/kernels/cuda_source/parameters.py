@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ...errors import KernelArgumentError, KernelValueError, OpsmithError
-from .signature import DeviceType
-from .types import NUMBERS, Number, element_dtypes, pointee, vector
+from .types import NUMBERS, DeviceType, Number, element_dtypes, pointee, vector
 
 _STRIDE = re.compile(r"stride|pitch|step|leading|(?:^|_)ld[a-z]?(?:_|$)", re.IGNORECASE)
 _DISPATCHES = torch._C._disabled_torch_dispatch_impl
@@ -53,13 +52,13 @@ class Parameter:
     """One parameter. `format` is struct's letter for it; a contiguous tensor of `dtype` on the right device needs no
     further check."""
 
-    format: str
     dtype: torch.dtype | None = None
     names: Sequence[str] = ()  # of all the kernel's parameters
 
-    def __init__(self, place: Place, type: DeviceType) -> None:
+    def __init__(self, place: Place, type: DeviceType, format: str) -> None:
         self.place = place
         self.type = type
+        self.format = format
 
     def convert(self, value: Any, args: Sequence[Any], index: int) -> Any:
         """The argument as struct packs it; `args` are all of the launch, `index` its device. Raises KernelArgumentError
@@ -74,24 +73,19 @@ def parameter(place: Place, type: DeviceType) -> Parameter:
     element = pointee(type.name)
     if element is not None:
         return Pointer(place, type, element)
-    if type.name == "bool":
-        return Flag(place, type)
     if (number := NUMBERS.get(type.name)) is not None:
-        if number.is_integer:
-            return Integer(place, type, number)
-        return BFloat16(place, type) if number.dtype is torch.bfloat16 else Float(place, type, number)
+        special = {torch.bool: Flag, torch.bfloat16: BFloat16}.get(number.dtype)
+        return (special or (Integer if number.is_integer else Float))(place, type, number.format)
     if (made := vector(type.name)) is not None and made[0].size * made[1] == type.size:
         return Vector(place, type, *made)
-    return Struct(place, type)
+    return Struct(place, type, f"{type.size}s")
 
 
 class Pointer(Parameter):
     """Takes a tensor of the element's dtype, None for a null pointer, and ctypes.c_void_p for any address."""
 
-    format = "Q"
-
     def __init__(self, place: Place, type: DeviceType, element: str) -> None:
-        super().__init__(place, type)
+        super().__init__(place, type, "Q")
         self.element = element
         self.dtypes = element_dtypes(element)
         made = vector(element)
@@ -195,11 +189,6 @@ class Pointer(Parameter):
 class Integer(Parameter):
     """Takes an int, a bool or a NumPy integer that fits."""
 
-    def __init__(self, place: Place, type: DeviceType, number: Number) -> None:
-        super().__init__(place, type)
-        self.format = number.format
-        self.bounds = number.bounds
-
     def convert(self, value: Any, args: Sequence[Any], index: int) -> Any:
         if type(value) is int:
             return value
@@ -207,7 +196,7 @@ class Integer(Parameter):
 
     def check(self, value: int) -> None:
         """Raises where struct has refused: a value that does not fit."""
-        least, greatest = self.bounds
+        least, greatest = NUMBERS[self.type.name].bounds
         if not least <= value <= greatest:
             raise self.place.value_error(
                 f"holds {least} to {greatest}, and {value} does not fit: pass a value in this range, or let the kernel "
@@ -217,8 +206,6 @@ class Integer(Parameter):
 
 class Flag(Parameter):
     """Takes True or False, and the numbers 1 and 0."""
-
-    format = "?"
 
     def convert(self, value: Any, args: Sequence[Any], index: int) -> Any:
         if type(value) is bool:
@@ -231,10 +218,6 @@ class Flag(Parameter):
 
 class Float(Parameter):
     """Takes a float or an int, rounded to the parameter's type. Raises for a finite number that is too large."""
-
-    def __init__(self, place: Place, type: DeviceType, number: Number) -> None:
-        super().__init__(place, type)
-        self.format = number.format
 
     def convert(self, value: Any, args: Sequence[Any], index: int) -> Any:
         if type(value) is float:
@@ -250,8 +233,6 @@ class Float(Parameter):
 
 class BFloat16(Parameter):
     """A float, rounded to its upper 16 bits, to the nearest even."""
-
-    format = "H"
 
     def convert(self, value: Any, args: Sequence[Any], index: int) -> Any:
         number = real(self.place, value)
@@ -271,8 +252,7 @@ class Vector(Parameter):
     """float4 and the like: takes a tuple of numbers; float2 and double2 also a complex number."""
 
     def __init__(self, place: Place, type: DeviceType, number: Number, count: int) -> None:
-        super().__init__(place, type)
-        self.format = f"{type.size}s"
+        super().__init__(place, type, f"{type.size}s")
         part = parameter(place, number_type(number))
         self.parts = [part] * count
         self.packed = struct.Struct(f"<{part.format * count}")
@@ -291,10 +271,6 @@ class Vector(Parameter):
 
 class Struct(Parameter):
     """Any other type, by value: takes its bytes, or a ctypes.Structure of the same layout."""
-
-    def __init__(self, place: Place, type: DeviceType) -> None:
-        super().__init__(place, type)
-        self.format = f"{type.size}s"
 
     def convert(self, value: Any, args: Sequence[Any], index: int) -> Any:
         try:

@@ -14,7 +14,7 @@ import torch
 from ...errors import KernelArgumentError
 from .origin import Snapshot
 from .parameters import Parameter, Place, explain, parameter
-from .signature import DeviceType
+from .types import DeviceType
 
 _PLAIN = {torch.Tensor, torch.nn.Parameter}
 

@@ -1,34 +1,110 @@
-"""Compile an extension's sources for the emulator: .cu files as kernels, .cpp files as C++, linked into a library.
-
-Each source becomes an object, cached by content, as with nvcc (toolchain/objects.py).
-"""
+"""Compile for the emulator: a CUDA source's text, or an extension's sources, to a library that is cached by content."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..cuda_text.declarations import KernelText
-from ..errors import EmulationError, SourceNotFoundError
+from ..errors import CompileError, EmulationError, SourceNotFoundError
 from ..toolchain import Recipe, cache_key, find_cxx, obtain
-from ..toolchain.abi import AbiSettings, abi_settings
-from ..toolchain.compile import COMPILED, contents, file_stem, host_arch, without_include_flags
+from ..toolchain.compile import (
+    COMPILED,
+    AbiSettings,
+    abi_settings,
+    contents,
+    file_stem,
+    host_arch,
+    without_include_flags,
+)
 from ..toolchain.invoke import invoke
 from ..toolchain.objects import CUDA_SUFFIX, library_flags, link_flags, registers_operators, without_libraries
-from ..toolchain.parallel import run_together
+from ..toolchain.process import run_together
 from ..toolchain.settings import max_jobs
 from . import entries
-from .assembly import ASSEMBLY, INCLUDE, WRAPPED, assemble, macros, own_flags, own_headers
+from .assembly import ASSEMBLY, INCLUDE, OPSMITH_INCLUDE, WRAPPED, assemble, macros, own_flags, own_headers
 from .library import Library, digest, runtime_path
 from .mirror import Mirror
+from .translate import translated
 
 # Those of a build for a GPU, and those by which kernel.h knows the emulator.
 _DEFINES = ("-DOPSMITH_WITH_CUDA", "-DUSE_CUDA", "-DOPSMITH_EMULATOR=1", "-DOPSMITH_EMULATED_HOST=1")
 _CXX_FLAGS = ("-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-w", "-pthread")
 _WRAPPED_TOO = "-Wl,--wrap=__assert_fail"  # torch's CUDA_KERNEL_ASSERT calls it
 _FOR_NVCC = re.compile(r"^-l(?:cuda|cudart|cudart_static|ineinfo)$")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A text to compile: its name in errors, the file and line of its first line, the directories of its headers."""
+
+    text: str
+    label: str
+    file: str
+    line: int = 1
+    include_dirs: tuple[Path, ...] = ()
+    macros: tuple[str, ...] = ()  # -DNAME=VALUE and -UNAME
+    pre_included: tuple[str, ...] = ()  # headers that are included before its first line
+    directory: Path | None = None  # of quoted headers
+
+
+def compile_library(
+    source: Source,
+    spellings: Sequence[str],
+    checks: bool,
+    constants: Sequence[str] = (),
+    kernels: Mapping[str, KernelText] | None = None,
+) -> Library:
+    """The library of these kernels; `kernels` has them as their author wrote them.
+
+    Those that the compiler does not find are left out, and `Library.refusals` has the reason. Raises CompileError with
+    the author's lines, and UnsupportedFeatureError.
+    """
+    body, dynamic_names = translated(source.text, source.label, source.line)
+    before = "".join(f'#include "{header}"\n' for header in source.pre_included)
+
+    def text(refused: Mapping[entries.Entry, str] | None = None) -> str:
+        entered = entries.text(spellings, constants, kernels, refused)
+        return f'#line 1 "<pre-included>"\n{before}#line {source.line} "{source.file}"\n{body}\n{entered}'
+
+    mirror = Mirror(source.file, source.directory, source.include_dirs, [OPSMITH_INCLUDE])
+    mirror.add_headers(before + source.text)
+    key = cache_key(
+        kind="emulated",
+        sources={"text": text(), **mirror.contents, **own_headers()},
+        flags=[*own_flags(checks), *source.macros],
+        arch="host",
+        abi=f"emulator {digest()}",
+    )
+    name = "kernels.so"
+
+    def build(workdir: Path) -> dict[str, object]:
+        linked = runtime_path()
+        mirror.write(workdir)
+        refused: dict[entries.Entry, str] = {}
+        while True:
+            (workdir / "kernels.cpp").write_text(text(refused))
+            try:
+                assemble(
+                    workdir / "kernels.cpp", checks, source.macros, mirror, workdir=workdir, label=source.label
+                )  # fmt: skip
+                break
+            except CompileError as error:
+                more = entries.refused(error.errors)
+                if not more.keys() - refused.keys():
+                    raise
+                refused |= more
+        command = ["-shared", ASSEMBLY, "-o", name, *(WRAPPED if checks else ()), str(linked)]
+        return invoke(find_cxx(), command, workdir=workdir, output=name, label=source.label)
+
+    path = obtain(key, build, label=f"{source.label} for the emulator", filenames=[name]).path(name)
+    return Library(path, tuple(spellings), tuple(constants), (*dynamic_names, *mirror.dynamic_names))
+
+
+# --- extensions -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -39,9 +115,12 @@ class ExtensionLibrary:
     kernels: dict[str, KernelText]
 
 
-def build(recipe: Recipe, checks: bool) -> ExtensionLibrary:
-    """Build the library. Raises CompileError with the author's lines, UnsupportedFeatureError, and EmulationError for
-    one that registers operators."""
+def compile_extension(recipe: Recipe, checks: bool) -> ExtensionLibrary:
+    """The library of an extension: .cu files as kernels, .cpp files as C++. Each source becomes an object, cached by
+    content, as with nvcc (toolchain/objects.py).
+
+    Raises CompileError with the author's lines, UnsupportedFeatureError, and EmulationError for a library that
+    registers operators."""
     settings = abi_settings("stable")
     sources = [source for source in recipe.sources if source.suffix not in COMPILED]
     first = next(source for source in sources if source.suffix == CUDA_SUFFIX)
