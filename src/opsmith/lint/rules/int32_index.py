@@ -23,45 +23,6 @@ def int32_index(source: Source) -> Iterator[Problem]:
 
     A product of two 32-bit numbers has 32 bits, whatever it is assigned to: one of the factors must be widened first.
     Files whose host code checks the limit (INT_MAX, canUse32BitIndexMath) have no findings.
-
-    Bad:
-
-        __global__ void square(const float* x, float* y, int64_t n) {
-          int i = blockIdx.x * blockDim.x + threadIdx.x;
-          if (i < n) y[i] = x[i] * x[i];
-        }
-
-    Bad:
-
-        __global__ void square(const float* x, float* y, int n) {
-          int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-          if (i < n) y[i] = x[i] * x[i];
-        }
-
-    Bad:
-
-        __global__ void copy_rows(const float* x, float* y, int columns) {
-          for (int i = threadIdx.x; i < columns; i += blockDim.x) y[blockIdx.x * columns + i] = x[i];
-        }
-
-    Bad:
-
-        void square(const torch::Tensor& x) {
-          int n = x.numel();
-        }
-
-    Good:
-
-        __global__ void square(const float* x, float* y, int64_t n) {
-          const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-          if (i < n) y[i] = x[i] * x[i];
-        }
-
-    Good:
-
-        __global__ void copy_rows(const float* x, float* y, int64_t columns) {
-          for (int64_t i = threadIdx.x; i < columns; i += blockDim.x) y[blockIdx.x * columns + i] = x[i];
-        }
     """
     if any(_checks_the_limit(function) for function in source.host_functions):
         return

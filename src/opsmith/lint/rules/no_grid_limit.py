@@ -11,28 +11,7 @@ from ..source import SIZES, Source
 
 @rule("Along y and z a grid has at most 65535 blocks, and a tensor may have more rows.")
 def no_grid_limit(source: Source) -> Iterator[Problem]:
-    """One block per row along y or z, where the number of rows is not limited.
-
-    Bad:
-
-        void scale(const torch::Tensor& x, float* out, cudaStream_t stream) {
-          const c10::cuda::CUDAGuard guard(x.device());
-          if (x.numel() == 0) return;
-          const dim3 grid(columns / 256, x.size(0));
-          scale_kernel<<<grid, 256, 0, stream>>>(out);
-          C10_CUDA_KERNEL_LAUNCH_CHECK();
-        }
-
-    Good:
-
-        void scale(const torch::Tensor& x, float* out, cudaStream_t stream) {
-          const c10::cuda::CUDAGuard guard(x.device());
-          if (x.numel() == 0) return;
-          const dim3 grid(x.size(0), columns / 256);
-          scale_kernel<<<grid, 256, 0, stream>>>(out);
-          C10_CUDA_KERNEL_LAUNCH_CHECK();
-        }
-    """
+    """One block per row along y or z, where the number of rows is not limited."""
     found = set()
     for function, launch in source.host_launches:
         for axis, part in _beyond_x(function, launch):
