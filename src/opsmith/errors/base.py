@@ -23,6 +23,9 @@ class OpsmithError(Exception):
         # message alone: an error from a worker process must arrive as itself.
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""  # KeyError, which some mix in, would quote it
+
 
 class OpsmithWarning(UserWarning):
     """The base of every warning opsmith gives: something works, but more slowly, and the message says why."""

@@ -75,9 +75,6 @@ class UnknownKernelError(OpsmithError, KeyError):
         listed = ", ".join(repr(each) for each in known)
         super().__init__(f"{name} has no kernel {kernel!r}; it has {listed}.")
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
 
 class UnsavedInputError(OpsmithError, RuntimeError):
     """The derived gradient needs an input that the op's backward kernel did not ask to be saved."""

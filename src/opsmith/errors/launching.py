@@ -79,9 +79,6 @@ class KernelNotFoundError(OpsmithError, AttributeError, KeyError):
         found = f"{where} has no __global__ kernel {name!r}; it has {listed(kernels)}.{note and ' ' + note}"
         super().__init__(with_lines(found))
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
 
 class AmbiguousKernelError(OpsmithError, TypeError):
     """A kernel name that does not select one kernel: a template without arguments that fit, or an overloaded name."""

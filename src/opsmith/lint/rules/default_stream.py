@@ -119,8 +119,7 @@ def _is_null(code: Code, range: Range, function: Function | None) -> bool:
     """Whether a stream is the default one: written so, or a variable that is only ever set to it."""
     if _is_written_null(code, range):
         return True
-    first, last = range
-    variable = function.variables.at(first) if function is not None and last == first + 1 else None
+    variable = function.variables.only(*range) if function is not None else None
     if function is None or variable is None or variable.parameter or not variable.definitions:
         return False
     named = (index for index in code.words[variable.name] if index in function)

@@ -9,14 +9,9 @@ from ..accesses import accesses_of
 from ..rule import Problem, rule
 from ..source import Source
 
-_COMPARING = {"if", "while", "for", "switch", "constexpr", "assert"} | {
-    "min",
-    "max",
-    "clamp",
-    "lesser",
-    "umin",
-    "fminf",
-}
+_COMPARING = {
+    "if", "while", "for", "switch", "constexpr", "assert", "min", "max", "clamp", "lesser", "umin", "fminf",
+}  # fmt: skip
 
 
 @rule("The last block has threads past the end of the tensor, which write to other memory.")

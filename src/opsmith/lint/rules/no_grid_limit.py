@@ -27,7 +27,7 @@ def _beyond_x(function: Function, launch: Launch) -> Iterator[tuple[str, Range]]
     """The grid along y and z: in `dim3(a, b, c)`, in the variable that holds it, in opsmith's `{a, b, c}`."""
     code = function.code
     first, last = launch.grid or (0, 0)
-    variable = function.variables.at(first) if last == first + 1 else None
+    variable = function.variables.only(first, last)
     if variable is not None and variable.type == ("dim3",) and len(variable.definitions) == 1:
         first, last = variable.definitions[0]
         parts = code.split(first, last)

@@ -154,8 +154,9 @@ def forward(x: Tensor, kernel: Tensor, hidden: Tensor, activation: str) -> Any:
 
 
 def backward(
-    grad: Tensor, x: Tensor, kernel: Tensor, hidden: Tensor, activation: str, output: Tensor, needs: Any
+    grads: Any, x: Tensor, kernel: Tensor, hidden: Tensor, activation: str, output: Tensor, *, needs: Any
 ) -> Any:
+    (grad,) = grads
     streams = 3 if activation == "tanh" and x.dtype.itemsize == 2 else 2
     chosen = _plan([x, hidden, output, grad], kernel, activation, streams)
     if chosen is None:
