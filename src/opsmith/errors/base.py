@@ -27,6 +27,13 @@ class OpsmithError(Exception):
         return str(self.args[0]) if self.args else ""  # KeyError, which some mix in, would quote it
 
 
+class LocatedError(OpsmithError):
+    """The base of errors that end with the author's line that is running, then other source lines it is about."""
+
+    def __init__(self, message: str, *lines: object) -> None:
+        super().__init__("\n".join([message, *(f"  {line}" for line in (SourceLine.of_call(), *lines) if line)]))
+
+
 class OpsmithWarning(UserWarning):
     """The base of every warning opsmith gives: something works, but more slowly, and the message says why."""
 
@@ -107,11 +114,6 @@ def indented(text: str) -> str:
 
 def tail(text: str, lines: int) -> str:
     return "\n".join(text.strip().splitlines()[-lines:])
-
-
-def with_lines(message: str, *lines: object) -> str:
-    """A message, then the author's line that is running, then other source lines that it is about."""
-    return "\n".join([message, *(f"  {line}" for line in (SourceLine.of_call(), *lines) if line)])
 
 
 _LIBRARIES = {"torch", "triton", "numba", "numba_cuda", "contextlib", "functools", "threading", "concurrent"}

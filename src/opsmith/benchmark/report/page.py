@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import statistics
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import geometric_mean, median
 from typing import Any
 
 from markupsafe import Markup
@@ -18,7 +18,7 @@ from . import costs, limits, speed
 from .figures import Figure, Spec, grouped, mark, short_names
 from .machines import Machine, in_order, merged
 from .markup import TEMPLATES, closed
-from .numbers import geometric_mean, number, percent, positive, si, times
+from .numbers import number, percent, positive, si, times
 from .tables import ROWS, SLOWER, flat, meanings, present, slower_rows
 
 HERE = Path(__file__).parent
@@ -117,11 +117,11 @@ def _cards(machine: Machine) -> list[tuple[str, str, str]]:
         cards.append((times(geometric_mean(row["speedup"] for row in rows)), f"as fast as {name[0]}", counts))
     largest = _largest(machine)
     if largest:
-        median = statistics.median(row["share"] for row in largest)
+        middle = median(row["share"] for row in largest)
         least = min(largest, key=lambda row: row["share"])
         short = short_names(machine.rows)
         worst = f"least {percent(least['share'])}, {short(least['op'])} {least['direction']}"
-        cards.append((percent(median), "of the machine's limit", f"median of the largest sizes; {worst}"))
+        cards.append((percent(middle), "of the machine's limit", f"median of the largest sizes; {worst}"))
     if "copy" in machine.ceilings:
         found = machine.ceilings
         others = ", ".join(f"{name} {si(found[name], 'B/s')}" for name in ("read", "write") if name in found)
