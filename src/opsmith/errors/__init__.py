@@ -13,7 +13,6 @@ from .checking import *
 from .declaring import *
 from .emulating import *
 from .launching import *
-from .measuring import *
 from .registering import *
 from .toolchain import *
 
