@@ -18,8 +18,7 @@ from typing import Any
 from rich.console import Console
 
 from opsmith import ops
-from opsmith.checks.report import Report
-from opsmith.cli.check.supervisor import Planned, supervised
+from opsmith.cli.check.supervisor import Supervisor
 from opsmith.cli.check.worker import Job
 
 LEVELS = ["full", "quick"]
@@ -42,10 +41,7 @@ def jobs(options: argparse.Namespace) -> Iterator[Job]:
 
 def row(job: Job, workers: int) -> dict[str, Any]:
     """The result of a job: counts over all seeds, why items were skipped, and each failure."""
-    reports: list[Report] = []
-    for event in supervised(job, timeout=1800, workers=workers):
-        if isinstance(event, Planned):
-            reports = event.reports
+    reports = Supervisor(job, timeout=1800, workers=workers).run()
     found = {
         "op": reports[0].op,
         "place": "emulated" if job.emulate else reports[0].device,

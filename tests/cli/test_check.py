@@ -18,9 +18,11 @@ import pytest
 from checks.reproductions import run as reproduce
 
 import opsmith
+from opsmith.checks.report import Item, Report
 from opsmith.checks.reproduction import setup
 from opsmith.cli._screen import RefusedError
-from opsmith.cli.check.supervisor import Began, Ended, Planned, supervised
+from opsmith.cli.check.screen import Display
+from opsmith.cli.check.supervisor import Supervisor
 from opsmith.cli.check.worker import Job, chosen
 
 from .conftest import PACKAGES, Invoke, Run, flat
@@ -178,14 +180,16 @@ def test_two_processes_share_the_items_of_an_op_and_then_of_the_next(monkeypatch
     job = Job(("check_tests::slow", "check_tests::sound"), (str(OPS),), device="cpu", items=items)
     running: list[tuple[str, str]] = []
     together: set[tuple[str, ...]] = set()
-    for event in supervised(job, workers=2):
-        if isinstance(event, Planned):
-            reports = event.reports
-        elif isinstance(event, Began):
-            running.append((event.report.op, event.item))
+
+    class Recorded(Display):
+        def began(self, report: Report, item: str) -> None:
+            running.append((report.op, item))
             together.add(tuple(op for op, _ in running))
-        elif isinstance(event, Ended):
-            running.remove((event.report.op, event.item.name))
+
+        def ended(self, report: Report, item: Item) -> None:
+            running.remove((report.op, item.name))
+
+    reports = Supervisor(job, Recorded(), workers=2).run()
     assert all([item.name for item in report.items] == list(items) for report in reports), (
         "in the order of the checklist"
     )

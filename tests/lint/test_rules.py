@@ -12,6 +12,8 @@ from opsmith.lint import REASONS, RULES, Rule, lint_file, lint_text
 HERE = Path(__file__).parent
 BAD = sorted((HERE / "bad").iterdir())
 GOOD = sorted((HERE / "good").iterdir())
+PAGE = HERE.parents[1] / "docs" / "lint_rules.md"
+_EXAMPLE = re.compile(r"^(Bad|Good):\n\n```cuda\n(.*?)```", re.DOTALL | re.MULTILINE)
 _EXPECTED = re.compile(r"expect(?P<next> on the next line)?: (?P<rules>[a-z0-9-]+(?:, [a-z0-9-]+)*)")
 
 
@@ -22,6 +24,12 @@ def expected(path: Path) -> list[tuple[int, str]]:
         for comment in _EXPECTED.finditer(line):
             found += [(number + bool(comment["next"]), rule) for rule in comment["rules"].split(", ")]
     return sorted(found)
+
+
+def examples(rule: Rule, kind: str) -> list[str]:
+    """The 'Bad' or the 'Good' code of a rule's section."""
+    (section,) = re.findall(rf"^## {rule.name}\n(.*?)(?=^## |\Z)", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    return [code for title, code in _EXAMPLE.findall(section) if title == kind]
 
 
 def named(path: Path) -> str:
@@ -45,15 +53,15 @@ def test_every_rule_is_broken_by_a_source_of_bad() -> None:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 class TestRule:
     def test_its_bad_examples_are_found(self, rule: Rule) -> None:
-        examples = rule.examples("Bad")
-        assert examples
-        for example in examples:
+        found = examples(rule, "Bad")
+        assert found
+        for example in found:
             assert rule.name in [finding.rule for finding in lint_text(example, "example.cu")], example
 
     def test_its_good_examples_break_no_rule(self, rule: Rule) -> None:
-        examples = rule.examples("Good")
-        assert examples
-        for example in examples:
+        found = examples(rule, "Good")
+        assert found
+        for example in found:
             assert [str(finding) for finding in lint_text(example, "example.cu")] == [], example
 
     def test_its_name_and_its_reason_are_well_formed(self, rule: Rule) -> None:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from ..checks.reproduction import setup
 from ..operator import child_process
 from ..operator.op import Op
-from ..operator.registry import get
 from .contenders import contender
 from .results import Row
 from .run import workloads
@@ -31,10 +27,14 @@ SECONDS = 600.0
 def first_call_seconds(op: Op, row: Row, device: str, threads: int, *, resized: bool = False) -> float:
     """The time of the first forward and backward, if there is one, on a row's sample. `resized`: the sample is a shape,
     not one of the op's own. Raises RuntimeError if the op cannot run in a new process."""
-    given = {
-        "op": op.name, "module": op.__module__, "file": _file(op), "device": device, "threads": threads,
-        "resized": resized, "path": sys.path, **{key: row[key] for key in ("contender", "dtype", "sample")},
-    }  # fmt: skip
+    arguments = row["contender"], row["dtype"], row["sample"], device, threads, resized
+    lines = [
+        "import sys, torch, opsmith",
+        f"sys.path[:] = {sys.path}",  # only now: a file beside the op's may have the name of a module of torch's
+        *setup(op, in_child=True),
+        f"from {__name__} import print_seconds",
+        f"print_seconds(op, *{arguments})",
+    ]
     with tempfile.TemporaryDirectory(prefix="opsmith_cold_") as folder:
         environment = {
             **child_process.environment(),
@@ -43,7 +43,7 @@ def first_call_seconds(op: Op, row: Row, device: str, threads: int, *, resized: 
             "TRITON_CACHE_DIR": os.path.join(folder, "triton"),
             "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]),
         }
-        command = [sys.executable, "-c", f"from {__name__} import main; main()", json.dumps(given)]
+        command = [sys.executable, "-c", "\n".join(lines)]
         try:
             ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)
         except subprocess.TimeoutExpired:
@@ -54,39 +54,17 @@ def first_call_seconds(op: Op, row: Row, device: str, threads: int, *, resized: 
     raise RuntimeError((ran.stderr.strip().splitlines() or [f"it ended with {ran.returncode}"])[-1])
 
 
-def main() -> None:
-    """Prints the seconds of the call that the first argument describes."""
-    given = json.loads(sys.argv[1])
-    sys.path[:] = given["path"]  # only now: a file beside the op's may have the name of a module that torch imports
-    with child_process.until_parent_call():
-        _import(given)
-    if given["device"] == "cpu":
-        torch.set_num_threads(given["threads"])
-    op, dtype = get(given["op"]), getattr(torch, given["dtype"])
-    samples = [resized(op, parsed(given["sample"]), given["device"], dtype)] if given["resized"] else None
-    (workload,) = [each for each in workloads(op, given["device"], dtype, samples) if each.name == given["sample"]]
-    wait = synchronizer(given["device"]) or (lambda: None)
+def print_seconds(op: Op, name: str, type: str, sample: str, device: str, threads: int, is_shape: bool) -> None:
+    """Calls a contender for the first time, in the new process."""
+    if device == "cpu":
+        torch.set_num_threads(threads)
+    dtype = getattr(torch, type)
+    samples = [resized(op, parsed(sample), device, dtype)] if is_shape else None
+    (workload,) = [each for each in workloads(op, device, dtype, samples) if each.name == sample]
+    wait = synchronizer(device) or (lambda: None)
     wait()
     began = time.perf_counter()
-    function = contender(op, given["contender"], given["device"])
+    function = contender(op, name, device)
     call_for(function, workload.values, op.signature, "both" if workload.has_gradient else "forward")()
     wait()
     print("seconds", time.perf_counter() - began)
-
-
-def _import(given: dict[str, Any]) -> None:
-    if not given["file"]:
-        importlib.import_module(given["module"])
-        return
-    spec = importlib.util.spec_from_file_location("opsmith_cold", given["file"])
-    assert spec is not None and spec.loader is not None
-    sys.modules["opsmith_cold"] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-
-
-def _file(op: Op) -> str | None:
-    """The file of a module outside packages, whose name may mean another module in a new process."""
-    package = getattr(sys.modules.get(op.__module__), "__package__", "")
-    code = getattr(op.reference, "__code__", None)
-    file = os.path.abspath(code.co_filename) if code is not None else ""
-    return None if package in sys.modules or not os.path.isfile(file) else file

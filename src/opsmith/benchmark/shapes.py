@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -69,11 +68,3 @@ def described(elements: int) -> str:
         if elements >= 1 << power and math.log2(elements).is_integer():
             return f"{elements >> power}{letter}"
     return f"{elements:,}"
-
-
-def free_bytes(device: str) -> int:
-    if device == "cuda":
-        return int(torch.cuda.mem_get_info()[0])
-    with open("/proc/meminfo") as lines:
-        found: dict[str, Any] = dict(line.split(":", 1) for line in lines)
-    return int(found["MemAvailable"].split()[0]) * 1024

@@ -160,7 +160,8 @@ class _Run:
 
     def _samples(self, op: Op, dtype: Any) -> list[Sample] | None:
         """Samples of the given shapes; None: the op's own."""
-        from ..benchmark.shapes import SCALING, free_bytes, resized
+        from ..benchmark.shapes import SCALING, resized
+        from ..checks.items.huge import free_bytes
 
         wanted = [*self.shapes]
         if self.scaling:

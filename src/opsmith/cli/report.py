@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import geometric_mean
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -85,7 +86,7 @@ def _summary(machine: Machine) -> Group:
 
 
 def _mean_speedup(rows: list[Row]) -> Text:
-    from ..benchmark.report.numbers import geometric_mean, positive, three
+    from ..benchmark.report.numbers import positive, three
 
     found = [speedup for row in rows if (speedup := positive(row.get("speedup"))) is not None]
     if not found:

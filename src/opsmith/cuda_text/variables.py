@@ -75,6 +75,10 @@ class Variables:
             return None
         return self.find(self.code.texts[index], index)
 
+    def only(self, first: int, last: int) -> Variable | None:
+        """The variable that a range is, if it is one."""
+        return self.at(first) if last == first + 1 else None
+
     def used_in(self, first: int, last: int) -> set[Variable]:
         """The variables that are named in a range."""
         return {variable for index in range(first, last) if (variable := self.at(index)) is not None}

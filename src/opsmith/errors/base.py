@@ -23,6 +23,16 @@ class OpsmithError(Exception):
         # message alone: an error from a worker process must arrive as itself.
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""  # KeyError, which some mix in, would quote it
+
+
+class LocatedError(OpsmithError):
+    """The base of errors that end with the author's line that is running, then other source lines it is about."""
+
+    def __init__(self, message: str, *lines: object) -> None:
+        super().__init__("\n".join([message, *(f"  {line}" for line in (SourceLine.of_call(), *lines) if line)]))
+
 
 class OpsmithWarning(UserWarning):
     """The base of every warning opsmith gives: something works, but more slowly, and the message says why."""
@@ -104,11 +114,6 @@ def indented(text: str) -> str:
 
 def tail(text: str, lines: int) -> str:
     return "\n".join(text.strip().splitlines()[-lines:])
-
-
-def with_lines(message: str, *lines: object) -> str:
-    """A message, then the author's line that is running, then other source lines that it is about."""
-    return "\n".join([message, *(f"  {line}" for line in (SourceLine.of_call(), *lines) if line)])
 
 
 _LIBRARIES = {"torch", "triton", "numba", "numba_cuda", "contextlib", "functools", "threading", "concurrent"}

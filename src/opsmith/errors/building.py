@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .base import OpsmithError, listed, with_lines
+from .base import LocatedError, OpsmithError, listed
 
 
 class BuildSettingError(OpsmithError, ValueError):
@@ -14,34 +14,30 @@ class BuildSettingError(OpsmithError, ValueError):
         super().__init__(f"{setting}={value!r} is not a setting: {taken}.")
 
 
-class ExtensionArgumentError(OpsmithError, ValueError):
+class ExtensionArgumentError(LocatedError, ValueError):
     """opsmith.extension was given an argument that it does not take."""
 
     def __init__(self, name: object, what: str) -> None:
-        super().__init__(with_lines(f"The extension {name!r} cannot be built: {what}."))
+        super().__init__(f"The extension {name!r} cannot be built: {what}.")
 
 
-class UnknownFunctionError(OpsmithError, AttributeError):
+class UnknownFunctionError(LocatedError, AttributeError):
     """The extension exports no function of this name."""
 
     def __init__(self, extension: str, function: str, exported: Sequence[str], left_out: Sequence[str] = ()) -> None:
         why = f" ({listed(left_out)} left out of this build: CUDA is switched off)" if left_out else ""
         super().__init__(
-            with_lines(
-                f"The extension {extension!r} exports no function {function!r}{why}; it exports {listed(exported)}.\n"
-                f"Export it in a source file:  OPSMITH_EXPORT({function}, the_cpp_function)"
-            )
+            f"The extension {extension!r} exports no function {function!r}{why}; it exports {listed(exported)}.\n"
+            f"Export it in a source file:  OPSMITH_EXPORT({function}, the_cpp_function)"
         )
 
 
-class OperatorsRegisteredError(OpsmithError, RuntimeError):
+class OperatorsRegisteredError(LocatedError, RuntimeError):
     """A library registers operators that this process has already, at which torch would end the process."""
 
     def __init__(self, extension: str, what: str) -> None:
         super().__init__(
-            with_lines(
-                f"The extension {extension!r} is built but not loaded: it registers {what}, which this process has "
-                "already, and torch accepts no second registration.\nRestart Python to use the new build. Functions "
-                "exported with OPSMITH_EXPORT and registered by register_kernel can be rebuilt and loaded at any time."
-            )
+            f"The extension {extension!r} is built but not loaded: it registers {what}, which this process has "
+            "already, and torch accepts no second registration.\nRestart Python to use the new build. Functions "
+            "exported with OPSMITH_EXPORT and registered by register_kernel can be rebuilt and loaded at any time."
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .base import OpsmithError, OpsmithWarning, definition, quoted, with_lines
+from .base import LocatedError, OpsmithError, OpsmithWarning, definition, quoted
 
 
 class ReferenceRunsWarning(OpsmithWarning):
@@ -75,45 +75,36 @@ class UnknownKernelError(OpsmithError, KeyError):
         listed = ", ".join(repr(each) for each in known)
         super().__init__(f"{name} has no kernel {kernel!r}; it has {listed}.")
 
-    def __str__(self) -> str:
-        return str(self.args[0])
 
-
-class UnsavedInputError(OpsmithError, RuntimeError):
+class UnsavedInputError(LocatedError, RuntimeError):
     """The derived gradient needs an input that the op's backward kernel did not ask to be saved."""
 
     def __init__(self, name: str, inputs: list[str]) -> None:
         listed = ", ".join(inputs)
         super().__init__(
-            with_lines(
-                f"{name}: this gradient is derived from the reference and needs {listed}, but the backward kernel of "
-                f"this device does not name {listed} among its parameters, so nothing was saved. Add {listed} to the "
-                "parameters of the function given to register_backward."
-            )
+            f"{name}: this gradient is derived from the reference and needs {listed}, but the backward kernel of "
+            f"this device does not name {listed} among its parameters, so nothing was saved. Add {listed} to the "
+            "parameters of the function given to register_backward."
         )
 
 
-class InPlaceGradientError(OpsmithError, RuntimeError):
+class InPlaceGradientError(LocatedError, RuntimeError):
     """torch.ops was called in place on a tensor that needs a gradient."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            with_lines(
-                f"{name} changes its argument in place, and an argument requires a gradient. torch.ops cannot record "
-                "that: call the Op object itself (it keeps the gradient right), or wrap the call in torch.no_grad()."
-            )
+            f"{name} changes its argument in place, and an argument requires a gradient. torch.ops cannot record "
+            "that: call the Op object itself (it keeps the gradient right), or wrap the call in torch.no_grad()."
         )
 
 
-class OutGradientError(OpsmithError, RuntimeError):
+class OutGradientError(LocatedError, RuntimeError):
     """out= was given while an argument requires a gradient."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            with_lines(
-                f"{name}: out= cannot be differentiated, and an argument requires a gradient. Leave out= out, or wrap "
-                "the call in torch.no_grad()."
-            )
+            f"{name}: out= cannot be differentiated, and an argument requires a gradient. Leave out= out, or wrap "
+            "the call in torch.no_grad()."
         )
 
 

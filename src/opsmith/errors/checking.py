@@ -1,4 +1,4 @@
-"""Errors of check: an invalid option, something that is not an op, an operator with several overloads."""
+"""Errors of check, bench and report: what cannot be checked, contenders that must not be timed, files without rows."""
 
 from __future__ import annotations
 
@@ -37,3 +37,26 @@ class SeveralOverloadsError(OpsmithError, ValueError):
             f"torch.ops.{operator} has several overloads: {listed(overloads)}. A check takes one. "
             f"Give torch.ops.{operator}.{overloads[0]}, or another"
         )
+
+
+class UnavailableError(OpsmithError):
+    """A contender is not available here, with the reason."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name} is not measured: {reason}")
+
+
+class WrongResultError(OpsmithError):
+    """A contender does not compute what the reference does, and is not timed."""
+
+    def __init__(self, op: str, name: str, workload: str, message: str) -> None:
+        super().__init__(
+            f"{op}, {workload}: {name} is not timed, because its results differ from the reference's: {message}"
+        )
+
+
+class ResultsFileError(OpsmithError, ValueError):
+    """A file that `opsmith bench --json` did not write."""
+
+    def __init__(self, path: object, reason: str) -> None:
+        super().__init__(f"{path} {reason}. Give a file that `opsmith bench --json FILE` wrote.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .base import OpsmithError, SourceLine, quoted, with_lines
+from .base import LocatedError, OpsmithError, SourceLine, quoted
 
 Triple = tuple[int, int, int]
 
@@ -42,11 +42,11 @@ class KernelFault(OpsmithError, RuntimeError):
         super().__init__("\n".join([f"{kernel}: {kind} at {place}{who}: {what}.", *shown, *notes]))
 
 
-class EmulationError(OpsmithError, RuntimeError):
+class EmulationError(LocatedError, RuntimeError):
     """A kernel cannot be run on the CPU, or failed there."""
 
     def __init__(self, kernel: str, what: str, line: object = "") -> None:
-        super().__init__(with_lines(f"{kernel}, emulated on the CPU: {what}.", line))
+        super().__init__(f"{kernel}, emulated on the CPU: {what}.", line)
 
 
 class UnsupportedFeatureError(OpsmithError, NotImplementedError):

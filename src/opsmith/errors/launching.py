@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
-from .base import OpsmithError, listed, with_lines
+from .base import LocatedError, listed
 
 _PREVIOUS_KERNEL = (
     "An earlier kernel caused this. Run the program with CUDA_LAUNCH_BLOCKING=1 to see which, or under "
@@ -22,33 +22,31 @@ _REMEDIES = {
 _OTHER_REMEDY = "CUDA's documentation explains the code under CUresult; `opsmith doctor` tests the driver and the GPUs."
 
 
-class NoGpuError(OpsmithError, RuntimeError):
+class NoGpuError(LocatedError, RuntimeError):
     """A launch, or another operation that needs a GPU, on a machine without one."""
 
     def __init__(self, what: str, reason: str, remedy: str) -> None:
-        super().__init__(with_lines(f"{what}: {reason}.\n{remedy}"))
+        super().__init__(f"{what}: {reason}.\n{remedy}")
 
 
-class LanguageMissingError(OpsmithError, ImportError):
+class LanguageMissingError(LocatedError, ImportError):
     """A kernel is written in a language that is not installed."""
 
     def __init__(self, kernel: str, language: str, package: str) -> None:
         self.package = package
         super().__init__(
-            with_lines(
-                f"{kernel} is written in {language}, and there is no package {package} in this Python.\n"
-                f"Install it:  pip install {package}"
-            )
+            f"{kernel} is written in {language}, and there is no package {package} in this Python.\n"
+            f"Install it:  pip install {package}"
         )
 
 
-class CudaDriverError(OpsmithError, RuntimeError):
+class CudaDriverError(LocatedError, RuntimeError):
     """The CUDA driver refused a call. `code` is the number of the CUDA error."""
 
     def __init__(self, what: str, code: int, reason: str, declared: str = "") -> None:
         self.code = code
         remedy = _REMEDIES.get(code, _OTHER_REMEDY)
-        super().__init__(with_lines(f"{what} failed: {reason} (CUDA error {code}).\n{remedy}", declared))
+        super().__init__(f"{what} failed: {reason} (CUDA error {code}).\n{remedy}", declared)
 
 
 class LaunchError(CudaDriverError):
@@ -58,61 +56,56 @@ class LaunchError(CudaDriverError):
         super().__init__(f"{kernel}: the launch with {configuration}", code, reason, declared)
 
 
-class NumbaLaunchError(OpsmithError, RuntimeError):
+class NumbaLaunchError(LocatedError, RuntimeError):
     """Numba could not compile or launch a kernel."""
 
     def __init__(self, kernel: str, configuration: str, reason: str) -> None:
         super().__init__(
-            with_lines(
-                f"{kernel}: the launch with {configuration} failed. Numba reports:\n{reason}\nInside `with "
-                "opsmith.emulate():` the kernel runs on CPU tensors as plain Python, where a debugger stops."
-            )
+            f"{kernel}: the launch with {configuration} failed. Numba reports:\n{reason}\nInside `with "
+            "opsmith.emulate():` the kernel runs on CPU tensors as plain Python, where a debugger stops."
         )
 
 
-class KernelNotFoundError(OpsmithError, AttributeError, KeyError):
+class KernelNotFoundError(LocatedError, AttributeError, KeyError):
     """A kernel name that is not in the CUDA source."""
 
     def __init__(self, name: str, where: str, kernels: Sequence[str], note: str = "") -> None:
         close = difflib.get_close_matches(name.partition("<")[0], [each.partition("<")[0] for each in kernels], 1)
         note = note or (f"Did you mean {close[0]!r}?" if close else "")
         found = f"{where} has no __global__ kernel {name!r}; it has {listed(kernels)}.{note and ' ' + note}"
-        super().__init__(with_lines(found))
-
-    def __str__(self) -> str:
-        return str(self.args[0])
+        super().__init__(found)
 
 
-class AmbiguousKernelError(OpsmithError, TypeError):
+class AmbiguousKernelError(LocatedError, TypeError):
     """A kernel name that does not select one kernel: a template without arguments that fit, or an overloaded name."""
 
     def __init__(self, kernel: str, where: str, what: str, remedy: str, declared: str = "") -> None:
-        super().__init__(with_lines(f"{kernel} of {where} {what}.\n{remedy}", declared))
+        super().__init__(f"{kernel} of {where} {what}.\n{remedy}", declared)
 
 
-class LaunchConfigurationError(OpsmithError, ValueError):
+class LaunchConfigurationError(LocatedError, ValueError):
     """A grid, block or amount of shared memory that no launch, or no launch of this kernel on this GPU, can have."""
 
     def __init__(self, kernel: str, what: str, declared: str = "") -> None:
-        super().__init__(with_lines(f"{kernel}: {what}.", declared))
+        super().__init__(f"{kernel}: {what}.", declared)
 
 
-class KernelArgumentError(OpsmithError, TypeError):
+class KernelArgumentError(LocatedError, TypeError):
     """An argument of a launch has a type that the kernel's parameter does not take."""
 
     def __init__(self, kernel: str, what: str, declared: str) -> None:
-        super().__init__(with_lines(f"{kernel}: {what}.", declared))
+        super().__init__(f"{kernel}: {what}.", declared)
 
 
-class KernelValueError(OpsmithError, ValueError):
+class KernelValueError(LocatedError, ValueError):
     """An argument of a launch has the right type, but a value, layout or device that the kernel does not take."""
 
     def __init__(self, kernel: str, what: str, declared: str = "") -> None:
-        super().__init__(with_lines(f"{kernel}: {what}.", declared))
+        super().__init__(f"{kernel}: {what}.", declared)
 
 
-class ConstantError(OpsmithError, ValueError):
+class ConstantError(LocatedError, ValueError):
     """A __constant__ variable was given a value that it cannot hold, or cannot be set now."""
 
     def __init__(self, where: str, name: str, what: str, declared: str = "") -> None:
-        super().__init__(with_lines(f"{where}: the __constant__ {name!r} {what}.", declared))
+        super().__init__(f"{where}: the __constant__ {name!r} {what}.", declared)

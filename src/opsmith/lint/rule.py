@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
-import re
-import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ..cuda_text import Code
 from .source import Source
-
-_EXAMPLE = re.compile(r"^(Bad|Good):\n\n((?:    .*\n|\n)+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -54,11 +49,6 @@ class Rule:
     name: str
     reason: str
     check: Check
-
-    def examples(self, kind: str) -> list[str]:
-        """The 'Bad' or the 'Good' code of its docstring."""
-        text = inspect.cleandoc(self.check.__doc__ or "") + "\n"
-        return [textwrap.dedent(code).strip() + "\n" for title, code in _EXAMPLE.findall(text) if title == kind]
 
 
 def rule(reason: str) -> Callable[[Check], Rule]:

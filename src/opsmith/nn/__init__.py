@@ -7,29 +7,19 @@ from typing import TYPE_CHECKING
 from .._lazy import lazy
 
 if TYPE_CHECKING:
-    from .add_two import AddTwo
+    from .activations import AddTwo, Mish, Polynomial, Square, Swish
     from .convrnn import ConvRNN
-    from .fused_linear import FusedLinear
-    from .mish import Mish
-    from .polynomial import Polynomial
-    from .scale_bias_relu import ScaleBiasReLU
-    from .square import Square
+    from .scale_bias_relu import FusedLinear, ScaleBiasReLU
     from .swiglu import SwiGLU
-    from .swish import Swish
 
 __all__ = ["AddTwo", "ConvRNN", "FusedLinear", "Mish", "Polynomial", "ScaleBiasReLU", "Square", "SwiGLU", "Swish"]
 
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "AddTwo": ".add_two",
+        **dict.fromkeys(("AddTwo", "Mish", "Polynomial", "Square", "Swish"), ".activations"),
+        **dict.fromkeys(("FusedLinear", "ScaleBiasReLU"), ".scale_bias_relu"),
         "ConvRNN": ".convrnn",
-        "FusedLinear": ".fused_linear",
-        "Mish": ".mish",
-        "Polynomial": ".polynomial",
-        "ScaleBiasReLU": ".scale_bias_relu",
-        "Square": ".square",
         "SwiGLU": ".swiglu",
-        "Swish": ".swish",
     },
 )

@@ -2,9 +2,10 @@
 
 machines.py   files merged, machine by machine        figures.py   the data of a chart
 limits.py, speed.py, costs.py                         the charts: choose rows, make series, add captions
-tables.py     rows and environments as tables         page.py      the page around them
-markup.py     escaped HTML                             numbers.py   numbers for reading
-page.js       draws the figures, sorts the tables     page.css     screen, dark and light; phone; paper
+tables.py     the columns of the tables               numbers.py   numbers for reading
+page.py       what the page shows                      page.html    the page, a template
+markup.py     text, data and scripts in HTML           page.css     screen, dark and light; phone; paper
+page.js       draws the figures, sorts the tables
 vendor/       Chart.js, written into each page
 """
 

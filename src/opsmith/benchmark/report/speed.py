@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from statistics import geometric_mean
 
 from ..results import Row
 from ..shapes import described
 from .figures import Figure, Spec, bars, grouped, line, series, short_names
 from .machines import Machine
-from .numbers import geometric_mean, positive, si, three, times
+from .numbers import positive, si, three, times
 
 LEAST_SIZES, LEAST_SPAN, LEAST_LARGEST = 3, 16, 1 << 14
 """Rows make a line if they have this many sizes, this far apart, and not all of them tiny."""

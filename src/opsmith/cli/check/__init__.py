@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -74,29 +73,17 @@ def command(
 
 def _followed(job: Job, timeout: float, jobs: int | None) -> tuple[list[Report], bool]:
     """Runs and shows the job. Returns the reports, and whether it was interrupted."""
-    from . import screen, supervisor
+    from . import screen
+    from .supervisor import Supervisor
 
-    reports: list[Report] = []
-    latest = None
     # CI systems send this at their time limit: the items that have run are reported, as after Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with screen.shown() as display, closing(supervisor.supervised(job, timeout, jobs)) as events:
+    with screen.shown() as display:
+        supervisor = Supervisor(job, display, timeout, jobs)
         try:
-            for event in events:
-                if isinstance(event, supervisor.Planned):
-                    reports = event.reports
-                elif isinstance(event, supervisor.Output):
-                    display.output(event.text)
-                elif isinstance(event, supervisor.Began):
-                    if event.report is not latest:
-                        display.report(event.report)
-                        latest = event.report
-                    display.began(event.report, event.item)
-                else:
-                    display.ended(event.report, event.item)
+            return supervisor.run(), False
         except KeyboardInterrupt:
-            return reports, True
-    return reports, False
+            return supervisor.reports, True
 
 
 def _close(reports: list[Report], seconds: float, json: Path | None, junit: Path | None) -> None:

@@ -23,14 +23,21 @@ COLOURS: dict[Outcome, str] = {"passed": "green", "failed": "red", "skipped": "d
 FENCE = "```"
 
 
-class Lines:
-    """A line per item, for logs."""
-
-    def report(self, report: Report) -> None:
-        pass
+class Display:
+    """What is shown while items run: nothing."""
 
     def began(self, report: Report, item: str) -> None:
         pass
+
+    def ended(self, report: Report, item: Item) -> None:
+        pass
+
+    def output(self, text: str) -> None:
+        """Of the op, its compilers or torch."""
+
+
+class Lines(Display):
+    """A line per item, for logs."""
 
     def ended(self, report: Report, item: Item) -> None:
         first = item.message.split("\n")[0]
@@ -41,15 +48,17 @@ class Lines:
         print(text, end="", file=sys.stderr, flush=True)
 
 
-class Growing:
+class Growing(Display):
     """A table per op, to which rows are added; below it, the items that are running."""
 
     def __init__(self, status: Status) -> None:
         self._status = status
+        self._report: Report | None = None
         self._width = 0
         self._running: list[str] = []
 
-    def report(self, report: Report) -> None:
+    def _title(self, report: Report) -> None:
+        self._report = report
         self._width = max(len(name) for name in [*report.unfinished, "item"])
         about = f"{report.where}, {report.level}, seed {report.seed}"
         output.print()
@@ -57,6 +66,8 @@ class Growing:
         output.print(Rule(style="dim"))
 
     def began(self, report: Report, item: str) -> None:
+        if report is not self._report:
+            self._title(report)
         self._running.append(item)
         self._status.update(Text(", ".join(self._running), "dim"))
 
@@ -83,7 +94,7 @@ class Growing:
 
 
 @contextmanager
-def shown() -> Iterator[Lines | Growing]:
+def shown() -> Iterator[Display]:
     """The display of items as they begin and end."""
     if not output.is_terminal:
         yield Lines()

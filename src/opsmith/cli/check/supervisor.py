@@ -10,14 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-from collections.abc import Generator, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from ...checks.report import Item, Report
 from ...errors import OpsmithError
 from .._screen import REFUSED, RefusedError
 from .process import Process
+from .screen import Display
 from .worker import Job
 
 TIMEOUT = 600.0  # seconds that one item may take
@@ -28,78 +27,43 @@ _POLL_SECONDS = 0.2
 _GPU = "/dev/nvidiactl"  # without it there is no GPU; to ask torch takes seconds
 
 
-@dataclass(frozen=True)
-class Planned:
-    """The reports, with all of their items unfinished."""
-
-    reports: list[Report]
-
-
-@dataclass(frozen=True)
-class Began:
-    report: Report
-    item: str
-
-
-@dataclass(frozen=True)
-class Ended:
-    """`item` is in its report now."""
-
-    report: Report
-    item: Item
-
-
-@dataclass(frozen=True)
-class Output:
-    """Other output: of the op, its compilers or torch."""
-
-    text: str
-
-
-Event = Planned | Began | Ended | Output
-
-
-def supervised(job: Job, timeout: float = TIMEOUT, workers: int | None = None) -> Generator[Event, None, None]:
-    """The events as they happen. Closing the generator ends the workers. Raises RefusedError or OpsmithError.
+class Supervisor:
+    """The worker processes of a job, and the tasks that are left. `reports` are there from the plan on.
 
     `workers`: how many at once; None: two if there are two cores and the tensors are on the CPU."""
-    started = _Workers(job, timeout, workers)
-    try:
-        yield from started.run()
-    finally:
-        started.end()
 
-
-class _Workers:
-    """The worker processes, and the tasks that are left."""
-
-    def __init__(self, job: Job, timeout: float, most: int | None) -> None:
+    def __init__(
+        self, job: Job, display: Display | None = None, timeout: float = TIMEOUT, workers: int | None = None
+    ) -> None:
+        self.reports: list[Report] = []
         self._job = job
+        self._display = display or Display()
         self._timeout = timeout
-        self._most = most
+        self._most = workers
         self._processes: list[Process] = []
         self._queue: queue.SimpleQueue[tuple[Process, dict[str, Any] | str]] = queue.SimpleQueue()
-        self._reports: list[Report] = []
         self._tasks: list[tuple[Report, str]] = []
         self._left: list[int] = []  # the numbers of the tasks that no process was given
 
-    def run(self) -> Iterator[Event]:
-        self._processes += [Process(self._job, self._queue) for _ in range(self._first())]
-        while not self._reports or self._left or self._busy():
-            yield from self._received(_POLL_SECONDS)
-            for process in list(self._processes):
-                if process.task is not None and not process.late and process.seconds() > self._timeout:
-                    process.give_up()
-                if not process.alive:
-                    yield from self._ended(process)
-            self._assign()
-
-    def end(self) -> None:
-        done = bool(self._reports) and not self._left and not self._busy()
-        for process in self._processes:
-            process.dismiss()
-        for process in self._processes:
-            process.end(wait=done)
+    def run(self) -> list[Report]:
+        """The finished reports. Shows items as they begin and end. Raises RefusedError or OpsmithError."""
+        try:
+            self._processes += [Process(self._job, self._queue) for _ in range(self._first())]
+            while not self.reports or self._left or self._busy():
+                self._receive(_POLL_SECONDS)
+                for process in list(self._processes):
+                    if process.task is not None and not process.late and process.seconds() > self._timeout:
+                        process.give_up()
+                    if not process.alive:
+                        self._remove(process)
+                self._assign()
+        finally:
+            done = bool(self.reports) and not self._left and not self._busy()
+            for process in self._processes:
+                process.dismiss()
+            for process in self._processes:
+                process.end(wait=done)
+        return self.reports
 
     def _busy(self) -> list[Process]:
         return [process for process in self._processes if process.task is not None]
@@ -130,38 +94,37 @@ class _Workers:
         return min(2, len(os.sched_getaffinity(0))) if whole and on_cpu else 1
 
     def _at_once(self) -> int:
-        if not self._reports:
+        if not self.reports:
             return len(self._processes)
         if self._most is not None:
             return self._most
-        return 1 if self._reports[0].device == "cuda" else min(2, len(os.sched_getaffinity(0)))
+        return 1 if self.reports[0].device == "cuda" else min(2, len(os.sched_getaffinity(0)))
 
-    def _received(self, seconds: float) -> Iterator[Event]:
-        """Events from the messages that are there, and from one that arrives within this time."""
+    def _receive(self, seconds: float) -> None:
+        """Handles the messages that are there, and one that arrives within this time."""
         with contextlib.suppress(queue.Empty):
             for _ in range(1 + self._queue.qsize()):
-                yield from self._events(*self._queue.get(timeout=seconds))
+                self._handle(*self._queue.get(timeout=seconds))
 
-    def _events(self, process: Process, message: dict[str, Any] | str) -> Iterator[Event]:
+    def _handle(self, process: Process, message: dict[str, Any] | str) -> None:
         if isinstance(message, str):
-            yield Output(message)
+            self._display.output(message)
         elif message["kind"] == "refused":
             raise (RefusedError if message["status"] == REFUSED else OpsmithError)(message["message"])
         elif message["kind"] == "plan":
             process.planned = True
-            if not self._reports:
-                self._reports = [Report(**facts) for facts in message["reports"]]
-                self._tasks = [(report, item) for report in self._reports for item in report.unfinished]
+            if not self.reports:
+                self.reports = [Report(**facts) for facts in message["reports"]]
+                self._tasks = [(report, item) for report in self.reports for item in report.unfinished]
                 self._left = list(range(len(self._tasks)))
-                yield Planned(self._reports)
         elif message["kind"] == "begin":
             process.again = message["again"]
             assert process.task is not None
-            yield Began(*self._tasks[process.task])
+            self._display.began(*self._tasks[process.task])
         else:
-            yield self._done(process, Item(**message["item"]))
+            self._done(process, Item(**message["item"]))
 
-    def _done(self, process: Process, item: Item) -> Ended:
+    def _done(self, process: Process, item: Item) -> None:
         assert process.task is not None
         report, _ = self._tasks[process.task]
         process.task = None
@@ -169,19 +132,19 @@ class _Workers:
         report.items.append(item)
         places = [name for each, name in self._tasks if each is report]
         report.items.sort(key=lambda each: places.index(each.name))
-        return Ended(report, item)
+        self._display.ended(report, item)
 
-    def _ended(self, process: Process) -> Iterator[Event]:
+    def _remove(self, process: Process) -> None:
         """Removes a process that has ended, during a task or after one that broke its GPU."""
         process.end(wait=True)
-        yield from self._received(0.0)
+        self._receive(0.0)
         self._processes.remove(process)
         ending = process.ending(self._timeout)
-        if not self._reports:
+        if not self.reports:
             raise RefusedError(f"while the ops were imported, {ending}.")
         if not process.planned:
             raise RefusedError(f"while another process started, {ending}.")
         if process.task is not None:
             report, name = self._tasks[process.task]
             again = process.again or f"# opsmith check {report.op} --item {name}"
-            yield self._done(process, Item(name, "failed", ending, again, process.seconds()))
+            self._done(process, Item(name, "failed", ending, again, process.seconds()))

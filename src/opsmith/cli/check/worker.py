@@ -15,6 +15,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import (
@@ -158,16 +159,13 @@ def _adopted(job: Job, operators: list[str]) -> Adopted:
 def _operator(name: str, reference: str) -> Any:
     import torch
 
-    found: Any = torch.ops
-    for part in name.removeprefix(PREFIX).split("."):
-        try:
-            found = getattr(found, part)
-        except (AttributeError, RuntimeError) as error:
-            raise RefusedError(
-                f"torch has no operator {name}. Its library must be loaded first: import it in "
-                f"{reference.rpartition(':')[0]}, or give its module or file by --from."
-            ) from error
-    return found
+    try:
+        return attrgetter(name.removeprefix(PREFIX))(torch.ops)
+    except (AttributeError, RuntimeError) as error:
+        raise RefusedError(
+            f"torch has no operator {name}. Its library must be loaded first: import it in "
+            f"{reference.rpartition(':')[0]}, or give its module or file by --from."
+        ) from error
 
 
 def _function(given: str, option: str) -> tuple[Any, tuple[str, str]]:
@@ -176,8 +174,8 @@ def _function(given: str, option: str) -> tuple[Any, tuple[str, str]]:
         raise RefusedError(f"{option} {given}: give a file or a module and the function in it, FILE.py:FUNCTION")
     module = load(source)
     function = getattr(module, name, None)
+    if function is None:
+        raise RefusedError(f"{option} {given}: {source} has no function {name!r}.")
     if not callable(function):
-        if function is None:
-            raise RefusedError(f"{option} {given}: {source} has no function {name!r}.")
         raise RefusedError(f"{option} {given}: {name!r} in {source} is not a function but {type(function).__name__}.")
     return function, (module.__name__, name)

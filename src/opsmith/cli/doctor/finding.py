@@ -5,25 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ...errors import (
-    CompilerNotFoundError,
-    CudaHeadersNotFoundError,
-    NvccNotFoundError,
-    NvrtcNotFoundError,
-    OpsmithError,
-    PythonHeadersNotFoundError,
-)
+from ...errors import CompilerTooOldError, CudaVersionMismatchError, OpsmithError, ToolMissingError
 
 Status = Literal["ok", "missing", "broken"]
 
-_MISSING = (
-    CompilerNotFoundError,
-    CudaHeadersNotFoundError,
-    NvccNotFoundError,
-    NvrtcNotFoundError,
-    PythonHeadersNotFoundError,
-)
-
+_UNSUITABLE = (CompilerTooOldError, CudaVersionMismatchError)  # the tool is there
 _LONGEST = 300
 
 
@@ -52,7 +38,8 @@ class Finding:
     def of_error(cls, error: Exception, fix: str | None = None) -> Finding:
         """An error as a finding. The first line of an OpsmithError says what happened, the rest how to fix it."""
         if isinstance(error, OpsmithError):
-            status: Status = "missing" if isinstance(error, _MISSING) else "broken"
+            missing = isinstance(error, ToolMissingError) and not isinstance(error, _UNSUITABLE)
+            status: Status = "missing" if missing else "broken"
             return cls(status, str(error).splitlines()[0].rstrip("."), fix=fix)
         message = " ".join(f"{type(error).__name__}: {error}".split())
         return cls("broken", message if len(message) <= _LONGEST else f"{message[:_LONGEST]} ...", fix=fix)

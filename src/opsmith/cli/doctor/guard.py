@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -68,10 +69,8 @@ def _run(probe: Probe, running: list[subprocess.Popen[bytes]], closed: threading
             stop(process)
             return Finding("broken", f"did not answer within {probe.seconds:g} s, and was ended")
         answer.seek(0)
-        try:
+        with contextlib.suppress(ValueError, TypeError):  # it ended without an answer
             return Finding(**json.loads(answer.read()))
-        except (ValueError, TypeError):
-            pass  # it ended without an answer
         output.seek(0)
         lines = output.read().decode(errors="replace").strip().splitlines()
     ending = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"

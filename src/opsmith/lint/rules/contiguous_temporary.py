@@ -15,22 +15,7 @@ _COPIES = {"clone", "to", "float", "half", "double", "bfloat16", "cuda", "reshap
 
 @rule("The copy that contiguous() makes is freed at the end of the statement, and the next tensor reuses its memory.")
 def contiguous_temporary(source: Source) -> Iterator[Problem]:
-    """`x.contiguous().data_ptr()`, and a pointer kept from another call that may return a fresh tensor.
-
-    Bad:
-
-        void scale(const torch::Tensor& x) {
-          const double* data = x.contiguous().data_ptr<double>();
-          launch_scale(data, x.numel());
-        }
-
-    Good:
-
-        void scale(const torch::Tensor& x) {
-          const torch::Tensor dense = x.contiguous();
-          launch_scale(dense.data_ptr<double>(), dense.scalar_type(), dense.numel());
-        }
-    """
+    """`x.contiguous().data_ptr()`, and a pointer kept from another call that may return a fresh tensor."""
     for code in source.codes:
         for word in DATA:
             for index in code.words.get(word, ()):

@@ -34,28 +34,7 @@ _WHY = "if another stream is current (torch.cuda.stream, a CUDA graph), it runs 
 
 @rule("Work on the default stream does not wait for torch's work on its current stream, nor the other way round.")
 def default_stream(source: Source) -> Iterator[Problem]:
-    """A launch, a copy, a call of Thrust or CUB without a stream or with stream 0. Not in programs with a `main`.
-
-    Bad:
-
-        void add(torch::Tensor x, torch::Tensor y) {
-          add_kernel<<<blocks, threads>>>(x.data_ptr<float>(), y.data_ptr<float>(), x.numel());
-        }
-
-    Bad:
-
-        void scale(torch::Tensor x) {
-          auto stream = at::cuda::getDefaultCUDAStream();
-          scale_kernel<<<blocks, threads, 0, stream>>>(x.data_ptr<float>());
-        }
-
-    Good:
-
-        void add(const float* x, float* y, int64_t n, cudaStream_t stream) {
-          add_kernel<<<blocks, threads, 0, stream>>>(x, y, n);
-          C10_CUDA_KERNEL_LAUNCH_CHECK();
-        }
-    """
+    """A launch, a copy, a call of Thrust or CUB without a stream or with stream 0. Not in programs with a `main`."""
     if source.is_program:
         return
     yield from _launches(source)
@@ -140,8 +119,7 @@ def _is_null(code: Code, range: Range, function: Function | None) -> bool:
     """Whether a stream is the default one: written so, or a variable that is only ever set to it."""
     if _is_written_null(code, range):
         return True
-    first, last = range
-    variable = function.variables.at(first) if function is not None and last == first + 1 else None
+    variable = function.variables.only(*range) if function is not None else None
     if function is None or variable is None or variable.parameter or not variable.definitions:
         return False
     named = (index for index in code.words[variable.name] if index in function)

@@ -26,28 +26,7 @@ _TO_HOST = {"kCPU", "CPU"}
 
 @rule("Waiting in an op leaves the GPU idle between kernels, and cannot be captured in a CUDA graph.")
 def device_synchronise(source: Source) -> Iterator[Problem]:
-    """A wait in host code: by name, by .item(), or by a copy to the CPU. Programs with a `main` may wait.
-
-    Bad:
-
-        void scale(float* x, int64_t n, cudaStream_t stream) {
-          scale_kernel<<<blocks, threads, 0, stream>>>(x, n);
-          C10_CUDA_KERNEL_LAUNCH_CHECK();
-          cudaDeviceSynchronize();
-        }
-
-    Bad:
-
-        #include <ATen/cuda/CUDAContext.h>
-        float largest(const torch::Tensor& x) { return x.max().item<float>(); }
-
-    Good:
-
-        void scale(float* x, int64_t n, cudaStream_t stream) {
-          scale_kernel<<<blocks, threads, 0, stream>>>(x, n);
-          C10_CUDA_KERNEL_LAUNCH_CHECK();
-        }
-    """
+    """A wait in host code: by name, by .item(), or by a copy to the CPU. Programs with a `main` may wait."""
     if source.is_program:
         return
     for function in source.host_functions:

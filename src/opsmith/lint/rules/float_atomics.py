@@ -20,22 +20,7 @@ _FLOAT_BY_NAME = {"scalar_t", "scalar", "accscalar_t", "acc_t", "opmath_t", "flo
 
 @rule("Floating-point sums depend on their order, and atomics add in a different order in every run.")
 def float_atomics(source: Source) -> Iterator[Problem]:
-    """atomicAdd on float, double or a half type, in device or in shared memory.
-
-    Bad:
-
-        __global__ void sum(const float* x, float* total, int64_t n) {
-          const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-          if (i < n) atomicAdd(total, x[i]);
-        }
-
-    Good:
-
-        __global__ void count(const float* x, int* positive, int64_t n) {
-          const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-          if (i < n && x[i] > 0) atomicAdd(positive, 1);
-        }
-    """
+    """atomicAdd on float, double or a half type, in device or in shared memory."""
     for name in _ADDS:
         for call in source.code.calls(name):
             function = source.function_at(call.name)

@@ -19,21 +19,6 @@ def float_only(source: Source) -> Iterator[Problem]:
     """A parameter read as one floating-point type, where neither the function nor its callers check the dtype.
 
     `data_ptr<float>()` raises for another dtype; a cast of `data_ptr()` does not even do that.
-
-    Bad:
-
-        void scale(const torch::Tensor& x) { launch_scale(x.data_ptr<float>(), x.numel()); }
-
-    Bad:
-
-        void scale(const torch::Tensor& x) { launch_scale(static_cast<float*>(x.data_ptr()), x.numel()); }
-
-    Good:
-
-        void scale(const torch::Tensor& x) {
-          TORCH_CHECK(x.scalar_type() == torch::kFloat32, "scale: x must be float32, is ", x.scalar_type());
-          launch_scale(x.data_ptr<float>(), x.numel());
-        }
     """
     for function in source.host_functions:
         places = sorted(index for word in DATA for index in source.code.words.get(word, ()) if index in function)

@@ -23,45 +23,6 @@ def int32_index(source: Source) -> Iterator[Problem]:
 
     A product of two 32-bit numbers has 32 bits, whatever it is assigned to: one of the factors must be widened first.
     Files whose host code checks the limit (INT_MAX, canUse32BitIndexMath) have no findings.
-
-    Bad:
-
-        __global__ void square(const float* x, float* y, int64_t n) {
-          int i = blockIdx.x * blockDim.x + threadIdx.x;
-          if (i < n) y[i] = x[i] * x[i];
-        }
-
-    Bad:
-
-        __global__ void square(const float* x, float* y, int n) {
-          int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-          if (i < n) y[i] = x[i] * x[i];
-        }
-
-    Bad:
-
-        __global__ void copy_rows(const float* x, float* y, int columns) {
-          for (int i = threadIdx.x; i < columns; i += blockDim.x) y[blockIdx.x * columns + i] = x[i];
-        }
-
-    Bad:
-
-        void square(const torch::Tensor& x) {
-          int n = x.numel();
-        }
-
-    Good:
-
-        __global__ void square(const float* x, float* y, int64_t n) {
-          const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-          if (i < n) y[i] = x[i] * x[i];
-        }
-
-    Good:
-
-        __global__ void copy_rows(const float* x, float* y, int64_t columns) {
-          for (int64_t i = threadIdx.x; i < columns; i += blockDim.x) y[blockIdx.x * columns + i] = x[i];
-        }
     """
     if any(_checks_the_limit(function) for function in source.host_functions):
         return
@@ -150,7 +111,7 @@ class _Indices:
     def _bounds(self, counters: set[Variable]) -> Iterator[Problem]:
         """Parameters of 32 bits that an index of elements is compared with."""
         for comparison in self.code.comparisons(*self.function.body):
-            one, other = (_only_variable(self.function, *each) for each in self.code.operands(comparison))
+            one, other = (self.variables.only(*each) for each in self.code.operands(comparison))
             for index, bound in ((one, other), (other, one)):
                 if index in counters and bound is not None and bound.parameter and bound.bits == 32:
                     yield _count(self.function, bound)
@@ -171,7 +132,7 @@ class _Indices:
         terms = list(self.arithmetic.terms(*access.offset))
         if any(map(_is_product, terms)):
             return []
-        variables = [_only_variable(self.function, *factor.range) for factors in terms for factor in factors]
+        variables = [self.variables.only(*factor.range) for factors in terms for factor in factors]
         return [variable for variable in variables if variable is not None and not variable.pointer]
 
     def _narrow(self, variable: Variable) -> Variable | None:
@@ -182,7 +143,7 @@ class _Indices:
             if any(self.arithmetic.narrow_product(*definition) for definition in variable.definitions):
                 return variable
             terms = (factors for definition in variable.definitions for factors in self.arithmetic.terms(*definition))
-            added = (_only_variable(self.function, *factors[0].range) for factors in terms if len(factors) == 1)
+            added = (self.variables.only(*factors[0].range) for factors in terms if len(factors) == 1)
             new = [other for other in added if other is not None and not other.pointer and other not in seen]
             seen.update(new)
             waiting += new
@@ -195,11 +156,6 @@ class _Indices:
             for definition in variable.definitions
             for factors in self.arithmetic.terms(*definition)
         )
-
-
-def _only_variable(function: Function, first: int, last: int) -> Variable | None:
-    """The variable that a range is, if it is one."""
-    return function.variables.at(first) if last == first + 1 else None
 
 
 def _is_product(factors: list[Factor]) -> bool:
@@ -221,7 +177,7 @@ def _host_counts(source: Source, function: Function) -> Iterator[Problem]:
     """`int n = x.numel();`, and `int n = batch * channels;` that a kernel is launched with."""
     arithmetic = Arithmetic(function, source.constants)
     launched = {
-        _only_variable(function, *argument)
+        function.variables.only(*argument)
         for where, launch in source.host_launches
         if where is function
         for argument in launch.arguments or ()
@@ -274,7 +230,7 @@ def _launched_with_counts(source: Source) -> Iterator[Problem]:
         if kernel is None or launch.arguments is None or len(launch.arguments) != len(kernel.parameters):
             continue
         for parameter, argument in zip(kernel.parameters, launch.arguments, strict=True):
-            variable = _only_variable(function, *argument)
+            variable = function.variables.only(*argument)
             is_set_once = variable is not None and len(variable.definitions) == 1
             value = variable.definitions[0] if variable is not None and is_set_once else argument
             declared = kernel.variables.find(parameter.name, parameter.index)

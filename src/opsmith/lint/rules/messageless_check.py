@@ -17,26 +17,7 @@ _REMEDY = 'As in: TORCH_CHECK(x.dim() == 2, "op: x must be [rows, columns], is "
 
 @rule("A check without a message repeats a line of C++: the user learns neither what was passed nor what is accepted.")
 def messageless_check(source: Source) -> Iterator[Problem]:
-    """TORCH_CHECK and similar macros with only a condition; `assert` in host code.
-
-    Bad:
-
-        #define CHECK_CUDA(x) TORCH_CHECK(x.is_cuda())
-
-    Bad:
-
-        void scale(const torch::Tensor& x) { assert(x.dim() == 2); }
-
-    Good:
-
-        #define CHECK_CUDA(x) TORCH_CHECK(x.is_cuda(), #x " must be a CUDA tensor, is on ", x.device())
-
-    Good:
-
-        void scale(const torch::Tensor& x) {
-          TORCH_CHECK(x.dim() == 2, "scale: x must be [rows, columns], is ", x.sizes());
-        }
-    """
+    """TORCH_CHECK and similar macros with only a condition; `assert` in host code."""
     for code in source.codes:
         for name in _CHECKS & code.words.keys():
             for call in code.calls(name):

@@ -9,34 +9,14 @@ from ..accesses import accesses_of
 from ..rule import Problem, rule
 from ..source import Source
 
-_COMPARING = {"if", "while", "for", "switch", "constexpr", "assert"} | {
-    "min",
-    "max",
-    "clamp",
-    "lesser",
-    "umin",
-    "fminf",
-}
+_COMPARING = {
+    "if", "while", "for", "switch", "constexpr", "assert", "min", "max", "clamp", "lesser", "umin", "fminf",
+}  # fmt: skip
 
 
 @rule("The last block has threads past the end of the tensor, which write to other memory.")
 def missing_bounds_check(source: Source) -> Iterator[Problem]:
-    """A kernel that writes at an index of block and thread, where no part of the index is compared.
-
-    Bad:
-
-        __global__ void square(const float* x, float* y) {
-          const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-          y[i] = x[i] * x[i];
-        }
-
-    Good:
-
-        __global__ void square(const float* x, float* y, int64_t n) {
-          const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-          if (i < n) y[i] = x[i] * x[i];
-        }
-    """
+    """A kernel that writes at an index of block and thread, where no part of the index is compared."""
     for function in source.kernels.values():
         for access in accesses_of(function):
             first, last = access.offset

@@ -21,27 +21,6 @@ def missing_device_guard(source: Source) -> Iterator[Problem]:
     """A host function that launches on a tensor, where neither it nor its callers make the tensor's GPU current.
 
     opsmith::launch does it, and so does opsmith for functions under OPSMITH_EXPORT.
-
-    Bad:
-
-        void scale(torch::Tensor x) {
-          scale_kernel<<<blocks, threads, 0, at::cuda::getCurrentCUDAStream()>>>(x.data_ptr<float>());
-        }
-
-    Good:
-
-        void scale(const torch::Tensor& x) {
-          TORCH_CHECK(x.scalar_type() == torch::kFloat32, "x must be float32, is ", x.scalar_type());
-          const c10::cuda::CUDAGuard guard(x.device());
-          scale_kernel<<<blocks, threads, 0, at::cuda::getCurrentCUDAStream()>>>(x.data_ptr<float>());
-          C10_CUDA_KERNEL_LAUNCH_CHECK();
-        }
-
-    Good:
-
-        void scale(Tensor x) {
-          opsmith::launch(scale_kernel, {blocks, threads}, x, opsmith::data<float>(x), x.numel());
-        }
     """
     if source.is_program:
         return

@@ -11,28 +11,7 @@ from ..source import SIZES, Source
 
 @rule("Along y and z a grid has at most 65535 blocks, and a tensor may have more rows.")
 def no_grid_limit(source: Source) -> Iterator[Problem]:
-    """One block per row along y or z, where the number of rows is not limited.
-
-    Bad:
-
-        void scale(const torch::Tensor& x, float* out, cudaStream_t stream) {
-          const c10::cuda::CUDAGuard guard(x.device());
-          if (x.numel() == 0) return;
-          const dim3 grid(columns / 256, x.size(0));
-          scale_kernel<<<grid, 256, 0, stream>>>(out);
-          C10_CUDA_KERNEL_LAUNCH_CHECK();
-        }
-
-    Good:
-
-        void scale(const torch::Tensor& x, float* out, cudaStream_t stream) {
-          const c10::cuda::CUDAGuard guard(x.device());
-          if (x.numel() == 0) return;
-          const dim3 grid(x.size(0), columns / 256);
-          scale_kernel<<<grid, 256, 0, stream>>>(out);
-          C10_CUDA_KERNEL_LAUNCH_CHECK();
-        }
-    """
+    """One block per row along y or z, where the number of rows is not limited."""
     found = set()
     for function, launch in source.host_launches:
         for axis, part in _beyond_x(function, launch):
@@ -48,7 +27,7 @@ def _beyond_x(function: Function, launch: Launch) -> Iterator[tuple[str, Range]]
     """The grid along y and z: in `dim3(a, b, c)`, in the variable that holds it, in opsmith's `{a, b, c}`."""
     code = function.code
     first, last = launch.grid or (0, 0)
-    variable = function.variables.at(first) if last == first + 1 else None
+    variable = function.variables.only(first, last)
     if variable is not None and variable.type == ("dim3",) and len(variable.definitions) == 1:
         first, last = variable.definitions[0]
         parts = code.split(first, last)

@@ -23,25 +23,6 @@ def unchecked_launch(source: Source) -> Iterator[Problem]:
 
     Waiting for the GPU is no check: only cudaGetLastError reports that a launch was rejected (too many threads, too
     much shared memory, an empty grid).
-
-    Bad:
-
-        void scale(float* x, int64_t n, cudaStream_t stream) {
-          scale_kernel<<<blocks, threads, 0, stream>>>(x, n);
-        }
-
-    Good:
-
-        void scale(float* x, int64_t n, cudaStream_t stream) {
-          scale_kernel<<<blocks, threads, 0, stream>>>(x, n);
-          C10_CUDA_KERNEL_LAUNCH_CHECK();
-        }
-
-    Good:
-
-        void scale(void** arguments, cudaStream_t stream) {
-          C10_CUDA_CHECK(cudaLaunchKernel((void*)scale_kernel, blocks, threads, arguments, 0, stream));
-        }
     """
     found = set()
     for function, launch in source.host_launches:

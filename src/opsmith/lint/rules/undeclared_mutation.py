@@ -25,31 +25,7 @@ class _Argument(NamedTuple):
 
 @rule("Autograd and torch.compile assume that an argument without (a!) does not change, and use its old value.")
 def undeclared_mutation(source: Source) -> Iterator[Problem]:
-    """A function under TORCH_LIBRARY that writes a tensor which the schema, in the same file, does not mark.
-
-    Bad:
-
-        __global__ void add_two_kernel(float* x, int64_t n) {
-          const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-          if (i < n) x[i] += 2;
-        }
-
-        torch::Tensor add_two(torch::Tensor x) {
-          TORCH_CHECK(x.scalar_type() == torch::kFloat32, "add_two: x must be float32, is ", x.scalar_type());
-          const c10::cuda::CUDAGuard guard(x.device());
-          add_two_kernel<<<blocks, threads, 0, stream>>>(x.data_ptr<float>(), x.numel());
-          C10_CUDA_KERNEL_LAUNCH_CHECK();
-          return x;
-        }
-
-        TORCH_LIBRARY(mylib, m) { m.def("add_two(Tensor x) -> Tensor", &add_two); }
-
-    Good:
-
-        void add_two_(torch::Tensor x) { x.add_(2); }
-
-        TORCH_LIBRARY(mylib, m) { m.def("add_two_(Tensor(a!) x) -> ()", &add_two_); }
-    """
+    """A function under TORCH_LIBRARY that writes a tensor which the schema, in the same file, does not mark."""
     schemas = dict(_schemas(source))
     for name, implementation in _implementations(source):
         schema = schemas.get(name, [])

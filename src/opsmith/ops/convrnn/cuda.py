@@ -49,13 +49,11 @@ class Plan:
     shared: int
 
     def template(self, *more: bool) -> str:
-        flags = (self.whole, self.in_block)
         arguments = (
-            self.element, self.taps, self.units, self.vector, *map(_spelled, flags), self.most_threads,
-            self.activation, self.ahead,
-            *map(_spelled, more),
+            self.element, self.taps, self.units, self.vector, self.whole, self.in_block, self.most_threads,
+            self.activation, self.ahead, *more,
         )  # fmt: skip
-        return ", ".join(map(str, arguments))
+        return ", ".join(str(each).lower() if isinstance(each, bool) else str(each) for each in arguments)
 
     @property
     def most_threads(self) -> int:
@@ -67,10 +65,6 @@ class Plan:
 
     def grid(self, batch: int) -> int:
         return -(-batch // self.sequences)
-
-
-def _spelled(flag: bool) -> str:
-    return "true" if flag else "false"
 
 
 @functools.lru_cache(maxsize=512)
@@ -154,8 +148,9 @@ def forward(x: Tensor, kernel: Tensor, hidden: Tensor, activation: str) -> Any:
 
 
 def backward(
-    grad: Tensor, x: Tensor, kernel: Tensor, hidden: Tensor, activation: str, output: Tensor, needs: Any
+    grads: Any, x: Tensor, kernel: Tensor, hidden: Tensor, activation: str, output: Tensor, *, needs: Any
 ) -> Any:
+    (grad,) = grads
     streams = 3 if activation == "tanh" and x.dtype.itemsize == 2 else 2
     chosen = _plan([x, hidden, output, grad], kernel, activation, streams)
     if chosen is None:

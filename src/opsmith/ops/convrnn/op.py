@@ -76,14 +76,8 @@ def cuda_forward(x: Tensor, kernel: Tensor, hidden: Tensor, activation: str) -> 
     return cuda.forward(x, kernel, hidden, activation)
 
 
-def cuda_backward(
-    grads: Any, x: Tensor, kernel: Tensor, hidden: Tensor, activation: str, output: Tensor, *, needs: Any
-) -> Any:
-    return cuda.backward(grads[0], x, kernel, hidden, activation, output, needs)
-
-
 convrnn.register_kernel("cuda", cuda_forward)
-convrnn.register_backward("cuda", cuda_backward)
+convrnn.register_backward("cuda", cuda.backward)
 
 
 # --- Samples ---------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import opsmith
 
-from .._elementwise import least, tensors
+from .._elementwise import least, unary_samples
 
 
 @opsmith.pointwise("opsmith::swish")
@@ -20,8 +20,7 @@ def swish(x: Tensor, beta: float = 1.0) -> Tensor:
 
 @swish.register_samples
 def samples(device: str | torch.device, dtype: torch.dtype) -> Iterator[opsmith.Sample]:
-    for name, x in tensors(device, dtype):
-        yield opsmith.Sample(args=(x,), name=name)
+    yield from unary_samples(device, dtype)
     x = torch.randn(24, 40, device=device, dtype=dtype)
     yield opsmith.Sample(args=(x, 1.702), name="beta 1.702")
 

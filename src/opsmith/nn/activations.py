@@ -1,11 +1,54 @@
-"""Polynomial: a cubic activation with learnable coefficients."""
+"""Activations: modules of one pass over their input."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
+from ..ops.add_two import add_two
+from ..ops.mish import mish
 from ..ops.polynomial import polynomial
+from ..ops.square import square
+from ..ops.swish import swish
+
+
+class AddTwo(nn.Module):
+    """y = x + 2, for x [...] and y [...]."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = add_two(x)
+        return y
+
+
+class Mish(nn.Module):
+    """y = x * tanh(softplus(x)), for x [...] and y [...]: torch.nn.Mish."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = mish(x)
+        return y
+
+
+class Square(nn.Module):
+    """y = x * x, for x [...] and y [...]: torch.square."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = square(x)
+        return y
+
+
+class Swish(nn.Module):
+    """y = x * sigmoid(beta * x), for x [...] and y [...]: torch.nn.SiLU if beta is 1."""
+
+    def __init__(self, beta: float = 1.0) -> None:
+        super().__init__()
+        self.beta = beta
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = swish(x, self.beta)
+        return y
+
+    def extra_repr(self) -> str:
+        return f"beta={self.beta}"
 
 
 class Polynomial(nn.Module):
