@@ -21,7 +21,6 @@ import opsmith
 from opsmith import Op, Sample
 from opsmith.checks import adopt, memory
 from opsmith.checks import process as _process
-from opsmith.checks.items._allocation import allocated
 from opsmith.checks.items.fork import in_fork
 from opsmith.checks.items.threads import assert_threads_agree
 from opsmith.checks.outcome import Skipped
@@ -315,10 +314,10 @@ def test_no_setting_of_torch_is_left_changed(contract: Any) -> None:
 
 def test_what_a_call_holds_and_leaves_is_counted() -> None:
     x = torch.randn(1 << 16)
-    found = allocated(lambda: x.sin().cos())
+    found = memory.allocated(lambda: x.sin().cos())
     assert (found.peak, found.left) == (2 * x.nbytes, 0)
     kept: list[Tensor] = []
-    assert allocated(lambda: kept.append(x.sin())).left == x.nbytes
+    assert memory.allocated(lambda: kept.append(x.sin())).left == x.nbytes
 
 
 def test_a_tensor_in_a_cycle_counts_as_left_behind() -> None:
@@ -328,7 +327,7 @@ def test_a_tensor_in_a_cycle_counts_as_left_behind() -> None:
         cycle: list[Any] = [x.sin()]
         cycle.append(cycle)
 
-    assert allocated(call).left == x.nbytes
+    assert memory.allocated(call).left == x.nbytes
 
 
 def test_threads_that_raise_and_threads_that_disagree_have_their_own_messages() -> None:

@@ -16,9 +16,9 @@ from ..operator.adopted import Adopted
 from ..operator.op import Op
 from ..operator.samples import Cost, Sample
 from . import values as call_values
-from .accuracy.doubling import InDouble, digits_are_lost
 from .accuracy.evaluate import Named, evaluate
 from .accuracy.truth import Function
+from .accuracy.variants import InDouble, digits_are_lost
 from .cases.acceptance import finite, taken, work
 from .cases.case import Case, kind
 from .cases.shrinking import shrunk

@@ -15,9 +15,8 @@ from .. import values as call_values
 from ..outcome import Uncovered, first_line
 from . import budget
 from .budget import Comparison as Comparison
-from .doubling import InDouble, digits_are_lost
 from .evaluate import Change, Named, evaluate, floating_dtypes
-from .shaking import STEP, Roundings, nearby, shaken, strewn
+from .variants import STEP, InDouble, Roundings, digits_are_lost, nearby, shaken, strewn
 
 FEW = 16
 """With fewer elements one error means little, since it may be small by chance: it is measured several times."""

@@ -7,14 +7,13 @@ import itertools
 import torch
 
 from ...operator.op import Op
-from .. import memory
 from ..accuracy.rounding import reference_runs
 from ..cases.acceptance import taken
 from ..cases.case import Case
 from ..cases.patterns import patterns_of
+from ..memory import Allocated, held_after, measured
 from ..outcome import Failed, Skipped
 from ..subject import Subject
-from ._allocation import Allocated, measured
 from ._cases import accelerated, has_gradients
 
 ELEMENTS = {"cpu": (1 << 14, 1 << 16), "cuda": (1 << 20, 1 << 22)}
@@ -39,7 +38,7 @@ def check_call(subject: Subject, case: Case) -> str:
         summary.append(f"with backward {mine.peak / largest:.2f} ({theirs.peak / largest:.2f})")
         _check_both(subject, case, largest, mine, theirs)
     # An op may keep its latest inputs, so the first of three calls is checked.
-    if held := memory.held_after(lambda *values: subject.raw(values), *case.values):
+    if held := held_after(lambda *values: subject.raw(values), *case.values):
         raise Failed(f"{case.name}: it keeps its inputs: {held} tensors of a call that is long over", case)
     return f"in units of its largest tensor, of {largest} bytes: {', '.join(summary)}"
 
