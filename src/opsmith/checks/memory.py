@@ -135,7 +135,9 @@ def filled(byte: int, like: Outputs = (), guards: bool = True) -> Iterator[bool]
     chance."""
     for tensor in like:
         if tensor is not None and tensor.is_cuda:
-            _fill_cuda(tensor.device, [tensor.untyped_storage().nbytes() or 1, *CUDA_SIZES], byte)
+            for size in (tensor.untyped_storage().nbytes() or 1, *CUDA_SIZES):
+                blocks = [torch.full((size,), byte, dtype=torch.uint8, device=tensor.device) for _ in range(4)]
+                blocks.clear()
     c_library = ctypes.CDLL(None)
     guarded = hasattr(torch._C, "_set_default_mobile_cpu_allocator")
     if not guarded or not hasattr(c_library, "mallopt") or torch._C._is_default_mobile_cpu_allocator_set():
@@ -248,12 +250,6 @@ def _fills(byte: int, guards: bool) -> bool:
     return True
 
 
-def _fill_cuda(device: torch.device, sizes: Sequence[int], byte: int) -> None:
-    for size in sizes:
-        blocks = [torch.full((size,), byte, dtype=torch.uint8, device=device) for _ in range(4)]
-        blocks.clear()
-
-
 def _equal(mine: torch.Tensor | None, theirs: torch.Tensor | None) -> bool:
     if mine is None or theirs is None:
         return mine is theirs
@@ -337,10 +333,10 @@ def _on_cuda(function: Callable[[], Any]) -> Allocated:
     return Allocated(peak, torch.cuda.memory_allocated() - before)
 
 
-def held_after(function: Callable[..., Any], *values: Any, calls: int = 3) -> int:
-    """How many tensors of the first of several calls are still alive after the last; each call gets copies."""
+def held_after(function: Callable[..., Any], *values: Any) -> int:
+    """How many tensors of the first of three calls are still alive after the last; each call gets copies."""
     first: list[weakref.ref[torch.Tensor]] = []
-    for turn in range(calls):
+    for turn in range(3):
         fresh = tree_map(lambda value: value.clone() if isinstance(value, torch.Tensor) else value, list(values))
         if turn == 0:
             first = [weakref.ref(each) for each in tree_leaves(fresh) if isinstance(each, torch.Tensor)]

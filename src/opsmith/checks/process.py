@@ -62,12 +62,8 @@ def run(subject: Subject, lines: Sequence[str], before: Sequence[str] = (), seco
         return Finished(None, output, errors, seconds)
     finished = Finished(process.returncode, output, errors)
     if READY not in output:
-        raise Skipped(_not_imported(subject, finished))
-    return finished
-
-
-def _not_imported(subject: Subject, finished: Finished) -> str:
-    if "UnknownOpError" in finished.message:
+        if "UnknownOpError" not in finished.message:
+            raise Skipped(f"a new process cannot import it: {finished.message}")
         module = getattr(subject.op, "__module__", "")
-        return f"importing {module} in a new process does not declare it: is it declared inside a function?"
-    return f"a new process cannot import it: {finished.message}"
+        raise Skipped(f"importing {module} in a new process does not declare it: is it declared inside a function?")
+    return finished

@@ -8,8 +8,7 @@ import re
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -179,7 +178,9 @@ def _run(subject: Subject, item: CheckItem) -> Item:
         return ended("skipped", "it has no kernel for CUDA to emulate")
     devices = [torch.cuda.current_device()] if subject.device == "cuda" else []
     try:
-        with torch.random.fork_rng(devices), subject.environment(), _own_warnings():
+        with torch.random.fork_rng(devices), subject.environment(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's about generated calls, of no use to the author
+            warnings.simplefilter("default", OpsmithWarning)
             found = item.check(subject)
             if subject.device == "cuda":
                 torch.cuda.synchronize()  # reports a kernel's error now instead of in the next item
@@ -196,15 +197,6 @@ def _run(subject: Subject, item: CheckItem) -> Item:
         again = subject.reproduction(failed) or subject.again(item.name)
         cause = "" if raised is None else f"{type(raised).__name__}: {raised}".strip()
         return ended("failed", failed.message, again, raised=cause)
-
-
-@contextmanager
-def _own_warnings() -> Iterator[None]:
-    """Silences torch's warnings about generated calls, which are of no use to the author; keeps opsmith's."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        warnings.simplefilter("default", OpsmithWarning)
-        yield
 
 
 def gpu_error(subject: Subject) -> str:

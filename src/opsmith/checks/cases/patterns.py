@@ -140,15 +140,16 @@ class Pattern:
             values: other values for arguments that are not tensors, each with its code.
         """
         like, shapes = like or self.base, shapes or self.shapes(sizes)
-        specs = iter([
-            _spec(index, slot, shape, seed, scale, (laid or {}).get(index, ""))
-            for index, (slot, shape) in enumerate(zip(self.slots, shapes, strict=True))
-        ])  # fmt: skip
-        slots = iter(self.slots)
+        numbered = enumerate(zip(self.slots, shapes, strict=True))
 
         def generated(name: str, tensor: torch.Tensor) -> tuple[torch.Tensor, str] | None:
-            slot, spec = next(slots), next(specs)
-            return None if slot.structured else (spec.build(self.device), spec.code(self.device))
+            index, (slot, shape) = next(numbered)
+            if slot.structured:
+                return None
+            low, high = slot.ranges[min(scale, len(slot.ranges) - 1)]
+            layout = (laid or {}).get(index, "")
+            spec = TensorSpec(shape, slot.dtype, low, high, seed * 16 + index, layout, slot.among)
+            return spec.build(self.device), spec.code(self.device)
 
         made = like.each_named(generated).named(name or like.name)
         for place, (value, code) in (values or {}).items():
@@ -169,11 +170,6 @@ def flat_pattern(subject: Subject, dtype: torch.dtype) -> Pattern:
     first = patterns_of(subject, dtype)[0]
     cases = [first.case((), shapes=[(size,) if slot.ndim else () for slot in first.slots]) for size in (8, 9)]
     return _pattern(cases, subject.device)
-
-
-def _spec(index: int, slot: Slot, shape: tuple[int, ...], seed: int, scale: int, layout: str) -> TensorSpec:
-    low, high = slot.ranges[min(scale, len(slot.ranges) - 1)]
-    return TensorSpec(shape, slot.dtype, low, high, seed * 16 + index, layout, slot.among)
 
 
 def shapes_are_static(subject: Subject, case: Case) -> bool:

@@ -18,7 +18,6 @@ from ..accuracy.truth import Comparison, Function, Rounding, Truth
 from ..cases.acceptance import taken
 from ..cases.case import Case
 from ..cases.patterns import doubled, patterns_of
-from ..outcome import Failed
 from ..subject import Subject
 from ._cases import capped_sizes, elements_of, is_smooth
 from ._compare import failing_on_error
@@ -216,10 +215,10 @@ def check_derivative(subject: Subject, case: Case, check: Callable[..., bool], l
                 passes(subject.call, leaves)
                 return ""
             except GradcheckError as error:
-                message = f"{case.name}: {name}: {' '.join(str(error).split())[:300]}"
+                message = f"{name}: {' '.join(str(error).split())[:300]}"
                 if passes(subject.reference, leaves):
-                    raise Failed(message, case, [line]) from None
-    raise Failed(f"{message}; the reference's own gradient is not its derivative", case, [line])
+                    raise case.failed(message, [line]) from None
+    raise case.failed(f"{message}; the reference's own gradient is not its derivative", [line])
 
 
 def _in_double(subject: Subject, case: Case) -> Case | None:

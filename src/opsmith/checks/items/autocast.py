@@ -73,7 +73,7 @@ def _followed_policies(subject: Subject, case: Case, region: torch.dtype, polici
     gradients = has_gradients(subject, case)
     held, wrong = [], []
     for policy in policies:
-        target = _target(policy, region)
+        target = {"keep": None, "lower": region, "float32": torch.float32}.get(policy, policy)
         if (target or case.dtype) not in subject.dtypes and case.dtype != torch.float64:
             continue  # the reference does not accept tensors of that dtype
         with failing_on_error(case):
@@ -82,14 +82,8 @@ def _followed_policies(subject: Subject, case: Case, region: torch.dtype, polici
         wrong += [f"policy {policy!r}: {each.what}: {each.message}" for each in bad[:1]]
         held += [] if bad else [policy]
     if not held and wrong:
-        raise Failed(f"{case.name}, in a region to {short(region)}: {'; '.join(wrong)}", case)
+        raise case.named(f"{case.name}, in a region to {short(region)}").failed("; ".join(wrong))
     return held or policies
-
-
-def _target(policy: Any, region: torch.dtype) -> torch.dtype | None:
-    """What a policy casts to; None for no cast."""
-    target: torch.dtype | None = {"keep": None, "lower": region, "float32": torch.float32}.get(policy, policy)
-    return target
 
 
 def _compared(

@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 
 from ..cases.case import Case
-from ..outcome import Failed, ReferenceRaises, first_line
+from ..outcome import ReferenceRaises, first_line
 from ..subject import Subject, short
 from ._cases import skip_random, small_case
 from ._compare import check_match, failing_on_error, reference_truth
@@ -58,8 +58,7 @@ def check_call(subject: Subject, case: Case) -> str:
     for index, (mine, theirs) in enumerate(zip(results, expected, strict=True)):
         if mine.dtype != theirs.dtype:
             name = "the result" if len(results) == 1 else f"result {index}"
-            message = f"{case.name}: {name} is {short(mine.dtype)}, the reference's {short(theirs.dtype)}"
-            raise Failed(message, case)
+            raise case.failed(f"{name} is {short(mine.dtype)}, the reference's {short(theirs.dtype)}")
     _check_values(subject, case, expected)
     return "taken"
 
@@ -150,4 +149,4 @@ def _require_refusal(subject: Subject, case: Case, refusal: Exception) -> None:
     except Exception:
         return
     if "not implemented for" not in str(refusal):  # then torch lacks a kernel that the op has
-        raise Failed(f"{case.name}: it returns, where the reference raises {first_line(refusal)}", case)
+        raise case.failed(f"it returns, where the reference raises {first_line(refusal)}")

@@ -108,10 +108,6 @@ def _jvp(function: Vector, variables: torch.Tensor) -> torch.Tensor:
     return func.jvp(function, (variables,), (weights_of(variables),))[1]  # type: ignore[no-any-return]
 
 
-def _linearized(function: Vector, variables: torch.Tensor) -> torch.Tensor:
-    return func.linearize(function, variables)[1](weights_of(variables))  # type: ignore[no-any-return]
-
-
 class _Holder(torch.nn.Module):
     def __init__(self, function: Vector, variables: torch.Tensor) -> None:
         super().__init__()
@@ -142,7 +138,7 @@ TRANSFORMS: dict[str, Transform] = {
     "hessian": lambda function, variables: func.hessian(_total(function))(variables),
     "jacrev of jacfwd": lambda function, variables: func.jacrev(func.jacfwd(_total(function)))(variables),
     "functional_call": _functional_call,
-    "linearize": _linearized,
+    "linearize": lambda function, variables: func.linearize(function, variables)[1](weights_of(variables)),
 }
 
 

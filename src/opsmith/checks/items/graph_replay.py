@@ -14,7 +14,7 @@ from ...launch.driver import driver
 from ...operator.op import Op
 from ..accuracy.evaluate import Named
 from ..cases.case import Case
-from ..outcome import Failed, Skipped, first_line
+from ..outcome import Skipped, first_line
 from ..subject import Subject
 from . import _gpu
 from ._compare import same
@@ -46,7 +46,7 @@ def _replayed(subject: Subject, case: Case, gradients: bool) -> bool:
     inputs = case.each_tensor(torch.clone, "{}")
     side, _ = _gpu.side_streams()
     _prepare(subject, inputs, gradients, side)
-    where = f"{case.name}: {'forward and backward' if gradients else 'forward'}"
+    where = "forward and backward" if gradients else "forward"
     nodes = _require_capture(subject, inputs, gradients, side, where)
     graph = torch.cuda.CUDAGraph()
     with warnings.catch_warnings():
@@ -59,7 +59,7 @@ def _replayed(subject: Subject, case: Case, gradients: bool) -> bool:
             graph.replay()
             torch.cuda.synchronize()
             if message := _wrong_replay(subject, values, found, wanted, nodes):
-                raise Failed(f"{where}: {message}", case)
+                raise case.failed(f"{where}: {message}")
     finally:
         graph.reset()
     return True
@@ -68,7 +68,7 @@ def _replayed(subject: Subject, case: Case, gradients: bool) -> bool:
 def _prepare(subject: Subject, case: Case, gradients: bool, side: torch.cuda.Stream) -> None:
     """Does what the documentation asks for: `prepare` (opsmith), and a few runs on another stream (torch)."""
     if isinstance(subject.op, Op):
-        positional, keyword = subject.arranged((case.requiring() if gradients else case).values)
+        positional, keyword = subject.signature.arranged((case.requiring() if gradients else case).values)
         subject.op.prepare(*positional, **keyword)
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -85,11 +85,10 @@ def _require_capture(subject: Subject, case: Case, gradients: bool, side: torch.
     _, expected = capture(side, lambda: subject.evaluate(case, gradients, subject.inline))
     if expected:
         raise Skipped(f"its reference cannot be captured in a CUDA graph either: {expected}")
-    message = (
-        f"cannot be captured in a CUDA graph, after having run: {broken}. A call that waits for the GPU, copies to or "
-        "from the host, or compiles what `prepare` should have, breaks a capture"
+    raise case.failed(
+        f"{where} cannot be captured in a CUDA graph, after having run: {broken}. A call that waits for the GPU, "
+        "copies to or from the host, or compiles what `prepare` should have, breaks a capture"
     )
-    raise Failed(f"{where} {message}", case)
 
 
 def _wrong_replay(subject: Subject, values: Case, found: list[Named], wanted: list[Named], nodes: int) -> str:

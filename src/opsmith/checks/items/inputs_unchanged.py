@@ -9,7 +9,6 @@ import torch
 from ...reference.tensors import version_of
 from .. import memory
 from ..cases.case import Case
-from ..outcome import Failed
 from ..subject import Subject
 from ._cases import has_gradients, various_cases
 from ._compare import gradients_of, results_and_weights
@@ -41,16 +40,13 @@ def _check_forward(subject: Subject, case: Case) -> None:
     with torch.no_grad():
         subject.raw(case.values)
     for (name, argument, tensor), changed, version_changed in zip(case.named_tensors(), *before.changes(), strict=True):
-        message = ""
         if argument.mutated:
             if changed and not version_changed:
-                message = f"{name} changes, but its version stays {tensor._version}"
+                raise case.failed(f"{name} changes, but its version stays {tensor._version}")
         elif changed:
-            message = f"{name} was changed by the call"
+            raise case.failed(f"{name} was changed by the call")
         elif version_changed:
-            message = f"{name} is written to, with its own values"
-        if message:
-            raise Failed(f"{case.name}: {message}", case)
+            raise case.failed(f"{name} is written to, with its own values")
 
 
 def _check_backward(subject: Subject, case: Case) -> None:
@@ -62,11 +58,11 @@ def _check_backward(subject: Subject, case: Case) -> None:
     first, second = (gradients_of(case, results, weights) for _ in range(2))
     for (name, _), changed, version_changed in zip(held, *before.changes(), strict=True):
         if changed or version_changed:
-            raise Failed(f"{case.name}: backward changes {name}", case)
+            raise case.failed(f"backward changes {name}")
     if not memory.same_bits(first, second) and memory.same_bits(
         first, gradients_of(case, *results_and_weights(subject.call, case))
     ):
-        raise Failed(f"{case.name}: a second backward through the same call gives different gradients", case)
+        raise case.failed("a second backward through the same call gives different gradients")
 
 
 def _check_changed_between(subject: Subject, case: Case) -> None:
@@ -85,7 +81,7 @@ def _check_changed_between(subject: Subject, case: Case) -> None:
                 leaf.copy_(before)
         if not memory.same_bits(expected, found):
             text = f"when {name} is changed in place after the forward, the backward uses the changed values"
-            raise Failed(f"{case.name}: {text} without an error: save it with save_for_backward", case)
+            raise case.failed(f"{text} without an error: save it with save_for_backward")
 
 
 class _Snapshot:

@@ -92,12 +92,11 @@ class _Launches:
             torch.autograd.grad(targets, leaves, ones, allow_unused=True)
         for where, code in left:
             if code:
-                message = (
+                raise case.failed(
                     f"{where} leaves CUDA error {code} behind ({_error_string(self.runtime, code)}), which torch's "
                     "next kernel raises in its place. After a launch, check cudaGetLastError(): in C++, "
                     "C10_CUDA_KERNEL_LAUNCH_CHECK()"
                 )
-                raise Failed(f"{case.name}: {message}", case)
         return [result.detach() for result in results]
 
     def swallow_no_error(self, case: Case) -> None:
@@ -114,11 +113,10 @@ class _Launches:
         finally:
             self.runtime.cudaGetLastError()
         if swallowed:
-            message = (
+            raise case.failed(
                 "the error that an earlier CUDA call has left is gone afterwards, and was not raised: it calls "
                 "cudaGetLastError and ignores what that returns"
             )
-            raise Failed(f"{case.name}: {message}", case)
 
     def write_or_raise(self, case: Case) -> bool:
         """Whether the op accepts a size. Raises Failed if it returns memory that was not written."""
@@ -137,11 +135,10 @@ class _Launches:
         for mine, theirs in zip(results, self.subject.reference(case.values), strict=True):
             missing = _unwritten(mine) - _unwritten(theirs)
             if missing > 0:
-                message = (
+                raise case.failed(
                     f"{missing} of {mine.numel()} elements of a result have not been written, and nothing was raised: "
                     "a launch has failed, or its grid does not reach so far"
                 )
-                raise Failed(f"{case.name}: {message}", case)
         return True
 
     def _require_context(self, case: Case, raised: Exception) -> None:
@@ -151,7 +148,7 @@ class _Launches:
         except RuntimeError as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             message = f"a kernel fails, and no CUDA call can succeed in this process any more: {reason}"
-            raise Failed(f"{case.name}: {message}", case) from raised
+            raise case.failed(message) from raised
 
 
 class _Recorded(torch.autograd.Function):
@@ -223,11 +220,8 @@ def _after_a_fault(subject: Subject, case: Case) -> str:
     except Skipped as reason:
         return f"not called after a kernel has failed: {reason}"
     if finished.status == SILENT:
-        message = (
-            f"{case.name}: called after another kernel has failed, it returns as if nothing had happened: what a "
-            "launch returns is not checked"
-        )
-        raise Failed(message, case, _faulted(case, 0, 1))
+        message = "called after another kernel has failed, it returns as if nothing had happened: what a launch returns"
+        raise case.failed(f"{message} is not checked", _faulted(case, 0, 1))
     if finished.status != LOUD:
         return f"a process to call it after a kernel has failed: {finished.message}"
     return "raises after a kernel has failed"

@@ -11,7 +11,6 @@ from ...reference.signature import flatten
 from ..accuracy.truth import Function
 from ..cases.case import Case
 from ..memory import same_bits
-from ..outcome import Failed
 from ..subject import Subject, listed
 from ._cases import differentiable_cases
 from ._compare import (
@@ -43,7 +42,7 @@ def check_call(subject: Subject, case: Case) -> int:
     with failing_on_error(case):
         results = subject.call(case.values)
     if any(result.requires_grad for result in results):
-        raise Failed(f"{case.name}: a result requires a gradient, and no input does", case)
+        raise case.failed("a result requires a gradient, and no input does")
     if len(results) > 1:
         for index, result in enumerate(subject.reference(case.requiring().values)):
             if result.requires_grad:
@@ -89,4 +88,4 @@ def _check_kept_graph(subject: Subject, case: Case) -> None:
         first = [None if each is None else each.clone() for each in gradients_of(case, *results)]
         second = gradients_of(case, *results)
     if not same_bits(first, second):
-        raise Failed(f"{case.name}: backward through a kept graph gives other gradients the second time", case)
+        raise case.failed("backward through a kept graph gives other gradients the second time")

@@ -24,7 +24,7 @@ from ..outcome import Failed, Skipped
 from ..reproduction import not_importable, setup
 from ..subject import Subject
 from . import _gpu
-from ._cases import accelerated, has_gradients, lines_with_kernel, outputs_of
+from ._cases import accelerated, arguments_of, has_gradients, lines_with_kernel
 
 LEVEL = "full"
 ON = ("cuda",)
@@ -81,7 +81,8 @@ def _script(subject: Subject, runs: list[Run]) -> str:
     """Every call in turn, each announced in the stream that the tool writes to."""
     lines = [*setup(subject.op, in_child=True), "import time"]
     for index, (case, kernel) in enumerate(runs):
-        call = [outputs_of(case, has_gradients(subject, case)), "torch.cuda.synchronize()"]
+        options = "" if has_gradients(subject, case) else ", gradients=False"
+        call = [f"opsmith.checks.outputs(op, {arguments_of(case)}{options})", "torch.cuda.synchronize()"]
         lines += [
             *case.lines,
             "torch.cuda.synchronize()",

@@ -299,4 +299,4 @@ def _check_jumps(case: Case, truth: Truth, found: Sequence[Named]) -> None:
                 f"theirs = {grads.format(listed, leaves.call('reference'), leaves.leaf_tuple())}",
                 "torch.testing.assert_close(mine, theirs)",
             ]
-            raise Failed(f"{case.name}: {at_kink}: the reference picks {float(own[place]):.9g}", leaves, lines)
+            raise leaves.failed(f"{at_kink}: the reference picks {float(own[place]):.9g}", lines)

@@ -32,7 +32,11 @@ Call = Callable[[], "Sequence[torch.Tensor | None]"]
 def check(subject: Subject) -> str:
     cases = _cases(subject)
     skip_random(subject, cases[0])
-    calls = [call for case in cases for call in _calls(subject, case, THREADS // len(cases))]
+    calls = []
+    for case in cases:
+        positional, keyword = subject.signature.arranged(case.values)
+        gradients, count = has_gradients(subject, case), THREADS // len(cases)
+        calls += calls_of(subject.op, *positional, gradients=gradients, count=count, **keyword)
     for call in calls:
         if not same_bits(call(), call()):
             raise Skipped("two calls give different numbers in one thread already")
@@ -52,11 +56,6 @@ def _cases(subject: Subject) -> list[Case]:
         raise Uncovered(f"{TOO_LARGE} to {LIMIT} elements")
     others = [case for case in filled if case.numel != filled[0].numel and case.dtype == filled[0].dtype]
     return [filled[0], *others[:1]]
-
-
-def _calls(subject: Subject, case: Case, count: int) -> list[Call]:
-    positional, keyword = subject.arranged(case.values)
-    return calls_of(subject.op, *positional, gradients=has_gradients(subject, case), count=count, **keyword)
 
 
 def _lines(subject: Subject, cases: list[Case], rounds: int) -> list[str]:
