@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import itertools
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -315,13 +316,10 @@ def _on_cpu(function: Callable[[], Any]) -> Allocated:
         function()
     finally:
         threads = _disable_profiler_legacy()
-    held = peak = 0
     events: list[Any] = [event for thread in threads for event in thread]
-    for event in events:
-        if event.kind() == "memory_alloc":
-            held += event.cpu_memory_usage()
-            peak = max(peak, held)
-    return Allocated(peak, held)
+    changes = [event.cpu_memory_usage() for event in events if event.kind() == "memory_alloc"]
+    held = [0, *itertools.accumulate(changes)]
+    return Allocated(max(held), held[-1])
 
 
 def _on_cuda(function: Callable[[], Any]) -> Allocated:

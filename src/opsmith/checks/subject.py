@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal
@@ -122,17 +122,14 @@ class Subject:
         """The values, with copies of those that the op changes in place."""
         return call_values.copied(self.arguments, values)
 
-    @contextlib.contextmanager
-    def environment(self) -> Iterator[None]:
+    def environment(self) -> contextlib.AbstractContextManager[Any]:
         """The context in which every item runs."""
         torch.manual_seed(self.seed)
         if not self.emulated:
-            yield
-            return
+            return contextlib.nullcontext()
         from ..emulator import emulate
 
-        with emulate(seed=self.seed):
-            yield
+        return emulate(seed=self.seed)
 
     # --- Cases ------------------------------------------------------------------------------------------------
 

@@ -123,9 +123,15 @@ class Case:
         """The exception to raise: this call shows a fault."""
         return Failed(f"{self.name}: {message}", self, lines)
 
-    def call(self, function: str = "op") -> str:
-        """'op(x, bias, scale=scale)': the call in Python, with copies of what the op changes in place."""
-        return self._call(function, {})
+    def call(self, function: str = "op", instead: Mapping[str, str] | None = None) -> str:
+        """'op(x, bias, scale=scale)': the call in Python, with copies of what the op changes in place. `instead`: other
+        expressions for arguments."""
+        parts = []
+        for argument in self.arguments:
+            own = f"{argument.name}.clone()" if argument.mutated else argument.name
+            name = (instead or {}).get(argument.name, own)
+            parts.append(f"{argument.name}={name}" if argument.keyword_only else name)
+        return f"{function}({', '.join(parts)})"
 
     def function_of_leaves(self) -> str:
         """'lambda x, bias: op(x, bias, scale)': the call as a function of its leaves, for torch's own checks."""
@@ -135,19 +141,12 @@ class Case:
             if argument.is_tensor and isinstance(value, (list, tuple)):
                 names = [f"{argument.name}[{index}]" for index in range(len(value))]
                 lists[argument.name] = f"[{', '.join(parameters.get(name, name) for name in names)}]"
-        return f"lambda {', '.join(parameters.values())}: {self._call('op', lists)}"
+        return f"lambda {', '.join(parameters.values())}: {self.call(instead=lists)}"
 
     def leaf_tuple(self) -> str:
         """'(x, bias)'"""
         names = [name for name, _ in self.leaves()]
         return f"({', '.join(names)}{',' if len(names) == 1 else ''})"
-
-    def _call(self, function: str, instead: Mapping[str, str]) -> str:
-        parts = []
-        for argument in self.arguments:
-            name = instead.get(argument.name, f"{argument.name}.clone()" if argument.mutated else argument.name)
-            parts.append(f"{argument.name}={name}" if argument.keyword_only else name)
-        return f"{function}({', '.join(parts)})"
 
 
 def ranks(case: Case) -> tuple[Any, ...]:

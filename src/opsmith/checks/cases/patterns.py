@@ -215,7 +215,7 @@ def _pattern(cases: Sequence[Case], device: str) -> Pattern:
 def _slot(argument: int, element: int | None, tensors: Sequence[torch.Tensor]) -> Slot:
     first = tensors[0]
     whole = is_integer(first.dtype)
-    ordered = whole and first.ndim > 0 and all(_in_order(tensor) for tensor in tensors)
+    ordered = whole and first.ndim > 0 and all(bool((tensor.diff(dim=-1) >= 0).all()) for tensor in tensors)
     structured = ordered and any(tensor.numel() > 2 for tensor in tensors)
     among = _among(tensors) if whole else ()
     return Slot(argument, element, first.ndim, first.dtype, _ranges(tensors), structured, among)
@@ -238,10 +238,6 @@ def _ranges(tensors: Sequence[torch.Tensor]) -> tuple[Range, ...]:
 
 def is_integer(dtype: torch.dtype) -> bool:
     return not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
-
-
-def _in_order(tensor: torch.Tensor) -> bool:
-    return tensor.shape[-1] < 2 or bool((tensor.diff(dim=-1) >= 0).all())
 
 
 def _range(tensor: torch.Tensor) -> Range:

@@ -49,20 +49,14 @@ def skip_random(subject: Subject, case: Case) -> None:
 def has_gradients(subject: Subject, case: Case) -> bool:
     """Whether the op has a gradient for this call. An op whose reference draws random numbers may refuse."""
     if case not in subject.known_gradients:
-        subject.known_gradients[case] = _has_gradients(subject, case)
+        found = subject.differentiates(case)
+        if found and draws_random_numbers(subject, case):
+            try:
+                subject.evaluate(case)
+            except OpsmithError:
+                found = False
+        subject.known_gradients[case] = found
     return subject.known_gradients[case]
-
-
-def _has_gradients(subject: Subject, case: Case) -> bool:
-    if not subject.differentiates(case):
-        return False
-    if not draws_random_numbers(subject, case):
-        return True
-    try:
-        subject.evaluate(case)
-    except OpsmithError:
-        return False
-    return True
 
 
 def accelerated(subject: Subject) -> bool:

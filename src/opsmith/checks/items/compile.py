@@ -172,10 +172,8 @@ def _fresh_dynamo() -> Iterator[None]:
         torch._dynamo.reset()
 
 
-@contextlib.contextmanager
-def compiling_here() -> Iterator[None]:
+def compiling_here() -> Any:
     """Inside, inductor compiles in this process instead of a pool of processes, one per core."""
     import torch._inductor.config as config
 
-    with config.patch(compile_threads=1):
-        yield
+    return config.patch(compile_threads=1)

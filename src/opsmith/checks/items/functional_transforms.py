@@ -108,18 +108,10 @@ def _jvp(function: Vector, variables: torch.Tensor) -> torch.Tensor:
     return func.jvp(function, (variables,), (weights_of(variables),))[1]  # type: ignore[no-any-return]
 
 
-class _Holder(torch.nn.Module):
-    def __init__(self, function: Vector, variables: torch.Tensor) -> None:
-        super().__init__()
-        self.function = function
-        self.variables = torch.nn.Parameter(torch.zeros_like(variables))
-
-    def forward(self) -> torch.Tensor:
-        return self.function(self.variables)
-
-
 def _functional_call(function: Vector, variables: torch.Tensor) -> torch.Tensor:
-    module = _Holder(function, variables)
+    module: Any = torch.nn.Module()
+    module.variables = torch.nn.Parameter(torch.zeros_like(variables))
+    module.forward = lambda: function(module.variables)
 
     def called(given: torch.Tensor) -> torch.Tensor:
         return func.functional_call(module, {"variables": given}, ())  # type: ignore[no-any-return]

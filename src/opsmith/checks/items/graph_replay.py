@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import warnings
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
@@ -111,34 +110,23 @@ def _wrong_replay(subject: Subject, values: Case, found: list[Named], wanted: li
 def capture(stream: torch.cuda.Stream, function: Callable[[], Any]) -> tuple[int, str]:
     """Captures `function` on a stream and discards the graph. Returns the number of nodes, and why the capture failed,
     or ''."""
-    begin, end, nodes_of, destroy = _capture_functions()
+    library = ctypes.CDLL("libcuda.so.1")
     handle, graph, count = ctypes.c_void_p(stream.cuda_stream), ctypes.c_void_p(), ctypes.c_size_t()
     torch.cuda.synchronize()
     kept: list[Any] = []
     raised = ""
     with torch.cuda.stream(stream):
-        driver().check(begin(handle, CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture")
+        driver().check(library.cuStreamBeginCapture_v2(handle, CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture")
         try:
             kept.append(function())
         except Exception as error:
             raised = first_line(error)
         finally:
-            code = end(handle, ctypes.byref(graph))
+            code = library.cuStreamEndCapture(handle, ctypes.byref(graph))
     if graph.value:
-        nodes_of(graph, None, ctypes.byref(count))
-        destroy(graph)
+        library.cuGraphGetNodes(graph, None, ctypes.byref(count))
+        library.cuGraphDestroy(graph)
     torch.cuda.synchronize()
     if code and not raised:
         raised = f"{driver().error_text(code)}, and no call of the op reports it"
     return count.value, raised
-
-
-@cache
-def _capture_functions() -> tuple[Any, ...]:
-    library = ctypes.CDLL("libcuda.so.1")
-    pointer = ctypes.c_void_p
-    library.cuStreamBeginCapture_v2.argtypes = [pointer, ctypes.c_int]
-    library.cuStreamEndCapture.argtypes = [pointer, pointer]
-    library.cuGraphGetNodes.argtypes = [pointer, pointer, pointer]
-    library.cuGraphDestroy.argtypes = [pointer]
-    return library.cuStreamBeginCapture_v2, library.cuStreamEndCapture, library.cuGraphGetNodes, library.cuGraphDestroy

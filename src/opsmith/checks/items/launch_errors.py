@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -83,7 +83,10 @@ class _Launches:
         if self.gradients:
             asking = case.requiring()
             leaves = [leaf for _, leaf in asking.leaves()]
-            values = asking.replaced([_Recorded.apply(leaf, record) for leaf in leaves])  # type: ignore[no-untyped-call]
+            passed = [leaf.clone() for leaf in leaves]
+            for tensor in passed:  # right after the op's backward, on the thread that launches it
+                tensor.register_hook(lambda grad: record("backward"))
+            values = asking.replaced(passed)
         results = self.subject.call(values)
         record("forward")
         targets = [result for result in results if result.requires_grad]
@@ -92,8 +95,10 @@ class _Launches:
             torch.autograd.grad(targets, leaves, ones, allow_unused=True)
         for where, code in left:
             if code:
+                self.runtime.cudaGetErrorString.restype = ctypes.c_char_p
+                text = self.runtime.cudaGetErrorString(code).decode(errors="replace")
                 raise case.failed(
-                    f"{where} leaves CUDA error {code} behind ({_error_string(self.runtime, code)}), which torch's "
+                    f"{where} leaves CUDA error {code} behind ({text}), which torch's "
                     "next kernel raises in its place. After a launch, check cudaGetLastError(): in C++, "
                     "C10_CUDA_KERNEL_LAUNCH_CHECK()"
                 )
@@ -149,25 +154,6 @@ class _Launches:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             message = f"a kernel fails, and no CUDA call can succeed in this process any more: {reason}"
             raise case.failed(message) from raised
-
-
-class _Recorded(torch.autograd.Function):
-    """The identity, whose backward calls `record` right after the op's backward, on the thread that launches it."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, record: Callable[[str], None]) -> torch.Tensor:
-        ctx.record = record
-        return tensor.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        ctx.record("backward")
-        return grads[0], None
-
-
-def _error_string(runtime: Any, code: int) -> str:
-    runtime.cudaGetErrorString.restype = ctypes.c_char_p
-    return str(runtime.cudaGetErrorString(code).decode(errors="replace"))
 
 
 def _unwritten(tensor: torch.Tensor) -> int:

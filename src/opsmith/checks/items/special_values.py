@@ -168,7 +168,7 @@ def _jumps(subject: Subject, row: Case, place: int, dtype: torch.dtype) -> list[
     grid, then by bisection. The other tensors are as in the row."""
     argument = row.floating()[place][0].name
 
-    def gradient(points: torch.Tensor) -> torch.Tensor | None:
+    def gradient(points: torch.Tensor) -> torch.Tensor:
         case = row
         for other, tensor in row.tensors():
             if other.name != argument:
@@ -176,27 +176,20 @@ def _jumps(subject: Subject, row: Case, place: int, dtype: torch.dtype) -> list[
         leaf = points.clone().requires_grad_()
         results = subject.reference(case.changed(argument, leaf, "").values)
         targets = [in_pairs(result).sum() for result in results if result.requires_grad]
-        if not targets:
-            return None
-        return torch.autograd.grad(targets, leaf, allow_unused=True)[0]
+        return torch.autograd.grad(targets, leaf, materialize_grads=True)[0] if targets else torch.zeros_like(points)
 
     # A third of a step off, since at a kink itself the gradient may be that of either side.
     grid = torch.arange(-REACH, REACH, STEP, dtype=torch.float64, device=row.every_tensor()[0].device) + STEP / 3
-    slopes = gradient(grid)
-    if slopes is None:
-        return []
-    steps = slopes.diff().abs()
+    steps = gradient(grid).diff().abs()
     near = torch.maximum(torch.roll(steps, 1), torch.roll(steps, -1))
     jumps = (steps > STEEP * near) & (steps > 1e-9)
     low, high = grid[:-1][jumps][:MOST_KINKS], grid[1:][jumps][:MOST_KINKS]
     if not low.numel():
         return []
     left, right = gradient(low), gradient(high)
-    assert left is not None and right is not None
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         slope = gradient(middle)
-        assert slope is not None
         to_the_left = (slope - left).abs() < (slope - right).abs()
         low, high = torch.where(to_the_left, middle, low), torch.where(to_the_left, high, middle)
     found = high.to(dtype)
