@@ -56,7 +56,7 @@ def check(subject: Subject) -> str:
 
 def check_parts(subject: Subject, found: Plan, elements: int) -> str:
     """Checks the call with so many elements, with gradients if there is enough memory."""
-    parts = found.parts_for(elements)
+    parts = math.ceil(elements / found.largest) + 1  # one tensor has more than that many elements
     gradients = subject.differentiates(found.case(2)) and not subject.inplace
     free = free_bytes(subject.device)
     text = f"{parts} parts of {found.largest} elements" if found.largest > 1 else f"{parts} elements"
@@ -149,8 +149,9 @@ def _windows(subject: Subject, block: Case, cut: Cut, outputs: list[Output]) -> 
     only = [place for place, axis in enumerate(cut.axes) if axis is not None]
 
     def window(start: int) -> list[Any]:
+        places = torch.arange(start, start + length)
         pairs = zip(block.every_tensor(), cut.axes, strict=True)
-        tensors = [t if axis is None else _repeated(t, axis, start, length) for t, axis in pairs]
+        tensors = [t if a is None else t.index_select(a, (places % t.shape[a]).to(t.device)) for t, a in pairs]
         return call_values.with_tensors(subject.arguments, block.values, tensors)
 
     rounding = rounding_of(subject.op, window(0), cut.gradients)
@@ -160,12 +161,6 @@ def _windows(subject: Subject, block: Case, cut: Cut, outputs: list[Output]) -> 
         )
         given = [(what, None if t is None else t.detach().narrow(axis, start, length)) for what, t, axis in outputs]
         yield start, truth.beside(given)
-
-
-def _repeated(tensor: torch.Tensor, axis: int, start: int, length: int) -> torch.Tensor:
-    """The window of the lengthened tensor."""
-    places = torch.arange(start, start + length, device=tensor.device) % tensor.shape[axis]
-    return tensor.index_select(axis, places)
 
 
 def _starts(parts: int, seed: int) -> list[int]:
@@ -204,10 +199,6 @@ class Plan:
     def describe(self, parts: int) -> str:
         """'x.shape[0] = 7, bfloat16'"""
         return f"{self.pattern.described(self.group, parts)}, {short(self.dtype)}"
-
-    def parts_for(self, elements: int) -> int:
-        """The number of parts for which one tensor has more than that many elements."""
-        return math.ceil(elements / self.largest) + 1
 
 
 def plan(subject: Subject, dtype: torch.dtype) -> Plan | None:

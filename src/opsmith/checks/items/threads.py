@@ -122,12 +122,10 @@ def assert_threads_agree(calls: Sequence[Call], rounds: int = 1) -> None:
 
 def _difference(found: Sequence[torch.Tensor | None], alone: Sequence[torch.Tensor | None]) -> str:
     """Which tensor differs, and in how many elements."""
-    for place, (mine, theirs) in enumerate(zip(found, alone, strict=True), 1):
-        if same_bits([mine], [theirs]):
-            continue
-        which = f"tensor {place} of {len(alone)}, results and then gradients"
-        if mine is None or theirs is None or mine.shape != theirs.shape:
-            return f"{which}, has another shape"
-        differing = int((mine != theirs).sum())
-        return f"{which}, in {differing} of {mine.numel()} elements" if differing else f"{which}, in the sign of a zero"
-    return "how many tensors there are"
+    pairs = list(zip(found, alone, strict=True))
+    place = next(index for index, (mine, theirs) in enumerate(pairs) if not same_bits([mine], [theirs]))
+    which, (mine, theirs) = f"tensor {place + 1} of {len(alone)}, results and then gradients", pairs[place]
+    if mine is None or theirs is None or mine.shape != theirs.shape:
+        return f"{which}, has another shape"
+    differing = int((mine != theirs).sum())
+    return f"{which}, in {differing} of {mine.numel()} elements" if differing else f"{which}, in the sign of a zero"
