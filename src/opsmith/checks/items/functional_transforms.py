@@ -76,9 +76,6 @@ def _truth(subject: Subject, case: Case, transform: str) -> Truth | None:
         return None
 
 
-# --- The transforms -----------------------------------------------------------------------------------------------
-
-
 def _total(function: Vector) -> Vector:
     """A weighted sum of the results; the weights have no symmetry that could hide a fault."""
 
@@ -122,9 +119,6 @@ TRANSFORMS: dict[str, Transform] = {
     "functional_call": _functional_call,
     "linearize": lambda function, variables: func.linearize(function, variables)[1](weights_of(variables)),
 }
-
-
-# --- A call as a function of one vector ---------------------------------------------------------------------------
 
 
 def _transformed(subject: Subject, function: Function, transform: str) -> Function:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import combinations
 
 import torch
@@ -56,17 +55,12 @@ def _check_combinations(subject: Subject, case: Case) -> int:
     given = [place for place, tensor in enumerate(flatten(subject.arguments, case.values)) if tensor is not None]
     places = zip(given, case.named_tensors(), strict=True)
     names = {place: name for place, (name, _, tensor) in places if tensor.is_floating_point()}
-    chosen = list(_combinations(list(names)))
+    sizes = range(1, len(names) + 1) if len(names) <= FEW else sorted({1, len(names) - 1, len(names)})
+    chosen = [only for size in sizes for only in combinations(names, size)]
     for only in chosen:
         marked = case.named(f"{case.name}, a gradient for {', '.join(names[place] for place in only)} alone")
         check_match(subject, marked, True, truth=truth, lines=(), only=only)
     return len(chosen)
-
-
-def _combinations(places: list[int]) -> Iterator[tuple[int, ...]]:
-    sizes = range(1, len(places) + 1) if len(places) <= FEW else sorted({1, len(places) - 1, len(places)})
-    for size in sizes:
-        yield from combinations(places, size)
 
 
 def _check_one_result(subject: Subject, case: Case, index: int) -> None:
