@@ -20,10 +20,10 @@ from zoo import declare
 import opsmith
 from opsmith import Op, Sample
 from opsmith.checks import adopt, memory
-from opsmith.checks import process as _process
 from opsmith.checks.items.fork import in_fork
 from opsmith.checks.items.threads import assert_threads_agree
 from opsmith.checks.outcome import Skipped
+from opsmith.checks.reproduction import in_new_process
 from opsmith.checks.subject import Subject
 
 from . import decorated, reproductions
@@ -370,7 +370,7 @@ def test_a_process_is_ended_with_its_children_when_its_time_is_up(contract: Any)
         "time.sleep(600)",
     ]
     began = time.monotonic()
-    finished = _process.run(subject, lines, seconds=20)
+    finished = in_new_process(subject, lines, seconds=20)
     assert finished.status is None and "has not ended" in finished.message and time.monotonic() - began < 60
     child = int(finished.output.split()[-1])
     deadline = time.monotonic() + 10
@@ -384,11 +384,11 @@ def test_a_process_is_ended_with_its_children_when_its_time_is_up(contract: Any)
 def test_an_op_that_a_new_process_cannot_import_is_reported(fresh: Fresh) -> None:
     op = declare("mish", fresh("local"))
     with pytest.raises(Skipped, match="in a new process does not declare it"):
-        _process.run(Subject(op), [])
+        in_new_process(Subject(op), [])
 
 
 def test_the_message_says_how_a_process_ended(contract: Any) -> None:
     subject = Subject(contract.OPS["sound_half"])
-    assert _process.run(subject, ["raise ValueError('odd')"]).message == "ValueError: odd"
-    killed = _process.run(subject, ["import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"])
+    assert in_new_process(subject, ["raise ValueError('odd')"]).message == "ValueError: odd"
+    killed = in_new_process(subject, ["import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"])
     assert killed.message == "it was ended by SIGSEGV"

@@ -1,7 +1,7 @@
 """An item in a forked process, so that a crash is reported as a failure of the item.
 
 The child imports nothing, so ops declared in a notebook work too. A forked process cannot use CUDA; if CUDA is in use,
-a new process imports the op instead (process.py).
+a new process imports the op instead (reproduction.py).
 """
 
 from __future__ import annotations

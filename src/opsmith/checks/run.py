@@ -23,9 +23,8 @@ from ..operator.op import Op
 from .isolation import can_fork, in_fork, may_crash
 from .items import CheckItem, every_item
 from .outcome import Failed, Skipped, Uncovered
-from .process import run as in_new_process
 from .report import Item, Report
-from .reproduction import installed
+from .reproduction import in_new_process, installed
 from .subject import Level, Subject
 
 NO_GPU = "torch finds no CUDA device here; `opsmith doctor` says why. Emulated kernels need none"

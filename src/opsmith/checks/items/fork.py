@@ -13,7 +13,7 @@ from ...operator.op import Op
 from ..accuracy.evaluate import outputs
 from ..isolation import forked
 from ..memory import same_bits
-from ..process import run
+from ..reproduction import in_new_process
 from ..subject import SMALL, Subject
 from ._cases import arguments_of, has_gradients, skip_random
 
@@ -29,7 +29,7 @@ def check(subject: Subject) -> str:
     directions = ("forward", "backward") if has_gradients(subject, case) else ("forward",)
     call = f"opsmith.checks.items.fork.endings(op, {directions}, {arguments_of(case)})"
     # In another process, since a faulty fork can end its parent too.
-    finished = run(subject, [*case.lines, "import json", f"print(json.dumps({call}))"])
+    finished = in_new_process(subject, [*case.lines, "import json", f"print(json.dumps({call}))"])
     if finished.status != 0:
         raise case.failed(f"the process that was to fork: {finished.message}", [call])
     summary = []

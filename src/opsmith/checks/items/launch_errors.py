@@ -13,7 +13,7 @@ import torch
 from ..cases.case import Case
 from ..memory import filled_by_torch
 from ..outcome import Failed, Skipped
-from ..process import run
+from ..reproduction import in_new_process
 from ..subject import SMALL, Subject
 from . import _gpu
 from ._cases import accelerated, has_gradients
@@ -202,7 +202,7 @@ def _sizes(case: Case) -> list[int]:
 def _after_a_fault(subject: Subject, case: Case) -> str:
     """Calls the op in a new process in which a kernel has failed: no launch succeeds, and the op must raise."""
     try:
-        finished = run(subject, [*case.lines, *_faulted(case, LOUD, SILENT)], seconds=TIMEOUT)
+        finished = in_new_process(subject, [*case.lines, *_faulted(case, LOUD, SILENT)], seconds=TIMEOUT)
     except Skipped as reason:
         return f"not called after a kernel has failed: {reason}"
     if finished.status == SILENT:

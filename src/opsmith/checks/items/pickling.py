@@ -14,7 +14,7 @@ from ...operator.op import Op
 from .. import memory
 from ..cases.case import Case
 from ..outcome import Failed, Skipped
-from ..process import run
+from ..reproduction import in_new_process
 from ..subject import Subject, listed
 from ._cases import generated_case, has_gradients, skip_random
 from ._compare import failing_on_error
@@ -101,7 +101,7 @@ def _in_new_process(op: Op, subject: Subject) -> str:
     text = f"__import__('pickle').loads({pickle.dumps(op)!r})"
     before = ["try:", f"    {text}", "    print('unpickled')", "except Exception as error:", "    print(repr(error))"]
     try:
-        finished = run(subject, [], before)
+        finished = in_new_process(subject, [], before)
     except Skipped as reason:
         return f"(in a new process not tried: {reason})"
     if "unpickled" not in finished.output.splitlines():

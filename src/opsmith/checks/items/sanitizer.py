@@ -42,9 +42,6 @@ MOST_SAMPLES, MOST_ELEMENTS = 4, 1 << 12
 QUIET_SECONDS = 0.05
 """After a sample, so that a tool can report on it before the next begins."""
 
-Run = tuple[Case, str]
-"""A case, and the kernel that runs it."""
-
 
 def check(subject: Subject) -> str:
     if not accelerated(subject):
@@ -72,14 +69,14 @@ def check(subject: Subject) -> str:
     return done + "".join(f"; not {name}: {why}" for name, why in useless.items())
 
 
-def _runs(subject: Subject) -> list[Run]:
-    """Few and small: a kernel runs up to a hundred times slower."""
+def _runs(subject: Subject) -> list[tuple[Case, str]]:
+    """Cases, each with the kernel that runs it. Few and small: a kernel runs up to a hundred times slower."""
     cases = [each for each in subject.cases(limit=MOST_ELEMENTS) if each.has_elements] or [subject.first_case()]
     cases = cases[:: max(1, len(cases) // MOST_SAMPLES)][:MOST_SAMPLES]
     return [(case, kernel) for kernel in _gpu.kernels_to_try(subject) for case in cases]
 
 
-def _script(subject: Subject, runs: list[Run]) -> str:
+def _script(subject: Subject, runs: list[tuple[Case, str]]) -> str:
     """Every call in turn, each announced in the stream that the tool writes to."""
     lines = [*setup(subject.op, in_child=True), "import time"]
     for index, (case, kernel) in enumerate(runs):
@@ -112,7 +109,7 @@ def _output(tool: Path, name: str, script: Path) -> str:
         return f"nothing within {SECONDS:.0f} s"
 
 
-def _message(runs: list[Run], found: list[Finding]) -> str:
+def _message(runs: list[tuple[Case, str]], found: list[Finding]) -> str:
     messages = []
     for each in found[:3]:
         case, kernel = runs[each.sample]

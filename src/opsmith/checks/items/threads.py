@@ -15,7 +15,7 @@ from ..accuracy.evaluate import outputs
 from ..cases.case import Case
 from ..memory import same_bits
 from ..outcome import Failed, Skipped, Uncovered
-from ..process import run
+from ..reproduction import in_new_process
 from ..subject import TOO_LARGE, Subject
 from ._cases import arguments_of, has_gradients, skip_random, various_cases
 
@@ -70,7 +70,7 @@ def _lines(subject: Subject, cases: list[Case], rounds: int) -> list[str]:
 def _check_first_calls(subject: Subject, cases: list[Case]) -> str:
     lines = _lines(subject, cases, 1)
     try:
-        finished = run(subject, lines)
+        finished = in_new_process(subject, lines)
     except Skipped as reason:
         return f"no first calls: {reason}"
     if finished.status != 0:
