@@ -41,10 +41,6 @@ def may_crash(subject: Subject, item: CheckItem) -> bool:
     return item.crashes or any(isinstance(kernel, NativeKernel) for kernel in kernels.values())
 
 
-def can_fork(subject: Subject) -> bool:
-    return subject.device == "cpu" and not torch.cuda.is_initialized()
-
-
 def in_fork(run: Callable[[], Item], ended: Callable[[str], Item], seconds: float = SECONDS) -> Item:
     """The item that `run` returns in a forked process; `ended` makes one from the reason for an early end."""
     found, status, stack = forked(run, seconds)

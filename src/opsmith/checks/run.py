@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import platform
 import re
@@ -20,7 +21,7 @@ from ..errors import CheckOptionError, NotAnOpError, OpsmithWarning, SamplesMiss
 from ..operator import child_process
 from ..operator.adopted import Adopted
 from ..operator.op import Op
-from .isolation import can_fork, in_fork, may_crash
+from .isolation import in_fork, may_crash
 from .items import CheckItem, every_item
 from .outcome import Failed, Skipped, Uncovered
 from .report import Item, Report
@@ -142,9 +143,9 @@ def run_isolated(subject: Subject, item: CheckItem) -> Item:
             item.name, "failed", message, subject.again(item.name), time.perf_counter() - began, item.description
         )
 
-    if can_fork(subject):
+    if subject.device == "cpu" and not torch.cuda.is_initialized():
         if item.crashes:
-            import torch._dynamo  # noqa: F401  # once here instead of in every child
+            importlib.import_module("torch._dynamo")  # once here instead of in every child
         return in_fork(lambda: run_item(subject, item), ended)
     lines = [
         "import dataclasses, json",

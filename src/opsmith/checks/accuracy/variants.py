@@ -16,8 +16,6 @@ from .evaluate import Change
 STEP = torch.finfo(torch.float32).eps
 FAR = torch.finfo(torch.float32).eps / 2**10
 """Relative to the largest number: larger than float64's rounding errors, smaller than float32's."""
-_REINTERPRETING = (torch.Tensor.view,)
-"""Functions whose dtype argument reinterprets bits."""
 
 
 class InDouble(TorchFunctionMode):
@@ -32,7 +30,7 @@ class InDouble(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is torch.Tensor.float:
             self.casts_to_single, func = True, torch.Tensor.double
-        elif func not in _REINTERPRETING and any(value is torch.float32 for value in (*args, *kwargs.values())):
+        elif func is not torch.Tensor.view and any(value is torch.float32 for value in (*args, *kwargs.values())):
             self.casts_to_single = True
             args = tuple(_doubled(value) for value in args)
             kwargs = {name: _doubled(value) for name, value in kwargs.items()}

@@ -13,7 +13,6 @@ import torch
 from ...reference.signature import flatten
 from .. import layouts
 from ..subject import SMALL, Subject
-from .acceptance import largest_result
 from .case import Case, ranks
 
 Range = tuple[float, float]
@@ -170,11 +169,6 @@ def flat_pattern(subject: Subject, dtype: torch.dtype) -> Pattern:
     first = patterns_of(subject, dtype)[0]
     cases = [first.case((), shapes=[(size,) if slot.ndim else () for slot in first.slots]) for size in (8, 9)]
     return _pattern(cases, subject.device)
-
-
-def shapes_are_static(subject: Subject, case: Case) -> bool:
-    """Whether the shapes of the results depend only on the shapes of the inputs."""
-    return largest_result(subject, case) is not None
 
 
 def doubled(tensor: torch.Tensor) -> torch.Tensor:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
 from ...reference.purity import RandomState
 from ..cases.case import Case
-from ..memory import same_bits
+from ..memory import Outputs, same_bits
 from ..outcome import Uncovered
 from ..subject import SMALL, TOO_LARGE, Subject
 from ._cases import draws_random_numbers, has_gradients
@@ -21,8 +19,6 @@ LARGE = 1 << 21
 """Elements of a call that several threads, or many blocks, share."""
 SEEDS = (1, 2, 3)
 """Of the emulator, added to the check's own."""
-
-Outputs = Sequence["torch.Tensor | None"]
 
 
 def check(subject: Subject) -> str:

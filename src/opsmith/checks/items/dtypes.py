@@ -13,11 +13,10 @@ import torch
 
 from ..cases.case import Case
 from ..outcome import ReferenceRaises, first_line
-from ..subject import Subject, short
+from ..subject import DTYPES, Subject, short
 from ._cases import skip_random, small_case
 from ._compare import check_match, failing_on_error, reference_truth
 
-FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 OTHERS = (
     torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.bool, torch.complex64, torch.complex128,
 )  # fmt: skip
@@ -71,7 +70,7 @@ def check_call(subject: Subject, case: Case) -> str:
 def _cases(subject: Subject, base: Case) -> Iterator[tuple[str, Case]]:
     prefix = base.name.rpartition(",")[0]
     picks = any(result.dtype is torch.int64 for result in subject.reference(base.values))  # as indices are
-    for dtype in (*FLOATING, *OTHERS):
+    for dtype in (*DTYPES, *OTHERS):
         ranked = picks and not (dtype.is_floating_point or dtype.is_complex)
         case = _ranked(base, dtype) if ranked else _cast(base, dtype, dtype)
         if case is not None:

@@ -11,7 +11,7 @@ import ctypes
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,9 @@ def check_parts(subject: Subject, found: Plan, elements: int) -> str:
         gradients, text = False, f"{text}; gradients would take {_gibibytes(more)} GiB, no more free"
     block = found.case(min(PERIOD, parts))
     cut = Cut(found.axes, found.result_axes, parts, gradients, subject.seed)
-    lines = [f"opsmith.checks.items.huge.assert_parts_match(op, {arguments_of(block)}, {cut.code})"]
+    lines = [
+        f"opsmith.checks.items.huge.assert_parts_match(op, opsmith.checks.items.huge.{cut}, {arguments_of(block)})"
+    ]
     with failing_on_error(block, lines):
         outputs = _lengthened_outputs(subject, block, cut)
     try:
@@ -89,24 +91,11 @@ class Cut:
     gradients: bool
     seed: int
 
-    @property
-    def code(self) -> str:
-        return ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
 
-
-def assert_parts_match(
-    op: Op | Adopted,
-    *args: Any,
-    axes: Sequence[int | None],
-    result_axes: Sequence[int],
-    parts: int,
-    gradients: bool,
-    seed: int,
-    **kwargs: Any,
-) -> None:
-    """Raises AssertionError unless the op matches its reference on windows of a call of so many parts, which repeat the
-    tensors that are given."""
-    subject, cut = Subject(op), Cut(axes, result_axes, parts, gradients, seed)
+def assert_parts_match(op: Op | Adopted, cut: Cut, /, *args: Any, **kwargs: Any) -> None:
+    """Raises AssertionError unless the op matches its reference on windows of a call that is cut into parts, which
+    repeat the tensors that are given."""
+    subject = Subject(op)
     block = Case("this call", subject.arguments, tuple(op.signature.bind_call(args, kwargs)), ())
     for start, comparisons in _windows(subject, block, cut, _lengthened_outputs(subject, block, cut)):
         assert_all(comparisons, f"{op.name} is not its reference from {start} on")

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
-
 from ...operator.op import Op
 from .. import layouts, memory
 from ..cases.case import Case
+from ..memory import Outputs
 from ..subject import Subject
 from ._cases import draws_random_numbers, has_gradients, various_cases
 
 ON = ("cpu", "cuda", "emulated")
 ZEROS, NANS = memory.BYTES
-
-Outputs = list[torch.Tensor | None]
 
 
 def check(subject: Subject) -> str:
