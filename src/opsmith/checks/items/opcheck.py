@@ -50,9 +50,7 @@ def _check_forward(subject: Subject, case: Case, tests: tuple[str, ...]) -> None
         torch.library.opcheck(subject.overload, tuple(positional), keyword, test_utils=tests)
     except Exception as error:
         names = "".join(f"{argument.name}, " for argument in case.arguments if not argument.keyword_only)
-        keywords = ", ".join(
-            f'"{argument.name}": {argument.name}' for argument in case.arguments if argument.keyword_only
-        )
+        keywords = ", ".join(f'"{name}": {name}' for name in keyword)
         schema = subject.overload._schema
         overload = f"torch.ops.{schema.name.replace('::', '.')}.{subject.overload._overloadname}"
         line = f"torch.library.opcheck({overload}, ({names}), {{{keywords}}}, test_utils={tests!r})"
