@@ -1,5 +1,7 @@
-"""Memory: filled where a kernel did not allocate or has not written, to find accesses to it; and the peak of a call.
-Bitwise comparison."""
+"""Fills memory that a kernel did not allocate or has not written, to find accesses to it; and bitwise comparison.
+
+Also measures the peak memory of a call, and what it leaves allocated.
+"""
 
 from __future__ import annotations
 
