@@ -20,11 +20,10 @@ from zoo import declare
 import opsmith
 from opsmith import Op, Sample
 from opsmith.checks import adopt, memory
-from opsmith.checks import process as _process
-from opsmith.checks.items._allocation import allocated
 from opsmith.checks.items.fork import in_fork
 from opsmith.checks.items.threads import assert_threads_agree
 from opsmith.checks.outcome import Skipped
+from opsmith.checks.reproduction import in_new_process
 from opsmith.checks.subject import Subject
 
 from . import decorated, reproductions
@@ -315,10 +314,10 @@ def test_no_setting_of_torch_is_left_changed(contract: Any) -> None:
 
 def test_what_a_call_holds_and_leaves_is_counted() -> None:
     x = torch.randn(1 << 16)
-    found = allocated(lambda: x.sin().cos())
+    found = memory.allocated(lambda: x.sin().cos())
     assert (found.peak, found.left) == (2 * x.nbytes, 0)
     kept: list[Tensor] = []
-    assert allocated(lambda: kept.append(x.sin())).left == x.nbytes
+    assert memory.allocated(lambda: kept.append(x.sin())).left == x.nbytes
 
 
 def test_a_tensor_in_a_cycle_counts_as_left_behind() -> None:
@@ -328,7 +327,7 @@ def test_a_tensor_in_a_cycle_counts_as_left_behind() -> None:
         cycle: list[Any] = [x.sin()]
         cycle.append(cycle)
 
-    assert allocated(call).left == x.nbytes
+    assert memory.allocated(call).left == x.nbytes
 
 
 def test_threads_that_raise_and_threads_that_disagree_have_their_own_messages() -> None:
@@ -371,7 +370,7 @@ def test_a_process_is_ended_with_its_children_when_its_time_is_up(contract: Any)
         "time.sleep(600)",
     ]
     began = time.monotonic()
-    finished = _process.run(subject, lines, seconds=20)
+    finished = in_new_process(subject, lines, seconds=20)
     assert finished.status is None and "has not ended" in finished.message and time.monotonic() - began < 60
     child = int(finished.output.split()[-1])
     deadline = time.monotonic() + 10
@@ -385,11 +384,11 @@ def test_a_process_is_ended_with_its_children_when_its_time_is_up(contract: Any)
 def test_an_op_that_a_new_process_cannot_import_is_reported(fresh: Fresh) -> None:
     op = declare("mish", fresh("local"))
     with pytest.raises(Skipped, match="in a new process does not declare it"):
-        _process.run(Subject(op), [])
+        in_new_process(Subject(op), [])
 
 
 def test_the_message_says_how_a_process_ended(contract: Any) -> None:
     subject = Subject(contract.OPS["sound_half"])
-    assert _process.run(subject, ["raise ValueError('odd')"]).message == "ValueError: odd"
-    killed = _process.run(subject, ["import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"])
+    assert in_new_process(subject, ["raise ValueError('odd')"]).message == "ValueError: odd"
+    killed = in_new_process(subject, ["import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"])
     assert killed.message == "it was ended by SIGSEGV"

@@ -16,7 +16,6 @@ from zoo import ZOO, declare
 import opsmith
 from opsmith import Op
 from opsmith.checks.items import (
-    _sanitizer,
     graph_replay,
     launch_errors,
     sanitizer,
@@ -312,8 +311,8 @@ torch.AcceleratorError: CUDA error: unknown error
 
 
 def read(tool: str, words: str) -> list[tuple[str, str, str, int, int]]:
-    found = _sanitizer.findings(tool, words)
-    return [(each.what, _sanitizer.short(each.kernel), each.line, each.sample, each.count) for each in found]
+    found = sanitizer.findings(tool, words)
+    return [(each.what, sanitizer.short(each.kernel), each.line, each.sample, each.count) for each in found]
 
 
 def test_what_memcheck_says_is_read() -> None:
@@ -323,13 +322,13 @@ def test_what_memcheck_says_is_read() -> None:
 
 
 def test_what_racecheck_says_is_read_and_warnings_are_not() -> None:
-    (own, library) = _sanitizer.findings("racecheck", RACECHECK)
+    (own, library) = sanitizer.findings("racecheck", RACECHECK)
     assert str(own) == "racecheck: race with a Write access in racy at _doubled.py:38"
     assert not own.is_of_a_library and library.is_of_a_library
 
 
 def test_what_initcheck_says_is_read_and_counted() -> None:
-    (library, own) = _sanitizer.findings("initcheck", INITCHECK)
+    (library, own) = sanitizer.findings("initcheck", INITCHECK)
     assert library.is_of_a_library
     assert str(own) == "initcheck: Uninitialized __global__ memory read of size 4 bytes in unset, 2 times"
 
@@ -364,7 +363,7 @@ def test_the_output_of_older_releases_is_read() -> None:
     ],
 )
 def test_a_tool_that_did_not_work_is_not_trusted(words: str, why: str) -> None:
-    found = _sanitizer.unusable(words)
+    found = sanitizer.unusable(words)
     assert found.startswith(why) and bool(found) == bool(why)
 
 
@@ -377,7 +376,7 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str,
         folder.mkdir()
         for name, text in words.items():
             (folder / name).write_text(text)
-        program = folder / _sanitizer.NAME
+        program = folder / sanitizer.NAME
         program.write_text(
             f"#!{sys.executable}\nimport os, pathlib, sys\nhere = pathlib.Path(__file__).parent\n"
             "name = sys.argv[sys.argv.index('--tool') + 1]\n"
@@ -433,7 +432,7 @@ def test_a_tool_that_fails_is_reported_and_one_that_works_nowhere_is_a_skip(fres
 
 def test_a_tool_that_does_not_end_is_ended(fresh: Fresh, tool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tool(QUIET)
-    program = folder / _sanitizer.NAME
+    program = folder / sanitizer.NAME
     program.write_text(program.read_text() + "import time; time.sleep(60)\n")
     monkeypatch.setattr(sanitizer, "SECONDS", 0.5)
     status, said = outcome(sanitizer, declared(fresh("hangs"), lambda x: 2 * x), "full")
@@ -441,6 +440,6 @@ def test_a_tool_that_does_not_end_is_ended(fresh: Fresh, tool: Any, monkeypatch:
 
 
 def test_where_it_is_not_installed_the_reason_is_given(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_sanitizer, "find", lambda: None)
+    monkeypatch.setattr(sanitizer, "find", lambda: None)
     status, said = outcome(sanitizer, declared(fresh("absent"), lambda x: 2 * x), "full")
     assert (status, said) == ("skipped", "compute-sanitizer is not installed: it comes with the CUDA toolkit")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith import Op, Sample
-from opsmith.checks.items import _parts, huge
+from opsmith.checks.items import huge
 from opsmith.checks.outcome import Failed, Skipped
 from opsmith.checks.subject import Subject
 
@@ -207,8 +207,8 @@ def halved(fresh: Callable[[str], str], kernel: Callable[[Tensor], Any]) -> Subj
     return Subject(op, level="full")
 
 
-def planned(subject: Subject) -> _parts.Plan:
-    plan = _parts.plan(subject, torch.bfloat16)
+def planned(subject: Subject) -> huge.Plan:
+    plan = huge.plan(subject, torch.bfloat16)
     assert plan is not None
     return plan
 

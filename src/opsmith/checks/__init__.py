@@ -5,8 +5,7 @@ report.py        the results; junit.py as XML          cases/     generated call
 subject.py       the op under check, as items see it   accuracy/  how much error is allowed
 matching.py      one call compared with its reference  layouts.py other memory layouts of the same values
 isolation.py     an item in a forked process           memory.py  memory around tensors, and bitwise comparison
-process.py       Python code in a new process          values.py  the arguments of a call, and their tensors
-reproduction.py  code that imports the op elsewhere
+reproduction.py  the op in a new process               values.py  the arguments of a call, and their tensors
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,19 +32,14 @@ def assert_matches(op: Op | Adopted, *args: Any, gradients: bool = True, **kwarg
     gradients = gradients and subject.differentiates(Case("this call", subject.arguments, tuple(values), ()))
     flat = flatten(subject.arguments, values)
     only = [place for place, tensor in enumerate(flat) if tensor is not None and tensor.requires_grad] or None
-    detached = call_values.mapped(subject.arguments, values, lambda tensor: tensor.detach())
-    truth = Truth(subject.arguments, subject.inline, values, gradients, rounding_of(op, detached, gradients), only=only)
-    given = evaluate(subject.arguments, subject.raw, values, gradients=gradients, only=only)
-    assert_all(truth.beside(given), f"{op.name} is not its reference")
+    assert_all(_compared(op, values, gradients, only), f"{op.name} is not its reference")
 
 
 def compare(op: Op, sample: Sample, *, gradients: bool = True) -> list[Comparison]:
     """The op's results on a sample, and the gradients of its floating inputs, compared with the reference's within
     rounding error (accuracy/budget.py)."""
-    arguments, values = op.signature.arguments, op.signature.bind(sample.args, dict(sample.kwargs))
-    truth = Truth(arguments, op._inline_call, values, gradients, rounding_of(op, values, gradients))
-    mine = evaluate(arguments, lambda given: call_values.call(op, given), values, gradients=gradients)
-    return truth.beside(mine, f"{sample.name}: " if sample.name else "")
+    found = _compared(op, op.signature.bind(sample.args, dict(sample.kwargs)), gradients)
+    return [replace(each, what=f"{sample.name}: {each.what}") for each in found] if sample.name else found
 
 
 def compare_samples(
@@ -50,3 +47,12 @@ def compare_samples(
 ) -> list[Comparison]:
     """Every comparison on every sample of the op."""
     return [each for sample in op.samples_for(device, dtype) for each in compare(op, sample, gradients=gradients)]
+
+
+def _compared(
+    op: Op | Adopted, values: Sequence[Any], gradients: bool, only: list[int] | None = None
+) -> list[Comparison]:
+    arguments = op.signature.arguments
+    truth = Truth(arguments, op._inline_call, values, gradients, rounding_of(op, values, gradients), only=only)
+    given = evaluate(arguments, lambda given: call_values.call(op, given), values, gradients=gradients, only=only)
+    return truth.beside(given)

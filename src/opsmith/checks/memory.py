@@ -1,13 +1,18 @@
-"""Fills memory that a kernel did not allocate or has not written, to find accesses to it; and bitwise comparison."""
+"""Fills memory that a kernel did not allocate or has not written, to find accesses to it; and bitwise comparison.
+
+Also measures the peak memory of a call, and what it leaves allocated.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import gc
+import itertools
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -15,6 +20,9 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ..reference.tensors import ALIGNMENT, contiguous_clone
+from . import values as call_values
+from .accuracy.truth import Function
+from .subject import Subject
 
 BYTES = (0x00, 0xFE)
 """The bytes that memory is filled with: zeros, and a huge negative number in every floating dtype."""
@@ -130,7 +138,9 @@ def filled(byte: int, like: Outputs = (), guards: bool = True) -> Iterator[bool]
     chance."""
     for tensor in like:
         if tensor is not None and tensor.is_cuda:
-            _fill_cuda(tensor.device, [tensor.untyped_storage().nbytes() or 1, *CUDA_SIZES], byte)
+            for size in (tensor.untyped_storage().nbytes() or 1, *CUDA_SIZES):
+                blocks = [torch.full((size,), byte, dtype=torch.uint8, device=tensor.device) for _ in range(4)]
+                blocks.clear()
     c_library = ctypes.CDLL(None)
     guarded = hasattr(torch._C, "_set_default_mobile_cpu_allocator")
     if not guarded or not hasattr(c_library, "mallopt") or torch._C._is_default_mobile_cpu_allocator_set():
@@ -243,12 +253,6 @@ def _fills(byte: int, guards: bool) -> bool:
     return True
 
 
-def _fill_cuda(device: torch.device, sizes: Sequence[int], byte: int) -> None:
-    for size in sizes:
-        blocks = [torch.full((size,), byte, dtype=torch.uint8, device=device) for _ in range(4)]
-        blocks.clear()
-
-
 def _equal(mine: torch.Tensor | None, theirs: torch.Tensor | None) -> bool:
     if mine is None or theirs is None:
         return mine is theirs
@@ -261,10 +265,78 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     return contiguous_clone(tensor.detach().resolve_conj().resolve_neg()).reshape(-1).view(torch.uint8)
 
 
-def held_after(function: Callable[..., Any], *values: Any, calls: int = 3) -> int:
-    """How many tensors of the first of several calls are still alive after the last; each call gets copies."""
+# --- What a call allocates and keeps ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Allocated:
+    """Bytes: the peak that a call allocated, and what is still allocated after its results are freed."""
+
+    peak: int
+    left: int
+
+
+def measured(subject: Subject, function: Function, values: Sequence[Any], gradients: bool) -> Allocated:
+    """Of a call of the op, or of its reference, and of its backward; without the incoming gradients."""
+    own = call_values.mapped(
+        subject.arguments, values, lambda t: t.detach().requires_grad_(gradients and t.is_floating_point())
+    )
+    leaves = [tensor for tensor in call_values.present(subject.arguments, own) if tensor.requires_grad]
+
+    def results() -> list[torch.Tensor]:
+        return call_values.listed(function(subject.copied(own)))
+
+    weights = [torch.ones_like(result) for result in results() if result.requires_grad]
+
+    def called() -> Any:
+        found = results()
+        targets = [result for result in found if result.requires_grad]
+        return found, torch.autograd.grad(targets, leaves, weights, allow_unused=True) if targets else None
+
+    return allocated(called, subject.device)
+
+
+def allocated(function: Callable[[], Any], device: str = "cpu") -> Allocated:
+    """Of a second call, so that one-time allocations do not count. The garbage collector is off: a reference cycle that
+    holds a tensor counts as a leak."""
+    function()
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return _on_cuda(function) if device == "cuda" else _on_cpu(function)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _on_cpu(function: Callable[[], Any]) -> Allocated:
+    """From the events of torch's legacy profiler; the current one prints, and is a hundred times slower to start."""
+    from torch.autograd import _disable_profiler_legacy, _enable_profiler_legacy, profiler_legacy
+
+    _enable_profiler_legacy(profiler_legacy.profile(profile_memory=True).config())
+    try:
+        function()
+    finally:
+        threads = _disable_profiler_legacy()
+    events: list[Any] = [event for thread in threads for event in thread]
+    changes = [event.cpu_memory_usage() for event in events if event.kind() == "memory_alloc"]
+    held = [0, *itertools.accumulate(changes)]
+    return Allocated(max(held), held[-1])
+
+
+def _on_cuda(function: Callable[[], Any]) -> Allocated:
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    function()
+    peak = torch.cuda.max_memory_allocated() - before
+    return Allocated(peak, torch.cuda.memory_allocated() - before)
+
+
+def held_after(function: Callable[..., Any], *values: Any) -> int:
+    """How many tensors of the first of three calls are still alive after the last; each call gets copies."""
     first: list[weakref.ref[torch.Tensor]] = []
-    for turn in range(calls):
+    for turn in range(3):
         fresh = tree_map(lambda value: value.clone() if isinstance(value, torch.Tensor) else value, list(values))
         if turn == 0:
             first = [weakref.ref(each) for each in tree_leaves(fresh) if isinstance(each, torch.Tensor)]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import platform
 import re
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,12 +21,11 @@ from ..errors import CheckOptionError, NotAnOpError, OpsmithWarning, SamplesMiss
 from ..operator import child_process
 from ..operator.adopted import Adopted
 from ..operator.op import Op
-from .isolation import can_fork, in_fork, may_crash
+from .isolation import in_fork, may_crash
 from .items import CheckItem, every_item
 from .outcome import Failed, Skipped, Uncovered
-from .process import run as in_new_process
 from .report import Item, Report
-from .reproduction import installed
+from .reproduction import in_new_process, installed
 from .subject import Level, Subject
 
 NO_GPU = "torch finds no CUDA device here; `opsmith doctor` says why. Emulated kernels need none"
@@ -144,9 +143,9 @@ def run_isolated(subject: Subject, item: CheckItem) -> Item:
             item.name, "failed", message, subject.again(item.name), time.perf_counter() - began, item.description
         )
 
-    if can_fork(subject):
+    if subject.device == "cpu" and not torch.cuda.is_initialized():
         if item.crashes:
-            import torch._dynamo  # noqa: F401  # once here instead of in every child
+            importlib.import_module("torch._dynamo")  # once here instead of in every child
         return in_fork(lambda: run_item(subject, item), ended)
     lines = [
         "import dataclasses, json",
@@ -179,7 +178,9 @@ def _run(subject: Subject, item: CheckItem) -> Item:
         return ended("skipped", "it has no kernel for CUDA to emulate")
     devices = [torch.cuda.current_device()] if subject.device == "cuda" else []
     try:
-        with torch.random.fork_rng(devices), subject.environment(), _own_warnings():
+        with torch.random.fork_rng(devices), subject.environment(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's about generated calls, of no use to the author
+            warnings.simplefilter("default", OpsmithWarning)
             found = item.check(subject)
             if subject.device == "cuda":
                 torch.cuda.synchronize()  # reports a kernel's error now instead of in the next item
@@ -196,15 +197,6 @@ def _run(subject: Subject, item: CheckItem) -> Item:
         again = subject.reproduction(failed) or subject.again(item.name)
         cause = "" if raised is None else f"{type(raised).__name__}: {raised}".strip()
         return ended("failed", failed.message, again, raised=cause)
-
-
-@contextmanager
-def _own_warnings() -> Iterator[None]:
-    """Silences torch's warnings about generated calls, which are of no use to the author; keeps opsmith's."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        warnings.simplefilter("default", OpsmithWarning)
-        yield
 
 
 def gpu_error(subject: Subject) -> str:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import torch
 
 from ..errors import OpsmithError
 from ..operator.adopted import Adopted
 from ..operator.op import Op
-from ..operator.samples import Cost, Sample
+from ..operator.samples import Sample
 from . import values as call_values
-from .accuracy.doubling import InDouble, digits_are_lost
 from .accuracy.evaluate import Named, evaluate
 from .accuracy.truth import Function
+from .accuracy.variants import InDouble, digits_are_lost
 from .cases.acceptance import finite, taken, work
 from .cases.case import Case, kind
 from .cases.shrinking import shrunk
@@ -56,6 +57,8 @@ class Subject:
         self.arguments = op.signature.arguments
         self.functional_arguments = tuple(replace(argument, mutated=False) for argument in self.arguments)
         """The arguments of `call`, which copies what the op changes in place."""
+        self.known_gradients: WeakKeyDictionary[Case, bool] = WeakKeyDictionary()
+        """Whether a case has gradients: what `has_gradients` of items/_cases.py has found."""
         self._cases: dict[torch.dtype, list[Case]] = {}
         self._shrunk: dict[tuple[torch.dtype, int, int], Case | None] = {}
 
@@ -90,10 +93,6 @@ class Subject:
         device = "cuda" if self.emulated else self.device
         return [kernel.name for kernel in self.op.kernels.get(device, {}).values()]
 
-    @property
-    def cost(self) -> Callable[..., Cost] | None:
-        return self.op.cost
-
     # --- Calls ------------------------------------------------------------------------------------------------
 
     def call(self, values: Sequence[Any]) -> list[torch.Tensor]:
@@ -119,25 +118,18 @@ class Subject:
         accuracy/evaluate.py."""
         return evaluate(self.arguments, function or self.raw, case.values, gradients=gradients, **options)
 
-    def arranged(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """All arguments in schema order as (positional, keyword-only)."""
-        return self.signature.arranged(values)
-
     def copied(self, values: Sequence[Any]) -> list[Any]:
         """The values, with copies of those that the op changes in place."""
         return call_values.copied(self.arguments, values)
 
-    @contextlib.contextmanager
-    def environment(self) -> Iterator[None]:
+    def environment(self) -> contextlib.AbstractContextManager[Any]:
         """The context in which every item runs."""
         torch.manual_seed(self.seed)
         if not self.emulated:
-            yield
-            return
+            return contextlib.nullcontext()
         from ..emulator import emulate
 
-        with emulate(seed=self.seed):
-            yield
+        return emulate(seed=self.seed)
 
     # --- Cases ------------------------------------------------------------------------------------------------
 

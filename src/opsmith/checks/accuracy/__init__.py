@@ -2,5 +2,5 @@
 
 evaluate.py  results and gradients of one call        truth.py     what the reference gives, and how accurately
 rounding.py  where an op rounds                       budget.py    how far from the truth a number may be
-doubling.py  casts to float32 computed in float64     shaking.py   random changes of inputs and roundings
+variants.py  the reference in float64 despite its casts to float32, with other inputs, with other roundings
 """

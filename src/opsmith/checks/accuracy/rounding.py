@@ -65,7 +65,8 @@ def is_elementwise(op: Op | Adopted, values: Sequence[Any]) -> bool:
     results for the elements as one row, and for a part of that row."""
     if isinstance(op, Op) and op._families.default.forward.reference.keeps_layout:
         return True
-    tensors = [_wide(tensor) for tensor in call_values.present(op.signature.arguments, values)]
+    present = [tensor.detach() for tensor in call_values.present(op.signature.arguments, values)]
+    tensors = [tensor.double() if tensor.is_floating_point() else tensor for tensor in present]
     try:
         shape = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))
         if shape.numel() < FEWEST:
@@ -86,10 +87,6 @@ def _reference(op: Op | Adopted, values: Sequence[Any], tensors: Sequence[torch.
     copies = [tensor.clone() for tensor in tensors]
     with torch.no_grad():
         return call_values.listed(op._inline_call(call_values.with_tensors(op.signature.arguments, values, copies)))
-
-
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().to(torch.float64) if tensor.is_floating_point() else tensor.detach()
 
 
 def _alike(mine: torch.Tensor, other: torch.Tensor) -> bool:

@@ -15,9 +15,8 @@ from .. import values as call_values
 from ..outcome import Uncovered, first_line
 from . import budget
 from .budget import Comparison as Comparison
-from .doubling import InDouble, digits_are_lost
 from .evaluate import Change, Named, evaluate, floating_dtypes
-from .shaking import STEP, Roundings, nearby, shaken, strewn
+from .variants import STEP, InDouble, Roundings, digits_are_lost, nearby, shaken, strewn
 
 FEW = 16
 """With fewer elements one error means little, since it may be small by chance: it is measured several times."""
@@ -109,13 +108,13 @@ class Truth:
         self._coins, self._beside = 1, list(self._others)
         self._errors = self._measured()
 
-    def beside(self, given: Sequence[Named], prefix: str = "") -> list[Comparison]:
+    def beside(self, given: Sequence[Named]) -> list[Comparison]:
         """A Comparison for each tensor given."""
         places = {what: place for place, (what, _) in enumerate(self.own)}
         missing = [what for what, _ in given if what not in places]
         if missing:
-            return [mismatch(prefix + missing[0], f"the reference gives none: it has {', '.join(places)}")]
-        return [self._compared(places[what], mine, prefix) for what, mine in given]
+            return [mismatch(missing[0], f"the reference gives none: it has {', '.join(places)}")]
+        return [self._compared(places[what], mine) for what, mine in given]
 
     @property
     def is_finite(self) -> bool:
@@ -322,9 +321,8 @@ class Truth:
 
     # --- Comparison -----------------------------------------------------------------------------------------------
 
-    def _compared(self, place: int, mine: torch.Tensor | None, prefix: str) -> Comparison:
-        name, own, exact, moved = self.own[place][0], self._own[place], self._exact[place], self.moved[place]
-        what = prefix + name
+    def _compared(self, place: int, mine: torch.Tensor | None) -> Comparison:
+        what, own, exact, moved = self.own[place][0], self._own[place], self._exact[place], self.moved[place]
         if mine is None or own is None or exact is None:
             # Torch returns None for a gradient that is always zero; the op may return zeros.
             size = max(_magnitude(mine), _magnitude(own))
@@ -338,10 +336,10 @@ class Truth:
         if not mine.is_floating_point() or moved is None:
             return self._compared_as_equal(what, place, mine)
         terms = sum(t.numel() for t in call_values.present(self._arguments, self._args))
-        terms += sum(result.numel() for what, result in self.own if result is not None and _is_result(what))
-        once = self._rounding.pointwise and _is_result(name)
+        terms += sum(result.numel() for name, result in self.own if result is not None and _is_result(name))
+        once = self._rounding.pointwise and _is_result(what)
         expected = budget.Expected(own, exact, moved, self._errors[place], 0.0, terms / max(1, own.numel()), once)
-        return replace(self._judged(name, mine, expected, place), what=what)
+        return self._judged(what, mine, expected, place)
 
     def _judged(self, name: str, mine: torch.Tensor, expected: budget.Expected, place: int) -> Comparison:
         """Slow measurements are made only where they may change the judgement."""

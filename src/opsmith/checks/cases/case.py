@@ -10,9 +10,10 @@ import torch
 
 from ...reference.signature import Argument, flatten
 from .. import values as call_values
+from ..outcome import Failed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """`values` are the op's arguments in schema order. `lines` bind each of them to its name."""
 
@@ -118,11 +119,21 @@ class Case:
         fresh = iter(leaves)
         return call_values.mapped(self.arguments, self.values, lambda t: next(fresh) if t.requires_grad else t)
 
-    def call(self, function: str = "op") -> str:
-        """'op(x, bias, scale=scale)': the call in Python, with copies of what the op changes in place."""
-        return self._call(function, {})
+    def failed(self, message: str, lines: Sequence[str] = ()) -> Failed:
+        """The exception to raise: this call shows a fault."""
+        return Failed(f"{self.name}: {message}", self, lines)
 
-    def function_of_leaves(self, function: str = "op") -> str:
+    def call(self, function: str = "op", instead: Mapping[str, str] | None = None) -> str:
+        """'op(x, bias, scale=scale)': the call in Python, with copies of what the op changes in place. `instead`: other
+        expressions for arguments."""
+        parts = []
+        for argument in self.arguments:
+            own = f"{argument.name}.clone()" if argument.mutated else argument.name
+            name = (instead or {}).get(argument.name, own)
+            parts.append(f"{argument.name}={name}" if argument.keyword_only else name)
+        return f"{function}({', '.join(parts)})"
+
+    def function_of_leaves(self) -> str:
         """'lambda x, bias: op(x, bias, scale)': the call as a function of its leaves, for torch's own checks."""
         parameters = {name: name.replace("[", "_").rstrip("]") for name, _ in self.leaves()}
         lists = {}
@@ -130,19 +141,12 @@ class Case:
             if argument.is_tensor and isinstance(value, (list, tuple)):
                 names = [f"{argument.name}[{index}]" for index in range(len(value))]
                 lists[argument.name] = f"[{', '.join(parameters.get(name, name) for name in names)}]"
-        return f"lambda {', '.join(parameters.values())}: {self._call(function, lists)}"
+        return f"lambda {', '.join(parameters.values())}: {self.call(instead=lists)}"
 
     def leaf_tuple(self) -> str:
         """'(x, bias)'"""
         names = [name for name, _ in self.leaves()]
         return f"({', '.join(names)}{',' if len(names) == 1 else ''})"
-
-    def _call(self, function: str, instead: Mapping[str, str]) -> str:
-        parts = []
-        for argument in self.arguments:
-            name = instead.get(argument.name, f"{argument.name}.clone()" if argument.mutated else argument.name)
-            parts.append(f"{argument.name}={name}" if argument.keyword_only else name)
-        return f"{function}({', '.join(parts)})"
 
 
 def ranks(case: Case) -> tuple[Any, ...]:

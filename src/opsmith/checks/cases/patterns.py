@@ -13,7 +13,6 @@ import torch
 from ...reference.signature import flatten
 from .. import layouts
 from ..subject import SMALL, Subject
-from .acceptance import largest_result
 from .case import Case, ranks
 
 Range = tuple[float, float]
@@ -140,15 +139,16 @@ class Pattern:
             values: other values for arguments that are not tensors, each with its code.
         """
         like, shapes = like or self.base, shapes or self.shapes(sizes)
-        specs = iter([
-            _spec(index, slot, shape, seed, scale, (laid or {}).get(index, ""))
-            for index, (slot, shape) in enumerate(zip(self.slots, shapes, strict=True))
-        ])  # fmt: skip
-        slots = iter(self.slots)
+        numbered = enumerate(zip(self.slots, shapes, strict=True))
 
         def generated(name: str, tensor: torch.Tensor) -> tuple[torch.Tensor, str] | None:
-            slot, spec = next(slots), next(specs)
-            return None if slot.structured else (spec.build(self.device), spec.code(self.device))
+            index, (slot, shape) = next(numbered)
+            if slot.structured:
+                return None
+            low, high = slot.ranges[min(scale, len(slot.ranges) - 1)]
+            layout = (laid or {}).get(index, "")
+            spec = TensorSpec(shape, slot.dtype, low, high, seed * 16 + index, layout, slot.among)
+            return spec.build(self.device), spec.code(self.device)
 
         made = like.each_named(generated).named(name or like.name)
         for place, (value, code) in (values or {}).items():
@@ -169,16 +169,6 @@ def flat_pattern(subject: Subject, dtype: torch.dtype) -> Pattern:
     first = patterns_of(subject, dtype)[0]
     cases = [first.case((), shapes=[(size,) if slot.ndim else () for slot in first.slots]) for size in (8, 9)]
     return _pattern(cases, subject.device)
-
-
-def _spec(index: int, slot: Slot, shape: tuple[int, ...], seed: int, scale: int, layout: str) -> TensorSpec:
-    low, high = slot.ranges[min(scale, len(slot.ranges) - 1)]
-    return TensorSpec(shape, slot.dtype, low, high, seed * 16 + index, layout, slot.among)
-
-
-def shapes_are_static(subject: Subject, case: Case) -> bool:
-    """Whether the shapes of the results depend only on the shapes of the inputs."""
-    return largest_result(subject, case) is not None
 
 
 def doubled(tensor: torch.Tensor) -> torch.Tensor:
@@ -219,7 +209,7 @@ def _pattern(cases: Sequence[Case], device: str) -> Pattern:
 def _slot(argument: int, element: int | None, tensors: Sequence[torch.Tensor]) -> Slot:
     first = tensors[0]
     whole = is_integer(first.dtype)
-    ordered = whole and first.ndim > 0 and all(_in_order(tensor) for tensor in tensors)
+    ordered = whole and first.ndim > 0 and all(bool((tensor.diff(dim=-1) >= 0).all()) for tensor in tensors)
     structured = ordered and any(tensor.numel() > 2 for tensor in tensors)
     among = _among(tensors) if whole else ()
     return Slot(argument, element, first.ndim, first.dtype, _ranges(tensors), structured, among)
@@ -242,10 +232,6 @@ def _ranges(tensors: Sequence[torch.Tensor]) -> tuple[Range, ...]:
 
 def is_integer(dtype: torch.dtype) -> bool:
     return not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
-
-
-def _in_order(tensor: torch.Tensor) -> bool:
-    return tensor.shape[-1] < 2 or bool((tensor.diff(dim=-1) >= 0).all())
 
 
 def _range(tensor: torch.Tensor) -> Range:

@@ -45,7 +45,9 @@ def _smaller_sizes(case: Case, most: int) -> Iterator[Sizes]:
     preserve divisibility; and a size that the op requires is left as it is."""
     shapes = [tuple(tensor.shape) for tensor in case.every_tensor()]
     found = sorted({size for shape in shapes for size in shape if size > 1}, reverse=True)
-    multiples: list[Way] = [functools.partial(_multiple, factor) for factor in _ints(case)]
+    others = [value for argument, value in zip(case.arguments, case.values, strict=True) if not argument.is_tensor]
+    factors = [value for value in others if type(value) is int and value > 1]  # which may be numbers of heads or groups
+    multiples: list[Way] = [functools.partial(_multiple, factor) for factor in factors]
     seen: set[tuple[tuple[int, int], ...]] = set()
     for kept_count in range(min(KEPT_AT_MOST, len(found)) + 1):
         for kept in itertools.combinations(reversed(found), kept_count):
@@ -80,12 +82,6 @@ def _multiple(factor: int, size: int, largest: int, place: int) -> int:
     if size % factor == 0:
         return min(size, factor * max(1, largest // factor))
     return min(size, 1 << (largest.bit_length() - 1))
-
-
-def _ints(case: Case) -> list[int]:
-    """The int arguments that may be a number of heads or groups."""
-    pairs = zip(case.arguments, case.values, strict=True)
-    return [value for argument, value in pairs if not argument.is_tensor and type(value) is int and value > 1]
 
 
 def _halved(size: int, largest: int, place: int) -> int:

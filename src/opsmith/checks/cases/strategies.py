@@ -180,13 +180,10 @@ def _candidates(argument: Argument, seen: Sequence[Any]) -> list[Any]:
         others = list(range(math.floor(min(numbers)) - 1, math.ceil(max(numbers)) + 2))
     elif kind in ("SymInt[]", "int[]"):
         given = [list(each) for each in seen if isinstance(each, (list, tuple))]
-        others = [_moved(each, place, step) for each in given for place in range(len(each)) for step in (1, -1)]
+        places = [(each, place) for each in given for place in range(len(each))]
+        others = [[*each[:at], each[at] + step, *each[at + 1 :]] for each, at in places for step in (1, -1)]
     found: list[Any] = []
     for each in (*seen, *others):
         if each not in found:
             found.append(each)
     return found
-
-
-def _moved(numbers: list[int], place: int, step: int) -> list[int]:
-    return [*numbers[:place], numbers[place] + step, *numbers[place + 1 :]]

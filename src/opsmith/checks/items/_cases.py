@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from weakref import WeakKeyDictionary
 
 import torch
 
@@ -26,7 +25,8 @@ MOST = 8
 """The size of a dimension in generated calls."""
 FOUR_DIMENSIONS = (2, 3, 4, 5)
 """The shape of the images that a pointwise op is given in addition to its samples."""
-MOST_LAID_OUT = 4096
+MODERATE = 4096
+"""Elements of a tensor in a call that is compared many times, for layouts or for derivatives."""
 NO_LAYOUTS = "no sample has a tensor with dimensions, more than one element and finite numbers"
 READS_VALUES = (
     "its reference reads the values of its inputs, which fake tensors do not have; register_fake makes it traceable"
@@ -48,26 +48,15 @@ def skip_random(subject: Subject, case: Case) -> None:
 
 def has_gradients(subject: Subject, case: Case) -> bool:
     """Whether the op has a gradient for this call. An op whose reference draws random numbers may refuse."""
-    known = _known.setdefault(subject, {})
-    if id(case) not in known:
-        known[id(case)] = case, _has_gradients(subject, case)
-    return known[id(case)][1]
-
-
-# Results by the id of a case. The case is kept alive, so that no other gets its id.
-_known: WeakKeyDictionary[Subject, dict[int, tuple[Case, bool]]] = WeakKeyDictionary()
-
-
-def _has_gradients(subject: Subject, case: Case) -> bool:
-    if not subject.differentiates(case):
-        return False
-    if not draws_random_numbers(subject, case):
-        return True
-    try:
-        subject.evaluate(case)
-    except OpsmithError:
-        return False
-    return True
+    if case not in subject.known_gradients:
+        found = subject.differentiates(case)
+        if found and draws_random_numbers(subject, case):
+            try:
+                subject.evaluate(case)
+            except OpsmithError:
+                found = False
+        subject.known_gradients[case] = found
+    return subject.known_gradients[case]
 
 
 def accelerated(subject: Subject) -> bool:
@@ -91,7 +80,7 @@ def value_access(subject: Subject) -> Exception | None:
     if isinstance(subject.op, Op) and subject.op._families.default.forward.written_fake is not None:
         return None
     try:
-        on_fake(subject.arguments, subject.inline, generated_case(subject).values, gradients=False)
+        on_fake(subject, subject.inline, generated_case(subject), gradients=False)
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         return error
     return None
@@ -133,12 +122,12 @@ def various_cases(subject: Subject, limit: int = SMALL) -> list[Case]:
     return found
 
 
-def small_case(subject: Subject, dtypes: Sequence[torch.dtype] = (torch.float32,), least: int = 2) -> Case:
-    """The smallest sample with finite numbers, no empty tensor and, if there is one, `least` elements in its largest
+def small_case(subject: Subject, dtypes: Sequence[torch.dtype] = (torch.float32,)) -> Case:
+    """The smallest sample with finite numbers, no empty tensor and, if there is one, two elements in its largest
     tensor."""
     for dtype, limit in itertools.product(dtypes, (LITTLE, SMALL)):
         plain = [case for case in subject.cases(dtype, limit) if case.has_elements and case.is_finite]
-        if found := [case for case in plain if case.numel >= least] or plain:
+        if found := [case for case in plain if case.numel > 1] or plain:
             return min(found, key=elements_of)
     text = " or ".join(short(dtype) for dtype in dtypes)
     raise Uncovered(f"no sample in {text} with finite numbers and no empty tensor can be cut down to {SMALL} elements")
@@ -178,11 +167,11 @@ def capped_sizes(pattern: Pattern, most: int) -> list[int]:
     ]
 
 
-def differentiable_cases(subject: Subject, dtypes: Sequence[torch.dtype], most: int = 4096) -> list[Case]:
+def differentiable_cases(subject: Subject, dtypes: Sequence[torch.dtype]) -> list[Case]:
     """One or two samples per dtype that have gradients: of different ranks, none empty."""
     found: dict[tuple[torch.dtype, tuple[int, ...]], Case] = {}
     for dtype in dtypes:
-        for case in subject.cases(dtype, most):
+        for case in subject.cases(dtype, MODERATE):
             ranks = dtype, tuple(tensor.ndim for tensor in case.every_tensor())
             if ranks in found or not is_smooth(subject, case) or not subject.differentiates(case):
                 continue
@@ -220,7 +209,7 @@ def _layout_cases(subject: Subject, dtype: torch.dtype) -> list[Case]:
     """The first filled sample for each combination of ranks; at level quick the two with the most dimensions. For a
     pointwise op, which accepts any number of dimensions, also one with four."""
     found: list[Case] = []
-    for pattern in patterns_of(subject, dtype, MOST_LAID_OUT):
+    for pattern in patterns_of(subject, dtype, MODERATE):
         filled = [case for case in pattern.cases if case.numel > 1 and _has_finite_dimensions(case)]
         found += filled[:1] or _grown(subject, pattern)
         if subject.keeps_layout and not any(case.name == "four dimensions" for case in found):
@@ -238,7 +227,7 @@ def _grown(subject: Subject, pattern: Pattern) -> list[Case]:
     sizes = [5 if size == 1 else size for size in pattern.sizes_of(pattern.base)]
     case = pattern.case(sizes, seed=subject.seed, name="a call of 5 each way")
     has_dimensions = any(tensor.ndim for tensor in case.every_tensor())
-    return [case] if has_dimensions and case.numel <= MOST_LAID_OUT and taken(subject, case) else []
+    return [case] if has_dimensions and case.numel <= MODERATE and taken(subject, case) else []
 
 
 def _has_finite_dimensions(case: Case) -> bool:
@@ -253,10 +242,6 @@ def _has_finite_dimensions(case: Case) -> bool:
 def arguments_of(case: Case) -> str:
     """'x, bias, scale=scale'"""
     return ", ".join(f"{each.name}={each.name}" if each.keyword_only else each.name for each in case.arguments)
-
-
-def outputs_of(case: Case, gradients: bool) -> str:
-    return f"opsmith.checks.outputs(op, {arguments_of(case)}{'' if gradients else ', gradients=False'})"
 
 
 def lines_with_kernel(kernel: str, lines: Sequence[str]) -> list[str]:

@@ -110,7 +110,7 @@ def failing_on_error(
             except Exception as theirs:
                 raise ReferenceRaises(case, theirs) from theirs
         message = str(error).strip()
-        raise Failed(f"{case.name}: it raises {type(error).__name__}: {message}", case, lines) from error
+        raise case.failed(f"it raises {type(error).__name__}: {message}", lines) from error
 
 
 @contextlib.contextmanager
@@ -148,7 +148,7 @@ def require(case: Case, found: Sequence[Comparison], lines: Sequence[str] = ()) 
     """The comparisons. Raises Failed for the first that does not hold."""
     for each in found:
         if not each:
-            raise Failed(f"{case.name}: {each.what}: {each.message}", case, lines)
+            raise case.failed(f"{each.what}: {each.message}", lines)
     return list(found)
 
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from ...reference.signature import Argument
 from .. import values as call_values
 from ..accuracy.evaluate import Named, evaluate
 from ..accuracy.truth import Function
-from ..subject import short
+from ..cases.case import Case
+from ..subject import Subject, present, short
 
 
-def on_fake(
-    arguments: Sequence[Argument], function: Function, values: Sequence[Any], gradients: bool, symbolic: bool = False
-) -> list[Named]:
+def on_fake(subject: Subject, function: Function, case: Case, gradients: bool) -> list[Named]:
     """Named results and gradients of a call on fake tensors."""
-    mode, fakes = _fakes(arguments, values, symbolic)
+    mode, fakes = _fakes(case, symbolic=False)
     with mode:
-        return evaluate(arguments, function, fakes, gradients=gradients)
+        return evaluate(subject.arguments, function, fakes, gradients=gradients)
 
 
 def described(tensor: torch.Tensor | None) -> str:
@@ -32,25 +29,23 @@ def described(tensor: torch.Tensor | None) -> str:
     return f"{short(tensor.dtype)}{list(tensor.shape)} on {tensor.device.type}{laid_out}"
 
 
-def constants(arguments: Sequence[Argument], function: Function, values: Sequence[Any], gradients: bool) -> set[str]:
+def constants(subject: Subject, function: Function, case: Case, gradients: bool) -> set[str]:
     """Sizes that were symbols and are numbers after a call, as 'x.shape[0] == 3'."""
     from torch._dispatch.python import enable_python_dispatcher
 
-    mode, fakes = _fakes(arguments, values, symbolic=True)
+    mode, fakes = _fakes(case, symbolic=True)
     symbols: dict[str, Any] = {
         f"{name}.shape[{dim}] == {int(real.shape[dim])}": size
-        for (name, _, real), fake in zip(
-            call_values.named_tensors(arguments, values), call_values.present(arguments, fakes), strict=True
-        )
+        for (name, _, real), fake in zip(case.named_tensors(), present(subject.arguments, fakes), strict=True)
         for dim, size in enumerate(fake.shape)
         if not isinstance(size, int)
     }
     with mode, enable_python_dispatcher():  # as torch.compile traces: without, torch's own rules fail on symbols
-        evaluate(arguments, function, fakes, gradients=gradients)
+        evaluate(subject.arguments, function, fakes, gradients=gradients)
     return {name for name, symbol in symbols.items() if mode.shape_env.simplify(symbol.node.expr).is_number}
 
 
-def _fakes(arguments: Sequence[Argument], values: Sequence[Any], symbolic: bool) -> tuple[Any, list[Any]]:
+def _fakes(case: Case, symbolic: bool) -> tuple[Any, list[Any]]:
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
@@ -63,4 +58,4 @@ def _fakes(arguments: Sequence[Argument], values: Sequence[Any], symbolic: bool)
         context: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC] * tensor.ndim)
         return mode.from_tensor(tensor.detach(), symbolic_context=context)
 
-    return mode, call_values.mapped(arguments, values, fake)
+    return mode, call_values.mapped(case.arguments, case.values, fake)

@@ -27,9 +27,6 @@ CYCLES = 2_000_000_000
 Result = TypeVar("Result")
 
 
-# --- Calls and kernels ------------------------------------------------------------------------------------------------
-
-
 def on_every_kernel(subject: Subject, check_call: Callable[[Subject, Case], Result]) -> list[Result]:
     """Checks small calls, whose tensors may be written to, with every kernel: one call, and several at level "full"."""
     cases = [subject.first_case()]
@@ -61,9 +58,6 @@ def kernels_to_try(subject: Subject) -> list[str]:
     return found
 
 
-# --- Other inputs -----------------------------------------------------------------------------------------------------
-
-
 def other_values(case: Case) -> Case:
     """Other numbers in the same shapes: each floating tensor's own, in other places and smaller, since an op may accept
     only positive numbers, or probabilities. Integers may be indices and stay, unless there is nothing else."""
@@ -84,9 +78,6 @@ def write(into: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
         tensor.data.copy_(value)
 
 
-# --- Results that must be the same ------------------------------------------------------------------------------------
-
-
 def difference(subject: Subject, case: Case, found: Sequence[Named], expected: Sequence[Named]) -> tuple[str, str]:
     """("result", "1.5 where 2 is right"): the first wrong output, or ("", ""). If bits differ from what the same call
     returned elsewhere, the reference decides, since an op may return different bits each time."""
@@ -94,9 +85,6 @@ def difference(subject: Subject, case: Case, found: Sequence[Named], expected: S
         return "", ""
     truth = reference_truth(subject, case, any(what.startswith("gradient") for what, _ in found))
     return next(((each.what, each.message) for each in truth.beside(found) if not each), ("", ""))
-
-
-# --- The GPU ----------------------------------------------------------------------------------------------------------
 
 
 def hold(seconds: float) -> None:

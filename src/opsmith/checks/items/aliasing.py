@@ -10,7 +10,6 @@ from .. import memory
 from ..accuracy.evaluate import weights_of
 from ..accuracy.truth import Function
 from ..cases.case import Case
-from ..outcome import Failed
 from ..subject import Subject, listed
 from ._cases import has_gradients, various_cases
 from ._compare import gradients_of, results_and_weights
@@ -65,7 +64,7 @@ def _check_gradients(subject: Subject, case: Case) -> None:
     _require_apart(case, _numbered("gradients", first), _numbered("gradients", second, OF_NEXT_CALL))
     # torch itself may return a gradient as a view and add to it; then an op may.
     if not _keeps_weights(results, weights) and _keeps_weights(*_backward(subject.reference, case.requiring())):
-        raise Failed(f"{case.name}: a second backward adds to the gradient that it is given", case)
+        raise case.failed("a second backward adds to the gradient that it is given")
 
 
 def _backward(function: Function, case: Case) -> tuple[Tensors, Tensors]:
@@ -91,4 +90,4 @@ def _require_apart(
     for index, (own, tensor) in enumerate(newer):
         for name, other in (*older, *newer[:index]):
             if memory.share_memory(tensor, other):
-                raise Failed(f"{case.name}: {own} shares memory with {name}", case)
+                raise case.failed(f"{own} shares memory with {name}")

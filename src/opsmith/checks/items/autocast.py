@@ -73,7 +73,7 @@ def _followed_policies(subject: Subject, case: Case, region: torch.dtype, polici
     gradients = has_gradients(subject, case)
     held, wrong = [], []
     for policy in policies:
-        target = _target(policy, region)
+        target = {"keep": None, "lower": region, "float32": torch.float32}.get(policy, policy)
         if (target or case.dtype) not in subject.dtypes and case.dtype != torch.float64:
             continue  # the reference does not accept tensors of that dtype
         with failing_on_error(case):
@@ -82,14 +82,8 @@ def _followed_policies(subject: Subject, case: Case, region: torch.dtype, polici
         wrong += [f"policy {policy!r}: {each.what}: {each.message}" for each in bad[:1]]
         held += [] if bad else [policy]
     if not held and wrong:
-        raise Failed(f"{case.name}, in a region to {short(region)}: {'; '.join(wrong)}", case)
+        raise case.named(f"{case.name}, in a region to {short(region)}").failed("; ".join(wrong))
     return held or policies
-
-
-def _target(policy: Any, region: torch.dtype) -> torch.dtype | None:
-    """What a policy casts to; None for no cast."""
-    target: torch.dtype | None = {"keep": None, "lower": region, "float32": torch.float32}.get(policy, policy)
-    return target
 
 
 def _compared(
@@ -106,19 +100,22 @@ def _compared(
             return subject.raw(given)
 
     given = evaluate(subject.arguments, called, exact, gradients=gradients)
-    own_gradients = [(what, tensor) for what, tensor in given if what.startswith("gradient")]
-    results = given[: len(given) - len(own_gradients)]
-    wrong = [
-        mismatch("result", f"{mine.dtype} where the reference gives {theirs.dtype}")
-        for (_, mine), theirs in zip(results, subject.reference(lowered), strict=True)
-        if mine is not None and mine.dtype != theirs.dtype and not theirs.is_complex()
-    ]
-    wrong += [
-        mismatch(what, f"{gradient.dtype} for an input of {leaf.dtype}")
-        for (what, gradient), leaf in zip(own_gradients, call_values.floating(subject.arguments, exact), strict=False)
-        if gradient is not None and gradient.dtype != leaf.dtype
-    ]
-    return wrong or truth.beside(_as_computed(subject, lowered, given))
+    leaves = zip(*(call_values.floating(subject.arguments, each) for each in (exact, lowered)), strict=True)
+    results = iter(subject.reference(lowered))
+    wrong: list[Comparison] = []
+    computed: list[Named] = []
+    for what, mine in given:
+        if what.startswith("gradient"):
+            leaf, cast = next(leaves)
+            if mine is not None and mine.dtype != leaf.dtype:
+                wrong.append(mismatch(what, f"{mine.dtype} for an input of {leaf.dtype}"))
+            mine = None if mine is None else mine.to(cast.dtype)  # in which it was computed
+        else:
+            theirs = next(results)
+            if mine is not None and mine.dtype != theirs.dtype and not theirs.is_complex():
+                wrong.append(mismatch("result", f"{mine.dtype} where the reference gives {theirs.dtype}"))
+        computed.append((what, mine))
+    return wrong or truth.beside(computed)
 
 
 def _cast(subject: Subject, values: Sequence[Any], target: torch.dtype | None, back: bool = False) -> list[Any]:
@@ -134,15 +131,3 @@ def _cast(subject: Subject, values: Sequence[Any], target: torch.dtype | None, b
 
     pairs = zip(subject.arguments, values, strict=True)
     return [v if a.mutated else call_values.mapped([a], [v], cast)[0] for a, v in pairs]
-
-
-def _as_computed(subject: Subject, lowered: Sequence[Any], given: Sequence[Named]) -> list[Named]:
-    """Gradients in the dtype in which they were computed, before the cast to that of the inputs."""
-    leaves = iter(call_values.floating(subject.arguments, lowered))
-    found: list[Named] = []
-    for what, tensor in given:
-        if what.startswith("gradient"):
-            dtype = next(leaves).dtype
-            tensor = None if tensor is None else tensor.to(dtype)
-        found.append((what, tensor))
-    return found

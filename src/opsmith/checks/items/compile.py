@@ -98,10 +98,9 @@ def _graphs(
 def _floats_varied(subject: Subject, case: Case) -> list[tuple[str, list[Case]]]:
     """For each float argument, calls with other values of it that the reference accepts."""
     found = []
-    for argument in subject.arguments:
+    for argument, own in zip(case.arguments, case.values, strict=True):
         if argument.type != "float":
             continue
-        own = case[argument.name]
         numbers = [own * (1 + step / 8) + step / 16 for step in range(1, NUMBERS + 1)]
         cases = [case.changed(argument.name, number, repr(number), f"{argument.name}={number}") for number in numbers]
         if all(subject.accepts(each) for each in cases):
@@ -172,10 +171,8 @@ def _fresh_dynamo() -> Iterator[None]:
         torch._dynamo.reset()
 
 
-@contextlib.contextmanager
-def compiling_here() -> Iterator[None]:
+def compiling_here() -> Any:
     """Inside, inductor compiles in this process instead of a pool of processes, one per core."""
     import torch._inductor.config as config
 
-    with config.patch(compile_threads=1):
-        yield
+    return config.patch(compile_threads=1)

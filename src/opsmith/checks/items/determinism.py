@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
 from ...reference.purity import RandomState
 from ..cases.case import Case
-from ..memory import same_bits
-from ..outcome import Failed, Uncovered
+from ..memory import Outputs, same_bits
+from ..outcome import Uncovered
 from ..subject import SMALL, TOO_LARGE, Subject
 from ._cases import draws_random_numbers, has_gradients
 from ._compare import failing_on_error
@@ -21,8 +19,6 @@ LARGE = 1 << 21
 """Elements of a call that several threads, or many blocks, share."""
 SEEDS = (1, 2, 3)
 """Of the emulator, added to the check's own."""
-
-Outputs = Sequence["torch.Tensor | None"]
 
 
 def check(subject: Subject) -> str:
@@ -73,7 +69,7 @@ def _check_generators(subject: Subject, case: Case) -> None:
     state = RandomState(case.every_tensor())
     subject.call(case.values)
     if state.has_changed():
-        raise Failed(f"{case.name}: it draws random numbers, or seeds them, which its reference does not", case)
+        raise case.failed("it draws random numbers, or seeds them, which its reference does not")
 
 
 def _check_other_orders(subject: Subject, case: Case, gradients: bool, first: Outputs) -> int:
@@ -116,4 +112,4 @@ def _require_same(case: Case, first: Outputs, again: Outputs, when: str) -> None
         if mine is not None and other is not None and not same_bits([mine], [other]):
             message = f"output {index} differs in {int((mine != other).sum())} of {mine.numel()} elements"
             break
-    raise Failed(f"{case.name}: {message} {when}", case)
+    raise case.failed(f"{message} {when}")

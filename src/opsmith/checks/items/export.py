@@ -50,7 +50,10 @@ def _check_program(subject: Subject, cases: list[Case]) -> str:
     if not subject.full:
         return summary
     with failing_on_error(case):
-        loaded = _saved_and_loaded(program.run_decompositions())
+        file = io.BytesIO()
+        torch.export.save(program.run_decompositions(), file)
+        file.seek(0)
+        loaded = torch.export.load(file)
     for each in (case, other) if free else (case,):
         _check_results(subject, each, loaded)
     return f"{summary}, decomposed, saved and loaded too"
@@ -104,10 +107,3 @@ def _exported(subject: Subject, case: Case, other: Case, function: Function) -> 
     )
     module = _Calling(subject, case.values, function)
     return torch.export.export(module, tuple(tensors), dynamic_shapes=(free,), strict=False)
-
-
-def _saved_and_loaded(program: ExportedProgram) -> ExportedProgram:
-    file = io.BytesIO()
-    torch.export.save(program, file)
-    file.seek(0)
-    return torch.export.load(file)

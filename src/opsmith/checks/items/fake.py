@@ -40,7 +40,7 @@ def _check_metadata(subject: Subject, case: Case) -> None:
     torchs = {what for what, _, _ in _differences(subject, subject.inline, case, gradients)}
     for what, mine, theirs in wrong:
         if what not in torchs and not _is_torchs_gradient(subject, what, mine, theirs):
-            raise Failed(f"{case.name}: {what} is {mine} on fake tensors, but {theirs} on real ones", case)
+            raise case.failed(f"{what} is {mine} on fake tensors, but {theirs} on real ones")
 
 
 def _is_torchs_gradient(subject: Subject, what: str, fake: str, real: str) -> bool:
@@ -53,7 +53,7 @@ def _is_torchs_gradient(subject: Subject, what: str, fake: str, real: str) -> bo
 def _differences(subject: Subject, function: Function, case: Case, gradients: bool) -> list[tuple[str, str, str]]:
     """(what, as it is on fake tensors, as on real ones) for each output that is not the same on both."""
     real = subject.evaluate(case, gradients, function)
-    fake = on_fake(subject.arguments, function, case.values, gradients)
+    fake = on_fake(subject, function, case, gradients)
     if len(fake) != len(real):
         return [("what it returns", f"{len(fake)} tensors", f"{len(real)}")]
     pairs = zip(fake, real, strict=True)
@@ -79,10 +79,10 @@ def _with_other_layouts(subject: Subject) -> list[Case]:
 def _check_symbols(subject: Subject, case: Case) -> str:
     gradients = has_gradients(subject, case)
     try:
-        theirs = constants(subject.arguments, subject.inline, case.values, gradients)
+        theirs = constants(subject, subject.inline, case, gradients)
     except Exception as error:
         return f"symbolic sizes not checked, since its reference raises {type(error).__name__} on them"
-    mine = constants(subject.arguments, subject.raw, case.values, gradients)
+    mine = constants(subject, subject.raw, case, gradients)
     if mine - theirs:
         text = f"{', '.join(sorted(mine - theirs))} become constants, but not for the reference"
         raise Failed(f"{case.name}, with symbols for sizes: {text}", case)

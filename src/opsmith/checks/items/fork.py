@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -14,9 +11,9 @@ import torch
 from ...operator.adopted import Adopted
 from ...operator.op import Op
 from ..accuracy.evaluate import outputs
+from ..isolation import forked
 from ..memory import same_bits
-from ..outcome import Failed
-from ..process import run
+from ..reproduction import in_new_process
 from ..subject import SMALL, Subject
 from ._cases import arguments_of, has_gradients, skip_random
 
@@ -32,16 +29,16 @@ def check(subject: Subject) -> str:
     directions = ("forward", "backward") if has_gradients(subject, case) else ("forward",)
     call = f"opsmith.checks.items.fork.endings(op, {directions}, {arguments_of(case)})"
     # In another process, since a faulty fork can end its parent too.
-    finished = run(subject, [*case.lines, "import json", f"print(json.dumps({call}))"])
+    finished = in_new_process(subject, [*case.lines, "import json", f"print(json.dumps({call}))"])
     if finished.status != 0:
-        raise Failed(f"{case.name}: the process that was to fork: {finished.message}", case, [call])
+        raise case.failed(f"the process that was to fork: {finished.message}", [call])
     summary = []
     for what, (mine, theirs) in json.loads(finished.output.splitlines()[-1]).items():
         if mine == "true" or (mine == "raises" and theirs == "raises"):
             summary.append(f"{what}: {'right' if mine == 'true' else 'refused, as by torch'}")
         elif theirs in ("true", "raises"):
             lines = [f"found = {call}", f"assert found[{what!r}][0] == 'true', found"]
-            raise Failed(f"{case.name}: {what} in a forked process {FAULTS[mine]}", case, lines)
+            raise case.failed(f"{what} in a forked process {FAULTS[mine]}", lines)
         else:
             summary.append(f"{what}: torch's own operators {theirs.removesuffix('s')} here")
     return "; ".join(summary)
@@ -74,18 +71,7 @@ def _ending(op: Op | Adopted, args: tuple[Any, ...], options: dict[str, Any]) ->
 def in_fork(function: Callable[[], bool], seconds: int = 10) -> str:
     """How a call ends in a forked process with one thread, such as a DataLoader worker: 'true', 'false', 'raises',
     'hangs' or 'dies'."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Python warns about forking a process with threads, which is tested here
-        child = os.fork()
-    if child == 0:
-        status = 2
-        try:
-            signal.alarm(seconds)  # ends the child, whatever it waits for
-            torch.set_num_threads(1)
-            status = 0 if function() else 1
-        except BaseException:
-            status = 2
-        finally:
-            os._exit(status)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return {0: "true", 1: "false", 2: "raises", -signal.SIGALRM: "hangs"}.get(code, "dies")
+    same, status, _ = forked(function, seconds)
+    if same is not None:
+        return "true" if same else "false"
+    return {1: "raises", None: "hangs"}.get(status, "dies")

@@ -9,7 +9,7 @@ from ...operator.op import Op
 from ..accuracy.evaluate import Named
 from ..accuracy.truth import Comparison, Truth
 from ..cases.case import Case
-from ..outcome import Failed, Skipped
+from ..outcome import Skipped
 from ..subject import Subject
 from ._compare import failing_on_error, require, require_derivatives
 from ._derivatives import METHODS, Form, tangents, tangents_of_reference
@@ -57,7 +57,7 @@ def _require_nonzero(case: Case, form: Form, truth: Truth, given: Sequence[Named
     for (_, mine), (_, theirs), name in zip(given, truth.own, form.names, strict=True):
         if mine is not None and theirs is not None and bool(theirs.any()) and not bool(mine.any()):
             text = "zero everywhere, and the reference's is not: what records its gradient knows no tangents"
-            raise Failed(f"{case.name}: {name} is {text}", case)
+            raise case.failed(f"{name} is {text}")
 
 
 def _reference_has_form(form: Form) -> bool:

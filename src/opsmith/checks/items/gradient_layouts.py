@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from .. import layouts
 from ..cases.case import Case
 from ..outcome import Skipped
@@ -38,8 +36,5 @@ def check_call(subject: Subject, case: Case) -> set[str]:
 
 def _where_it_fits(layout: str) -> layouts.Layout:
     """The layout, applied where it is possible: results may have different numbers of dimensions."""
-
-    def lay(tensor: torch.Tensor) -> torch.Tensor:
-        return layouts.LAYOUTS[layout](tensor) if layout in layouts.layouts_for(tensor) else tensor
-
-    return lay
+    change = layouts.LAYOUTS[layout]
+    return lambda tensor: change(tensor) if layout in layouts.layouts_for(tensor) else tensor

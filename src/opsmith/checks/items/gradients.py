@@ -8,7 +8,7 @@ from ..outcome import Skipped
 from ..subject import SMALL, Subject
 from ._cases import each_case
 from ._compare import check_match, largest_errors
-from ._gradcheck import check_derivative, probe
+from ._derivatives import check_derivative, probe
 
 ORDER = 2
 ON = ("cpu", "cuda", "emulated")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import warnings
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from ...launch.driver import driver
 from ...operator.op import Op
 from ..accuracy.evaluate import Named
 from ..cases.case import Case
-from ..outcome import Failed, Skipped, first_line
+from ..outcome import Skipped, first_line
 from ..subject import Subject
 from . import _gpu
 from ._compare import same
@@ -46,7 +45,7 @@ def _replayed(subject: Subject, case: Case, gradients: bool) -> bool:
     inputs = case.each_tensor(torch.clone, "{}")
     side, _ = _gpu.side_streams()
     _prepare(subject, inputs, gradients, side)
-    where = f"{case.name}: {'forward and backward' if gradients else 'forward'}"
+    where = "forward and backward" if gradients else "forward"
     nodes = _require_capture(subject, inputs, gradients, side, where)
     graph = torch.cuda.CUDAGraph()
     with warnings.catch_warnings():
@@ -59,7 +58,7 @@ def _replayed(subject: Subject, case: Case, gradients: bool) -> bool:
             graph.replay()
             torch.cuda.synchronize()
             if message := _wrong_replay(subject, values, found, wanted, nodes):
-                raise Failed(f"{where}: {message}", case)
+                raise case.failed(f"{where}: {message}")
     finally:
         graph.reset()
     return True
@@ -68,7 +67,7 @@ def _replayed(subject: Subject, case: Case, gradients: bool) -> bool:
 def _prepare(subject: Subject, case: Case, gradients: bool, side: torch.cuda.Stream) -> None:
     """Does what the documentation asks for: `prepare` (opsmith), and a few runs on another stream (torch)."""
     if isinstance(subject.op, Op):
-        positional, keyword = subject.arranged((case.requiring() if gradients else case).values)
+        positional, keyword = subject.signature.arranged((case.requiring() if gradients else case).values)
         subject.op.prepare(*positional, **keyword)
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -85,11 +84,10 @@ def _require_capture(subject: Subject, case: Case, gradients: bool, side: torch.
     _, expected = capture(side, lambda: subject.evaluate(case, gradients, subject.inline))
     if expected:
         raise Skipped(f"its reference cannot be captured in a CUDA graph either: {expected}")
-    message = (
-        f"cannot be captured in a CUDA graph, after having run: {broken}. A call that waits for the GPU, copies to or "
-        "from the host, or compiles what `prepare` should have, breaks a capture"
+    raise case.failed(
+        f"{where} cannot be captured in a CUDA graph, after having run: {broken}. A call that waits for the GPU, "
+        "copies to or from the host, or compiles what `prepare` should have, breaks a capture"
     )
-    raise Failed(f"{where} {message}", case)
 
 
 def _wrong_replay(subject: Subject, values: Case, found: list[Named], wanted: list[Named], nodes: int) -> str:
@@ -112,34 +110,23 @@ def _wrong_replay(subject: Subject, values: Case, found: list[Named], wanted: li
 def capture(stream: torch.cuda.Stream, function: Callable[[], Any]) -> tuple[int, str]:
     """Captures `function` on a stream and discards the graph. Returns the number of nodes, and why the capture failed,
     or ''."""
-    begin, end, nodes_of, destroy = _capture_functions()
+    library = ctypes.CDLL("libcuda.so.1")
     handle, graph, count = ctypes.c_void_p(stream.cuda_stream), ctypes.c_void_p(), ctypes.c_size_t()
     torch.cuda.synchronize()
     kept: list[Any] = []
     raised = ""
     with torch.cuda.stream(stream):
-        driver().check(begin(handle, CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture")
+        driver().check(library.cuStreamBeginCapture_v2(handle, CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture")
         try:
             kept.append(function())
         except Exception as error:
             raised = first_line(error)
         finally:
-            code = end(handle, ctypes.byref(graph))
+            code = library.cuStreamEndCapture(handle, ctypes.byref(graph))
     if graph.value:
-        nodes_of(graph, None, ctypes.byref(count))
-        destroy(graph)
+        library.cuGraphGetNodes(graph, None, ctypes.byref(count))
+        library.cuGraphDestroy(graph)
     torch.cuda.synchronize()
     if code and not raised:
         raised = f"{driver().error_text(code)}, and no call of the op reports it"
     return count.value, raised
-
-
-@cache
-def _capture_functions() -> tuple[Any, ...]:
-    library = ctypes.CDLL("libcuda.so.1")
-    pointer = ctypes.c_void_p
-    library.cuStreamBeginCapture_v2.argtypes = [pointer, ctypes.c_int]
-    library.cuStreamEndCapture.argtypes = [pointer, pointer]
-    library.cuGraphGetNodes.argtypes = [pointer, pointer, pointer]
-    library.cuGraphDestroy.argtypes = [pointer]
-    return library.cuStreamBeginCapture_v2, library.cuStreamEndCapture, library.cuGraphGetNodes, library.cuGraphDestroy

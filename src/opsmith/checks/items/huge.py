@@ -1,12 +1,17 @@
-"""Calls with more than 2^31 elements are right everywhere: no index and no size overflows 32 bits."""
+"""Calls with more than 2^31 elements are right everywhere: no index and no size overflows 32 bits.
+
+A call that splits into independent calls along a dimension (any pointwise call, a batch elsewhere) is compared a window
+at a time.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +22,14 @@ from ...operator.op import Op
 from .. import values as call_values
 from ..accuracy.rounding import rounding_of
 from ..accuracy.truth import Comparison, Truth, assert_all
+from ..cases.acceptance import taken
 from ..cases.case import Case
-from ..cases.patterns import lengthened
+from ..cases.patterns import Pattern, flat_pattern, lengthened, patterns_of
+from ..memory import measured
 from ..outcome import Skipped
-from ..subject import Subject, listed
-from ._allocation import measured
-from ._cases import accelerated, arguments_of
+from ..subject import Subject, listed, present, short
+from ._cases import accelerated, arguments_of, skip_random
 from ._compare import failing_on_error, require
-from ._parts import Plan, plan
 
 LEVEL = "full"
 ORDER = 90
@@ -36,6 +41,8 @@ MEASURED, WATCHED = 2**18, 2**23
 """Elements of the calls whose memory is measured: what torch allocates, and what the process grows by."""
 MARGIN = 1.1
 """Times the memory that is needed."""
+TRIED = 5
+"""Parts of the call on which it is determined whether they are independent."""
 
 
 def check(subject: Subject) -> str:
@@ -49,7 +56,7 @@ def check(subject: Subject) -> str:
 
 def check_parts(subject: Subject, found: Plan, elements: int) -> str:
     """Checks the call with so many elements, with gradients if there is enough memory."""
-    parts = found.parts_for(elements)
+    parts = math.ceil(elements / found.largest) + 1  # one tensor has more than that many elements
     gradients = subject.differentiates(found.case(2)) and not subject.inplace
     free = free_bytes(subject.device)
     text = f"{parts} parts of {found.largest} elements" if found.largest > 1 else f"{parts} elements"
@@ -60,7 +67,9 @@ def check_parts(subject: Subject, found: Plan, elements: int) -> str:
         gradients, text = False, f"{text}; gradients would take {_gibibytes(more)} GiB, no more free"
     block = found.case(min(PERIOD, parts))
     cut = Cut(found.axes, found.result_axes, parts, gradients, subject.seed)
-    lines = [f"opsmith.checks.items.huge.assert_parts_match(op, {arguments_of(block)}, {cut.code})"]
+    lines = [
+        f"opsmith.checks.items.huge.assert_parts_match(op, opsmith.checks.items.huge.{cut}, {arguments_of(block)})"
+    ]
     with failing_on_error(block, lines):
         outputs = _lengthened_outputs(subject, block, cut)
     try:
@@ -82,24 +91,11 @@ class Cut:
     gradients: bool
     seed: int
 
-    @property
-    def code(self) -> str:
-        return ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
 
-
-def assert_parts_match(
-    op: Op | Adopted,
-    *args: Any,
-    axes: Sequence[int | None],
-    result_axes: Sequence[int],
-    parts: int,
-    gradients: bool,
-    seed: int,
-    **kwargs: Any,
-) -> None:
-    """Raises AssertionError unless the op matches its reference on windows of a call of so many parts, which repeat the
-    tensors that are given."""
-    subject, cut = Subject(op), Cut(axes, result_axes, parts, gradients, seed)
+def assert_parts_match(op: Op | Adopted, cut: Cut, /, *args: Any, **kwargs: Any) -> None:
+    """Raises AssertionError unless the op matches its reference on windows of a call that is cut into parts, which
+    repeat the tensors that are given."""
+    subject = Subject(op)
     block = Case("this call", subject.arguments, tuple(op.signature.bind_call(args, kwargs)), ())
     for start, comparisons in _windows(subject, block, cut, _lengthened_outputs(subject, block, cut)):
         assert_all(comparisons, f"{op.name} is not its reference from {start} on")
@@ -142,8 +138,9 @@ def _windows(subject: Subject, block: Case, cut: Cut, outputs: list[Output]) -> 
     only = [place for place, axis in enumerate(cut.axes) if axis is not None]
 
     def window(start: int) -> list[Any]:
+        places = torch.arange(start, start + length)
         pairs = zip(block.every_tensor(), cut.axes, strict=True)
-        tensors = [t if axis is None else _repeated(t, axis, start, length) for t, axis in pairs]
+        tensors = [t if a is None else t.index_select(a, (places % t.shape[a]).to(t.device)) for t, a in pairs]
         return call_values.with_tensors(subject.arguments, block.values, tensors)
 
     rounding = rounding_of(subject.op, window(0), cut.gradients)
@@ -155,12 +152,6 @@ def _windows(subject: Subject, block: Case, cut: Cut, outputs: list[Output]) -> 
         yield start, truth.beside(given)
 
 
-def _repeated(tensor: torch.Tensor, axis: int, start: int, length: int) -> torch.Tensor:
-    """The window of the lengthened tensor."""
-    places = torch.arange(start, start + length, device=tensor.device) % tensor.shape[axis]
-    return tensor.index_select(axis, places)
-
-
 def _starts(parts: int, seed: int) -> list[int]:
     """Windows at both ends, around the powers of two where 32 bits end, and some others."""
     last = max(0, parts - WINDOW)
@@ -168,6 +159,88 @@ def _starts(parts: int, seed: int) -> list[int]:
     generator = random.Random(seed)
     drawn = [generator.randint(0, last) for _ in range(WINDOWS)]
     return sorted({min(last, max(0, place)) for place in (0, last, *(end - WINDOW // 2 for end in ends), *drawn)})
+
+
+# --- Calls that split -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`axes`: the dimension along which each tensor is cut, None for one that all parts share; `result_axes`: that of
+    each result. `sizes`: those of the pattern's other groups. `elements`: of the inputs and of the results in one part;
+    `largest`: of the largest tensor among them."""
+
+    subject: Subject
+    pattern: Pattern
+    sizes: tuple[int, ...]
+    group: int
+    dtype: torch.dtype
+    axes: tuple[int | None, ...]
+    result_axes: tuple[int, ...] = ()
+    elements: tuple[int, int] = (0, 0)
+    largest: int = 1
+
+    def case(self, parts: int) -> Case:
+        """The call with so many parts."""
+        sizes = [parts if index == self.group else size for index, size in enumerate(self.sizes)]
+        return self.pattern.case(sizes, seed=self.subject.seed, name=self.describe(parts))
+
+    def describe(self, parts: int) -> str:
+        """'x.shape[0] = 7, bfloat16'"""
+        return f"{self.pattern.described(self.group, parts)}, {short(self.dtype)}"
+
+
+def plan(subject: Subject, dtype: torch.dtype) -> Plan | None:
+    """Along the first dimension that allows it, other dimensions as small as may be."""
+    for pattern in [flat_pattern(subject, dtype)] if subject.keeps_layout else patterns_of(subject, dtype):
+        if not pattern.groups:
+            continue
+        skip_random(subject, pattern.base)
+        pairs = zip(pattern.groups, pattern.sizes_of(pattern.base), strict=True)
+        sizes = tuple(size if group.is_constant else min(size, 2) for group, size in pairs)
+        for group in range(len(pattern.groups)):
+            found = None if group in pattern.frozen else _along(subject, pattern, sizes, group, dtype)
+            if found is not None:
+                return found
+    return None
+
+
+def _along(subject: Subject, pattern: Pattern, sizes: tuple[int, ...], group: int, dtype: torch.dtype) -> Plan | None:
+    places = pattern.groups[group].places
+    if len(dict(places)) != len(places):
+        return None  # two dimensions of one tensor
+    axes = tuple(dict(places).get(slot) for slot in range(len(pattern.slots)))
+    bare = Plan(subject, pattern, sizes, group, dtype, axes)
+    whole, more = bare.case(TRIED), bare.case(TRIED + 1)
+    if not (taken(subject, whole) and taken(subject, more)):
+        return None
+    results, others = _exactly(subject, whole.values), _exactly(subject, more.values)
+    grown = [
+        [axis for axis in range(mine.ndim) if mine.shape[axis] != other.shape[axis]]
+        for mine, other in zip(results, others, strict=True)
+    ]
+    if not results or any(len(each) != 1 for each in grown):
+        return None
+    result_axes = tuple(each[0] for each in grown)
+    tensors = present(subject.arguments, whole.values)
+    for part in range(TRIED):
+        cut = [t if axis is None else t.narrow(axis, part, 1) for t, axis in zip(tensors, axes, strict=True)]
+        alone = _exactly(subject, call_values.with_tensors(subject.arguments, whole.values, cut))
+        for mine, other, axis in zip(results, alone, result_axes, strict=True):
+            if not torch.allclose(mine.narrow(axis, part, 1), other, rtol=1e-9, atol=0.0):
+                return None
+    tensors = [t for t, axis in zip(tensors, axes, strict=True) if axis is not None]
+    elements = sum(t.numel() for t in tensors) // TRIED, sum(r.numel() for r in results) // TRIED
+    largest = max(tensor.numel() for tensor in (*tensors, *results)) // TRIED
+    return Plan(subject, pattern, sizes, group, dtype, axes, result_axes, elements, largest)
+
+
+def _exactly(subject: Subject, values: Sequence[Any]) -> list[torch.Tensor]:
+    """The reference on the CPU in float64: on a GPU, and in half types, bits may depend on how many parts there are."""
+    wide = call_values.mapped(
+        subject.arguments, values, lambda t: t.cpu().double() if t.is_floating_point() else t.cpu()
+    )
+    return [result.detach() for result in subject.reference(wide)]
 
 
 # --- Memory -----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from .. import layouts
 from ..accuracy.truth import Truth
 from ..cases.acceptance import taken
 from ..cases.case import Case
-from ..outcome import Failed, Skipped
+from ..outcome import Skipped
 from ..subject import Subject
 from ._cases import NO_LAYOUTS, layout_cases
 from ._compare import check_match, reference_truth
@@ -91,7 +91,7 @@ def _check_strides(subject: Subject, case: Case) -> None:
             continue
         what = "result" if len(subject.signature.results) == 1 and index == 0 else f"result {index}"
         text = "TensorIterator's rule gives" if subject.keeps_layout else "contiguous ones are declared,"
-        raise Failed(f"{case.name}: {what} has strides {result.stride()}, {text} {expected}", case)
+        raise case.failed(f"{what} has strides {result.stride()}, {text} {expected}")
 
 
 def _declared(subject: Subject, case: Case, result: torch.Tensor) -> tuple[int, ...] | None:

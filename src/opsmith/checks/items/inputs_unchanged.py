@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
 from ...reference.tensors import version_of
 from .. import memory
 from ..cases.case import Case
-from ..outcome import Failed
 from ..subject import Subject
 from ._cases import has_gradients, various_cases
 from ._compare import gradients_of, results_and_weights
@@ -37,20 +36,17 @@ def check_call(subject: Subject, case: Case) -> None:
 
 
 def _check_forward(subject: Subject, case: Case) -> None:
-    before = _Snapshot([tensor for _, _, tensor in case.named_tensors()])
+    changes = _watched([tensor for _, _, tensor in case.named_tensors()])
     with torch.no_grad():
         subject.raw(case.values)
-    for (name, argument, tensor), changed, version_changed in zip(case.named_tensors(), *before.changes(), strict=True):
-        message = ""
+    for (name, argument, tensor), (changed, version_changed) in zip(case.named_tensors(), changes(), strict=True):
         if argument.mutated:
             if changed and not version_changed:
-                message = f"{name} changes, but its version stays {tensor._version}"
+                raise case.failed(f"{name} changes, but its version stays {tensor._version}")
         elif changed:
-            message = f"{name} was changed by the call"
+            raise case.failed(f"{name} was changed by the call")
         elif version_changed:
-            message = f"{name} is written to, with its own values"
-        if message:
-            raise Failed(f"{case.name}: {message}", case)
+            raise case.failed(f"{name} is written to, with its own values")
 
 
 def _check_backward(subject: Subject, case: Case) -> None:
@@ -58,15 +54,15 @@ def _check_backward(subject: Subject, case: Case) -> None:
     held = [(name, tensor) for name, _, tensor in case.named_tensors()]
     held += [("a result", result) for result in results]
     held += [("the gradient it is given", weight) for weight in weights]
-    before = _Snapshot([tensor for _, tensor in held])
+    changes = _watched([tensor for _, tensor in held])
     first, second = (gradients_of(case, results, weights) for _ in range(2))
-    for (name, _), changed, version_changed in zip(held, *before.changes(), strict=True):
-        if changed or version_changed:
-            raise Failed(f"{case.name}: backward changes {name}", case)
+    for (name, _), changed in zip(held, changes(), strict=True):
+        if any(changed):
+            raise case.failed(f"backward changes {name}")
     if not memory.same_bits(first, second) and memory.same_bits(
         first, gradients_of(case, *results_and_weights(subject.call, case))
     ):
-        raise Failed(f"{case.name}: a second backward through the same call gives different gradients", case)
+        raise case.failed("a second backward through the same call gives different gradients")
 
 
 def _check_changed_between(subject: Subject, case: Case) -> None:
@@ -85,18 +81,10 @@ def _check_changed_between(subject: Subject, case: Case) -> None:
                 leaf.copy_(before)
         if not memory.same_bits(expected, found):
             text = f"when {name} is changed in place after the forward, the backward uses the changed values"
-            raise Failed(f"{case.name}: {text} without an error: save it with save_for_backward", case)
+            raise case.failed(f"{text} without an error: save it with save_for_backward")
 
 
-class _Snapshot:
-    """Tensors as they are now."""
-
-    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
-        self._tensors = tensors
-        self._copies = [tensor.detach().clone() for tensor in tensors]
-        self._versions = [version_of(tensor) for tensor in tensors]
-
-    def changes(self) -> tuple[list[bool], list[bool]]:
-        """Whether each one's bits have changed, and whether its version counter did."""
-        bits = [not memory.same_bits([c], [t]) for c, t in zip(self._copies, self._tensors, strict=True)]
-        return bits, [version_of(t) != v for t, v in zip(self._tensors, self._versions, strict=True)]
+def _watched(tensors: Sequence[torch.Tensor]) -> Callable[[], list[tuple[bool, bool]]]:
+    """A function that says of each tensor whether its bits have changed since, and whether its version counter has."""
+    before = [(tensor, tensor.detach().clone(), version_of(tensor)) for tensor in tensors]
+    return lambda: [(not memory.same_bits([copy], [now]), version_of(now) != version) for now, copy, version in before]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ import torch
 from ..cases.case import Case
 from ..memory import filled_by_torch
 from ..outcome import Failed, Skipped
-from ..process import run
+from ..reproduction import in_new_process
 from ..subject import SMALL, Subject
 from . import _gpu
 from ._cases import accelerated, has_gradients
@@ -83,7 +83,10 @@ class _Launches:
         if self.gradients:
             asking = case.requiring()
             leaves = [leaf for _, leaf in asking.leaves()]
-            values = asking.replaced([_Recorded.apply(leaf, record) for leaf in leaves])  # type: ignore[no-untyped-call]
+            passed = [leaf.clone() for leaf in leaves]
+            for tensor in passed:  # right after the op's backward, on the thread that launches it
+                tensor.register_hook(lambda grad: record("backward"))
+            values = asking.replaced(passed)
         results = self.subject.call(values)
         record("forward")
         targets = [result for result in results if result.requires_grad]
@@ -92,12 +95,13 @@ class _Launches:
             torch.autograd.grad(targets, leaves, ones, allow_unused=True)
         for where, code in left:
             if code:
-                message = (
-                    f"{where} leaves CUDA error {code} behind ({_error_string(self.runtime, code)}), which torch's "
+                self.runtime.cudaGetErrorString.restype = ctypes.c_char_p
+                text = self.runtime.cudaGetErrorString(code).decode(errors="replace")
+                raise case.failed(
+                    f"{where} leaves CUDA error {code} behind ({text}), which torch's "
                     "next kernel raises in its place. After a launch, check cudaGetLastError(): in C++, "
                     "C10_CUDA_KERNEL_LAUNCH_CHECK()"
                 )
-                raise Failed(f"{case.name}: {message}", case)
         return [result.detach() for result in results]
 
     def swallow_no_error(self, case: Case) -> None:
@@ -114,11 +118,10 @@ class _Launches:
         finally:
             self.runtime.cudaGetLastError()
         if swallowed:
-            message = (
+            raise case.failed(
                 "the error that an earlier CUDA call has left is gone afterwards, and was not raised: it calls "
                 "cudaGetLastError and ignores what that returns"
             )
-            raise Failed(f"{case.name}: {message}", case)
 
     def write_or_raise(self, case: Case) -> bool:
         """Whether the op accepts a size. Raises Failed if it returns memory that was not written."""
@@ -137,11 +140,10 @@ class _Launches:
         for mine, theirs in zip(results, self.subject.reference(case.values), strict=True):
             missing = _unwritten(mine) - _unwritten(theirs)
             if missing > 0:
-                message = (
+                raise case.failed(
                     f"{missing} of {mine.numel()} elements of a result have not been written, and nothing was raised: "
                     "a launch has failed, or its grid does not reach so far"
                 )
-                raise Failed(f"{case.name}: {message}", case)
         return True
 
     def _require_context(self, case: Case, raised: Exception) -> None:
@@ -151,26 +153,7 @@ class _Launches:
         except RuntimeError as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             message = f"a kernel fails, and no CUDA call can succeed in this process any more: {reason}"
-            raise Failed(f"{case.name}: {message}", case) from raised
-
-
-class _Recorded(torch.autograd.Function):
-    """The identity, whose backward calls `record` right after the op's backward, on the thread that launches it."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, record: Callable[[str], None]) -> torch.Tensor:
-        ctx.record = record
-        return tensor.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        ctx.record("backward")
-        return grads[0], None
-
-
-def _error_string(runtime: Any, code: int) -> str:
-    runtime.cudaGetErrorString.restype = ctypes.c_char_p
-    return str(runtime.cudaGetErrorString(code).decode(errors="replace"))
+            raise case.failed(message) from raised
 
 
 def _unwritten(tensor: torch.Tensor) -> int:
@@ -219,15 +202,12 @@ def _sizes(case: Case) -> list[int]:
 def _after_a_fault(subject: Subject, case: Case) -> str:
     """Calls the op in a new process in which a kernel has failed: no launch succeeds, and the op must raise."""
     try:
-        finished = run(subject, [*case.lines, *_faulted(case, LOUD, SILENT)], seconds=TIMEOUT)
+        finished = in_new_process(subject, [*case.lines, *_faulted(case, LOUD, SILENT)], seconds=TIMEOUT)
     except Skipped as reason:
         return f"not called after a kernel has failed: {reason}"
     if finished.status == SILENT:
-        message = (
-            f"{case.name}: called after another kernel has failed, it returns as if nothing had happened: what a "
-            "launch returns is not checked"
-        )
-        raise Failed(message, case, _faulted(case, 0, 1))
+        message = "called after another kernel has failed, it returns as if nothing had happened: what a launch returns"
+        raise case.failed(f"{message} is not checked", _faulted(case, 0, 1))
     if finished.status != LOUD:
         return f"a process to call it after a kernel has failed: {finished.message}"
     return "raises after a kernel has failed"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import combinations
 
 import torch
@@ -11,7 +10,6 @@ from ...reference.signature import flatten
 from ..accuracy.truth import Function
 from ..cases.case import Case
 from ..memory import same_bits
-from ..outcome import Failed
 from ..subject import Subject, listed
 from ._cases import differentiable_cases
 from ._compare import (
@@ -43,7 +41,7 @@ def check_call(subject: Subject, case: Case) -> int:
     with failing_on_error(case):
         results = subject.call(case.values)
     if any(result.requires_grad for result in results):
-        raise Failed(f"{case.name}: a result requires a gradient, and no input does", case)
+        raise case.failed("a result requires a gradient, and no input does")
     if len(results) > 1:
         for index, result in enumerate(subject.reference(case.requiring().values)):
             if result.requires_grad:
@@ -57,17 +55,12 @@ def _check_combinations(subject: Subject, case: Case) -> int:
     given = [place for place, tensor in enumerate(flatten(subject.arguments, case.values)) if tensor is not None]
     places = zip(given, case.named_tensors(), strict=True)
     names = {place: name for place, (name, _, tensor) in places if tensor.is_floating_point()}
-    chosen = list(_combinations(list(names)))
+    sizes = range(1, len(names) + 1) if len(names) <= FEW else sorted({1, len(names) - 1, len(names)})
+    chosen = [only for size in sizes for only in combinations(names, size)]
     for only in chosen:
         marked = case.named(f"{case.name}, a gradient for {', '.join(names[place] for place in only)} alone")
         check_match(subject, marked, True, truth=truth, lines=(), only=only)
     return len(chosen)
-
-
-def _combinations(places: list[int]) -> Iterator[tuple[int, ...]]:
-    sizes = range(1, len(places) + 1) if len(places) <= FEW else sorted({1, len(places) - 1, len(places)})
-    for size in sizes:
-        yield from combinations(places, size)
 
 
 def _check_one_result(subject: Subject, case: Case, index: int) -> None:
@@ -89,4 +82,4 @@ def _check_kept_graph(subject: Subject, case: Case) -> None:
         first = [None if each is None else each.clone() for each in gradients_of(case, *results)]
         second = gradients_of(case, *results)
     if not same_bits(first, second):
-        raise Failed(f"{case.name}: backward through a kept graph gives other gradients the second time", case)
+        raise case.failed("backward through a kept graph gives other gradients the second time")

@@ -45,19 +45,17 @@ def _is_finite(subject: Subject, case: Case) -> bool:
 
 
 def _check_forward(subject: Subject, case: Case, tests: tuple[str, ...]) -> None:
-    positional, keyword = subject.arranged(case.values)
+    positional, keyword = subject.signature.arranged(case.values)
     try:
         torch.library.opcheck(subject.overload, tuple(positional), keyword, test_utils=tests)
     except Exception as error:
         names = "".join(f"{argument.name}, " for argument in case.arguments if not argument.keyword_only)
-        keywords = ", ".join(
-            f'"{argument.name}": {argument.name}' for argument in case.arguments if argument.keyword_only
-        )
+        keywords = ", ".join(f'"{name}": {name}' for name in keyword)
         schema = subject.overload._schema
         overload = f"torch.ops.{schema.name.replace('::', '.')}.{subject.overload._overloadname}"
         line = f"torch.library.opcheck({overload}, ({names}), {{{keywords}}}, test_utils={tests!r})"
         grad = "with gradients, " if case.leaves() else ""
-        raise Failed(f"{case.name}: {grad}{_reason(error)}", case, [line]) from None
+        raise case.failed(f"{grad}{_reason(error)}", [line]) from None
 
 
 def _check_backward(subject: Subject, case: Case) -> None:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
-
 from ...operator.op import Op
 from .. import layouts, memory
 from ..cases.case import Case
-from ..outcome import Failed
+from ..memory import Outputs
 from ..subject import Subject
 from ._cases import draws_random_numbers, has_gradients, various_cases
 
 ON = ("cpu", "cuda", "emulated")
 ZEROS, NANS = memory.BYTES
-
-Outputs = list[torch.Tensor | None]
 
 
 def check(subject: Subject) -> str:
@@ -38,16 +34,12 @@ def _check_outputs(subject: Subject, case: Case) -> bool:
     try:
         sure = memory.assert_written(_call(subject, case, gradients))
     except AssertionError as error:
-        raise Failed(f"{case.name}: {error}", case) from None
-    _check_around_inputs(subject, case, gradients)
-    return sure
-
-
-def _check_around_inputs(subject: Subject, case: Case, gradients: bool) -> None:
+        raise case.failed(str(error)) from None
     first, _ = _between_bands(subject, case, gradients, ZEROS)
     second, again = _between_bands(subject, case, gradients, NANS)
     if not memory.same_bits(first, second) and memory.same_bits(second, again()):
-        raise Failed(f"{case.name}: its outputs change with what lies beside its inputs", case)
+        raise case.failed("its outputs change with what lies beside its inputs")
+    return sure
 
 
 def _between_bands(subject: Subject, case: Case, gradients: bool, byte: int) -> tuple[Outputs, Callable[[], Outputs]]:
@@ -59,7 +51,7 @@ def _between_bands(subject: Subject, case: Case, gradients: bool, byte: int) -> 
         subject.raw(laid.values)
     for name, _, tensor in laid.named_tensors():
         if not memory.bands_intact(tensor, byte):
-            raise Failed(f"{case.name}: it writes into the memory beside {name}", case)
+            raise case.failed(f"it writes into the memory beside {name}")
     return found, function
 
 
@@ -72,14 +64,14 @@ def _check_given_outputs(subject: Subject, case: Case) -> None:
     ):
         return
     results = subject.call(case.values)
-    positional, keyword = subject.arranged(case.values)
+    positional, keyword = subject.signature.arranged(case.values)
     for layout in ("offset", "sliced"):
         given = [memory.banded(layouts.LAYOUTS[layout](result), NANS) for result in results]
         subject.op(*positional, **keyword, out=given if len(given) > 1 else given[0])
         if not memory.same_bits(results, given):
-            raise Failed(f"{case.name}: out= gets other numbers than it returns, which is {layout}", case)
+            raise case.failed(f"out= gets other numbers than it returns, which is {layout}")
         if not all(memory.bands_intact(each, NANS) for each in given):
-            raise Failed(f"{case.name}: it writes beside a tensor given as out=, which is {layout}", case)
+            raise case.failed(f"it writes beside a tensor given as out=, which is {layout}")
 
 
 def _call(subject: Subject, case: Case, gradients: bool) -> Callable[[], Outputs]:

@@ -7,14 +7,13 @@ import itertools
 import torch
 
 from ...operator.op import Op
-from .. import memory
 from ..accuracy.rounding import reference_runs
 from ..cases.acceptance import taken
 from ..cases.case import Case
 from ..cases.patterns import patterns_of
-from ..outcome import Failed, Skipped
+from ..memory import Allocated, held_after, measured
+from ..outcome import Skipped
 from ..subject import Subject
-from ._allocation import Allocated, measured
 from ._cases import accelerated, has_gradients
 
 ELEMENTS = {"cpu": (1 << 14, 1 << 16), "cuda": (1 << 20, 1 << 22)}
@@ -39,18 +38,18 @@ def check_call(subject: Subject, case: Case) -> str:
         summary.append(f"with backward {mine.peak / largest:.2f} ({theirs.peak / largest:.2f})")
         _check_both(subject, case, largest, mine, theirs)
     # An op may keep its latest inputs, so the first of three calls is checked.
-    if held := memory.held_after(lambda *values: subject.raw(values), *case.values):
-        raise Failed(f"{case.name}: it keeps its inputs: {held} tensors of a call that is long over", case)
+    if held := held_after(lambda *values: subject.raw(values), *case.values):
+        raise case.failed(f"it keeps its inputs: {held} tensors of a call that is long over")
     return f"in units of its largest tensor, of {largest} bytes: {', '.join(summary)}"
 
 
 def _check_forward(subject: Subject, case: Case, largest: int, mine: Allocated, theirs: Allocated) -> None:
     """What is allocated is written to, so that a call which moves no more bytes than its cost holds no more either. If
     the reference runs, the budget is the reference's."""
-    if subject.cost is None or not accelerated(subject) or reference_runs(subject.op, case.values):
+    if subject.op.cost is None or not accelerated(subject) or reference_runs(subject.op, case.values):
         return _require(case, mine, theirs.peak + largest, "forward", "its reference and a tensor more")
-    positional, keyword = subject.arranged(case.values)
-    declared = subject.cost(*positional, **keyword).bytes
+    positional, keyword = subject.signature.arranged(case.values)
+    declared = subject.op.cost(*positional, **keyword).bytes
     copies = sum(tensor.nbytes for argument, tensor in case.tensors() if argument.mutated)
     _require(case, mine, declared + copies, "forward", f"the {declared} bytes of its declared cost")
 
@@ -80,10 +79,9 @@ def _runs_forward_again(subject: Subject) -> bool:
 
 def _require(case: Case, found: Allocated, most: int, what: str, budget: str) -> None:
     if found.left > SLACK:
-        raise Failed(f"{case.name}: {what} leaves {found.left} bytes behind after its results are freed", case)
+        raise case.failed(f"{what} leaves {found.left} bytes behind after its results are freed")
     if found.peak > most + SLACK:
-        message = f"{what} holds {found.peak} bytes at once, where {budget} make {most}"
-        raise Failed(f"{case.name}: {message}", case)
+        raise case.failed(f"{what} holds {found.peak} bytes at once, where {budget} make {most}")
 
 
 def _measured(subject: Subject, case: Case, gradients: bool) -> tuple[Allocated, Allocated]:
@@ -94,7 +92,8 @@ def _measured(subject: Subject, case: Case, gradients: bool) -> tuple[Allocated,
 
 def _large(subject: Subject) -> Case:
     least, most = ELEMENTS[subject.device]
-    cases = [case for case in subject.cases(torch.float32, LARGEST) if _is_fit(case, least)]
+    cases = [case for case in subject.cases(torch.float32, LARGEST) if case.numel >= least]
+    cases = [case for case in cases if all(tensor.is_contiguous() for tensor in case.every_tensor())]
     if cases:
         return min(cases, key=lambda case: case.numel)
     # A result may contain all of the dimensions, and be as large as the largest sample may be; or it may not.
@@ -112,7 +111,3 @@ def _large(subject: Subject) -> Case:
         if taken(subject, case) and max(case.numel, *(t.numel() for t in subject.reference(case.values))) >= least:
             return case
     raise Skipped(f"no sample has {least} to {most} elements, and none could be made")
-
-
-def _is_fit(case: Case, least: int) -> bool:
-    return case.numel >= least and all(tensor.is_contiguous() for tensor in case.every_tensor())

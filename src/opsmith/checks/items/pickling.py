@@ -14,7 +14,7 @@ from ...operator.op import Op
 from .. import memory
 from ..cases.case import Case
 from ..outcome import Failed, Skipped
-from ..process import run
+from ..reproduction import in_new_process
 from ..subject import Subject, listed
 from ._cases import generated_case, has_gradients, skip_random
 from ._compare import failing_on_error
@@ -73,16 +73,16 @@ def _check_op(subject: Subject, case: Case, method: str, through: Callable[[Any]
     if copied is not subject.op:
         raise Failed(f"after {method} the op is a different object: {copied!r}", case)
     module = through(Holder(subject.op))
-    positional, keyword = subject.arranged(subject.copied(case.values))
+    positional, keyword = subject.signature.arranged(subject.copied(case.values))
     if not memory.same_bits(listed(module(*positional, **keyword)), subject.call(case.values)):
-        raise Failed(f"{case.name}: after {method} a module that holds the op gives different results", case)
+        raise case.failed(f"after {method} a module that holds the op gives different results")
 
 
 def _check_results(subject: Subject, case: Case, method: str, through: Callable[[Any], Any]) -> None:
     """Also results with a history; deepcopy alone refuses these, for any operator."""
     results = subject.call(case.values)
     if not memory.same_bits([through(each.detach() if method == "deepcopy" else each) for each in results], results):
-        raise Failed(f"{case.name}: {method} changes a result", case)
+        raise case.failed(f"{method} changes a result")
 
 
 def _check_leaves(subject: Subject, case: Case) -> None:
@@ -91,7 +91,7 @@ def _check_leaves(subject: Subject, case: Case) -> None:
     torch.autograd.backward(results, [torch.ones_like(result) for result in results])
     for name, leaf in case.leaves():
         if leaf.grad is not None and not memory.same_bits([copy.deepcopy(leaf).grad], [leaf.grad]):
-            raise Failed(f"{case.name}: the gradient of {name} is lost in deepcopy", case)
+            raise case.failed(f"the gradient of {name} is lost in deepcopy")
 
 
 def _in_new_process(op: Op, subject: Subject) -> str:
@@ -101,7 +101,7 @@ def _in_new_process(op: Op, subject: Subject) -> str:
     text = f"__import__('pickle').loads({pickle.dumps(op)!r})"
     before = ["try:", f"    {text}", "    print('unpickled')", "except Exception as error:", "    print(repr(error))"]
     try:
-        finished = run(subject, [], before)
+        finished = in_new_process(subject, [], before)
     except Skipped as reason:
         return f"(in a new process not tried: {reason})"
     if "unpickled" not in finished.output.splitlines():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ..cases.case import Case
-from ..outcome import Failed, Skipped
+from ..outcome import Skipped
 from ..subject import Subject
 from . import _gpu
 
@@ -31,20 +31,18 @@ def check_call(subject: Subject, case: Case) -> None:
     found = subject.evaluate(moved, gradients)
     if torch.cuda.current_device() != current:
         torch.cuda.set_device(current)
-        message = f"it leaves {other}, where its tensors are, as the current device, which was cuda:{current}"
-        raise Failed(f"{case.name}: {message}", case)
+        raise case.failed(f"it leaves {other}, where its tensors are, as the current device, which was cuda:{current}")
     for what, tensor in found:
         if tensor is not None and tensor.device != other:
-            raise Failed(f"{case.name}: the {what} of tensors on {other} is on {tensor.device}", case)
+            raise case.failed(f"the {what} of tensors on {other} is on {tensor.device}")
     torch.cuda.synchronize(other)
     here = [(what, None if tensor is None else tensor.to(f"cuda:{current}")) for what, tensor in found]
     name, wrong = _gpu.difference(subject, case, here, expected)
     if name:
-        message = (
+        raise case.failed(
             f"on {other}, while cuda:{current} is current, the {name}: {wrong}. A kernel is launched on the current "
             "device, which must be made the tensors' own first (a device guard)"
         )
-        raise Failed(f"{case.name}: {message}", case)
 
 
 def _other(current: int) -> torch.device:

@@ -12,8 +12,7 @@ from ..cases.case import Case
 from ..outcome import Skipped
 from ..subject import Subject
 from ._compare import failing_on_error, require, require_derivatives
-from ._derivatives import second_gradients
-from ._gradcheck import check_derivative, probe
+from ._derivatives import check_derivative, probe, second_gradients
 
 ON = ("cpu", "cuda", "emulated")
 MOST = 24

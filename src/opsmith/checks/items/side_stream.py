@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ import torch
 from ..accuracy.evaluate import Named
 from ..cases.case import Case
 from ..memory import filled_by_torch
-from ..outcome import Failed, Skipped
+from ..outcome import Skipped
 from ..subject import Subject, present
 from . import _gpu
 from ._compare import same
@@ -36,13 +36,9 @@ def check_call(subject: Subject, case: Case) -> bool | None:
         lambda seconds: order.inputs_written_late(seconds, backward_elsewhere=True),
         order.default_stream_busy,
     )
-    pending = [_is_pending(check) for check in checks]
+    # Held for longer until the stream is still busy when the call returns.
+    pending = [any(check(seconds) for seconds in _gpu.HOLDS) for check in checks]
     return not all(pending)
-
-
-def _is_pending(check: Callable[[float], bool]) -> bool:
-    """Whether the held stream was still busy when the call returned, for the shortest hold at which it was."""
-    return any(check(seconds) for seconds in _gpu.HOLDS)
 
 
 class _Order:
@@ -108,8 +104,7 @@ class _Order:
     def _require(self, found: Sequence[Named], what: str) -> None:
         name, difference = _gpu.difference(self.subject, self.case, found, self.expected)
         if name:
-            message = (
+            raise self.case.failed(
                 f"the {name} was {what}: some of the work runs on another stream than torch.cuda.current_stream(), as "
                 f"a launch on the default stream does ({difference})"
             )
-            raise Failed(f"{self.case.name}: {message}", self.case)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
-
 from ..cases.acceptance import taken, work
 from ..cases.case import Case
 from ..cases.patterns import Pattern, patterns_of
@@ -32,7 +30,9 @@ OTHERS = 3
 def check(subject: Subject) -> str:
     tried: set[int] = set()
     calls = 0
-    dtypes = _dtypes(subject)
+    # At least a wide and a narrow one, since vectors of two bytes are twice as wide as those of four.
+    dtypes = subject.wide_and_narrow
+    dtypes += [dtype for dtype in subject.dtypes if subject.full and dtype not in dtypes]
     for dtype in dtypes:
         found = patterns_of(subject, dtype)
         for number, pattern in enumerate(found[: None if subject.full else 3]):
@@ -49,12 +49,6 @@ def check(subject: Subject) -> str:
     if not calls:
         raise Skipped("no dimension of its samples can be given another size")
     return f"{calls} calls, with sizes from {min(tried, default=1)} to {max(tried, default=1)}"
-
-
-def _dtypes(subject: Subject) -> list[torch.dtype]:
-    """At least a wide and a narrow one, since vectors of two bytes are twice as wide as those of four."""
-    first = subject.wide_and_narrow
-    return [*first, *(dtype for dtype in subject.dtypes if dtype not in first)] if subject.full else first
 
 
 def _cases(subject: Subject, pattern: Pattern, every: bool) -> Iterator[tuple[int, Case]]:

@@ -8,7 +8,7 @@ import torch
 
 from ..accuracy.truth import Function
 from ..cases.case import Case
-from ..outcome import Failed, Skipped
+from ..outcome import Skipped
 from ..subject import Subject
 from . import _gpu
 from ._cases import has_gradients
@@ -49,10 +49,9 @@ def _check_by_torch(subject: Subject, case: Case, gradients: bool) -> None:
         return
     if _refusal(subject, subject.inline, case, gradients):
         raise Skipped("its reference waits for the GPU too, as what depends on values must")
-    raise Failed(
-        f"{case.name}: it waits for the GPU inside the call, by an operation of torch that does, as .item(), .cpu() "
-        f"and torch.tensor(..., device='cuda') do ({refusal})",
-        case,
+    raise case.failed(
+        "it waits for the GPU inside the call, by an operation of torch that does, as .item(), .cpu() and "
+        f"torch.tensor(..., device='cuda') do ({refusal})"
     )
 
 
@@ -83,11 +82,10 @@ def _check_by_held_streams(subject: Subject, case: Case, gradients: bool) -> Non
     _warm_up(subject, subject.inline, case, gradients)
     if all(_waited(subject, case, gradients, seconds, subject.inline) for seconds in _gpu.HOLDS):
         raise Skipped("its reference waits for the GPU too, or launches more than the GPU keeps waiting")
-    raise Failed(
-        f"{case.name}: {waited} returns only when earlier work of the GPU has ended: it calls cudaDeviceSynchronize, "
+    raise case.failed(
+        f"{waited} returns only when earlier work of the GPU has ended: it calls cudaDeviceSynchronize, "
         "cudaStreamSynchronize, cudaMemcpy or the like, which torch does not see. Remove the call: the stream keeps "
-        "the order",
-        case,
+        "the order"
     )
 
 

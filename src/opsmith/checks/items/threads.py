@@ -15,7 +15,7 @@ from ..accuracy.evaluate import outputs
 from ..cases.case import Case
 from ..memory import same_bits
 from ..outcome import Failed, Skipped, Uncovered
-from ..process import run
+from ..reproduction import in_new_process
 from ..subject import TOO_LARGE, Subject
 from ._cases import arguments_of, has_gradients, skip_random, various_cases
 
@@ -32,7 +32,11 @@ Call = Callable[[], "Sequence[torch.Tensor | None]"]
 def check(subject: Subject) -> str:
     cases = _cases(subject)
     skip_random(subject, cases[0])
-    calls = [call for case in cases for call in _calls(subject, case, THREADS // len(cases))]
+    calls = []
+    for case in cases:
+        positional, keyword = subject.signature.arranged(case.values)
+        gradients, count = has_gradients(subject, case), THREADS // len(cases)
+        calls += calls_of(subject.op, *positional, gradients=gradients, count=count, **keyword)
     for call in calls:
         if not same_bits(call(), call()):
             raise Skipped("two calls give different numbers in one thread already")
@@ -54,11 +58,6 @@ def _cases(subject: Subject) -> list[Case]:
     return [filled[0], *others[:1]]
 
 
-def _calls(subject: Subject, case: Case, count: int) -> list[Call]:
-    positional, keyword = subject.arranged(case.values)
-    return calls_of(subject.op, *positional, gradients=has_gradients(subject, case), count=count, **keyword)
-
-
 def _lines(subject: Subject, cases: list[Case], rounds: int) -> list[str]:
     module = "opsmith.checks.items.threads"
     lines = ["calls = []"]
@@ -71,7 +70,7 @@ def _lines(subject: Subject, cases: list[Case], rounds: int) -> list[str]:
 def _check_first_calls(subject: Subject, cases: list[Case]) -> str:
     lines = _lines(subject, cases, 1)
     try:
-        finished = run(subject, lines)
+        finished = in_new_process(subject, lines)
     except Skipped as reason:
         return f"no first calls: {reason}"
     if finished.status != 0:
@@ -123,12 +122,10 @@ def assert_threads_agree(calls: Sequence[Call], rounds: int = 1) -> None:
 
 def _difference(found: Sequence[torch.Tensor | None], alone: Sequence[torch.Tensor | None]) -> str:
     """Which tensor differs, and in how many elements."""
-    for place, (mine, theirs) in enumerate(zip(found, alone, strict=True), 1):
-        if same_bits([mine], [theirs]):
-            continue
-        which = f"tensor {place} of {len(alone)}, results and then gradients"
-        if mine is None or theirs is None or mine.shape != theirs.shape:
-            return f"{which}, has another shape"
-        differing = int((mine != theirs).sum())
-        return f"{which}, in {differing} of {mine.numel()} elements" if differing else f"{which}, in the sign of a zero"
-    return "how many tensors there are"
+    pairs = list(zip(found, alone, strict=True))
+    place = next(index for index, (mine, theirs) in enumerate(pairs) if not same_bits([mine], [theirs]))
+    which, (mine, theirs) = f"tensor {place + 1} of {len(alone)}, results and then gradients", pairs[place]
+    if mine is None or theirs is None or mine.shape != theirs.shape:
+        return f"{which}, has another shape"
+    differing = int((mine != theirs).sum())
+    return f"{which}, in {differing} of {mine.numel()} elements" if differing else f"{which}, in the sign of a zero"

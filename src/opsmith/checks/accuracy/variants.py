@@ -1,17 +1,58 @@
-"""How much a computation changes when its inputs or its roundings change."""
+"""The reference computed in other ways: in float64 where it casts to float32, with other roundings, other inputs."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from .evaluate import Change
 
 STEP = torch.finfo(torch.float32).eps
+FAR = torch.finfo(torch.float32).eps / 2**10
+"""Relative to the largest number: larger than float64's rounding errors, smaller than float32's."""
+
+
+class InDouble(TorchFunctionMode):
+    """Inside, x.float(), x.to(torch.float32) and dtype=torch.float32 give float64: these casts widen half types, and
+    would lose digits of float64. `casts_to_single`: whether there was such a cast."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.casts_to_single = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.Tensor.float:
+            self.casts_to_single, func = True, torch.Tensor.double
+        elif func is not torch.Tensor.view and any(value is torch.float32 for value in (*args, *kwargs.values())):
+            self.casts_to_single = True
+            args = tuple(_doubled(value) for value in args)
+            kwargs = {name: _doubled(value) for name, value in kwargs.items()}
+        return func(*args, **kwargs)
+
+
+def digits_are_lost(own: Iterable[torch.Tensor | None], exact: Iterable[torch.Tensor | None]) -> bool:
+    """Whether float64 results have errors as large as float32's. (A float32 constant loses no digits.)"""
+    pairs = [(one, other) for one, other in zip(own, exact, strict=True) if one is not None and other is not None]
+    return any(_are_far(one.double(), other.double()) for one, other in pairs if one.is_floating_point())
+
+
+def _are_far(own: torch.Tensor, exact: torch.Tensor) -> bool:
+    if own.shape != exact.shape:
+        return False
+    finite = own.isfinite() & exact.isfinite()
+    own, exact = own.detach()[finite], exact.detach()[finite]
+    return bool(own.numel()) and float((own - exact).abs().max()) > FAR * float(exact.abs().max())
+
+
+def _doubled(value: Any) -> Any:
+    return torch.float64 if value is torch.float32 else value
 
 
 class Roundings(TorchDispatchMode):
