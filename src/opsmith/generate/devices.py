@@ -50,6 +50,7 @@ def _cpu_function(text: str, entry: str) -> int:
         text=text,
         abi=emit_cpp.abi(),
         extra_cflags=emit_cpp.flags(),
+        extra_ldflags=emit_cpp.LINKED,
         include_dirs=[INCLUDE_DIRECTORY],
         label=entry,
     )

@@ -29,6 +29,8 @@ _VECTOR_FLAGS: dict[str, tuple[str, ...]] = {
 _VECTOR_BYTES = {"AVX512": 64, "AVX2": 32}
 # -fwrapv: integers wrap as torch's do. No contraction: a * b + c rounds twice, as torch's separate kernels do.
 _FLAGS = ("-O3", "-std=c++17", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fwrapv", "-Wno-psabi")
+LINKED = ("-nodefaultlibs", "-lm", "-lgcc", "-lc")
+"""Kernels need no C++ library, and reading its symbols takes the linker longer than everything else."""
 _HELD = {dtype: f"Vec<{name}>" for dtype, name in SCALAR_TYPES.items()} | {torch.bool: "Mask"}
 
 
