@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .generate.pointwise import pointwise
     from .kernels.cuda_source import cuda_source
     from .kernels.extension import extension
+    from .kernels.gpu import gpu_of
     from .kernels.numba import numba_kernel
     from .operator.op import Op, op
     from .operator.registry import get
@@ -37,6 +38,7 @@ __all__ = [
     "emulate",
     "extension",
     "get",
+    "gpu_of",
     "numba_kernel",
     "op",
     "pointwise",
@@ -57,6 +59,7 @@ __getattr__, __dir__ = lazy(
         "emulate": ".emulator",
         "extension": ".kernels.extension",
         "get": ".operator.registry",
+        "gpu_of": ".kernels.gpu",
         "numba_kernel": ".kernels.numba",
         "op": ".operator.op",
         "pointwise": ".generate.pointwise",

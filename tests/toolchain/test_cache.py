@@ -200,7 +200,7 @@ def test_prebuilt_artifacts_are_found_first(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("OPSMITH_CACHE_DIR", str(tmp_path / "shipped"))
     obtain(Builds(b"prebuilt"))
     (tmp_path / "shipped").chmod(0o777)  # the package's own directory: its permissions are the installer's matter
-    monkeypatch.setattr(cache, "PREBUILT_DIRECTORIES", (tmp_path / "none", tmp_path / "shipped"))
+    monkeypatch.setattr(cache, "prebuilt_directories", [tmp_path / "none", tmp_path / "shipped"])
     monkeypatch.setenv("OPSMITH_CACHE_DIR", str(tmp_path / "own"))
     assert obtain(Builds()).path("a.so").read_bytes() == b"prebuilt"
     assert not (tmp_path / "own").exists()
@@ -291,7 +291,7 @@ def test_a_damaged_prebuilt_artifact_is_passed_over_with_a_warning(
 ) -> None:
     monkeypatch.setenv("OPSMITH_CACHE_DIR", str(tmp_path / "shipped"))
     flip_a_byte(obtain(Builds()).directory)
-    monkeypatch.setattr(cache, "PREBUILT_DIRECTORIES", (tmp_path / "shipped",))
+    monkeypatch.setattr(cache, "prebuilt_directories", [tmp_path / "shipped"])
     monkeypatch.setenv("OPSMITH_CACHE_DIR", str(tmp_path / "own"))
     with pytest.warns(errors.CorruptCacheEntryWarning):
         assert obtain(Builds()).directory.is_relative_to(tmp_path / "own")

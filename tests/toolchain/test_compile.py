@@ -100,7 +100,7 @@ def test_a_prebuilt_library_needs_no_compiler(
     compile: Compile, cache_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prebuilt = compile()
-    monkeypatch.setattr(cache, "PREBUILT_DIRECTORIES", (cache_dir,))
+    monkeypatch.setattr(cache, "prebuilt_directories", [cache_dir])
     monkeypatch.setenv("OPSMITH_CACHE_DIR", str(tmp_path / "empty"))
     monkeypatch.setenv("CXX", "no-such-compiler")
     toolchain.forget()

@@ -44,8 +44,10 @@ class Cpu(Device):
         _parallel(combine.tasks, CPU_GRAIN, cpu_combine(dtype), combine.parameters)
 
 
-def _cpu_function(text: str, entry: str) -> int:
-    path = compile_shared_library(
+def cpu_build(text: str, entry: str) -> Callable[[], Path]:
+    """The build of a generated source as a library, for the processor that sources are written for now."""
+    return functools.partial(
+        compile_shared_library,
         "pointwise",
         text=text,
         abi=emit_cpp.abi(),
@@ -54,7 +56,10 @@ def _cpu_function(text: str, entry: str) -> int:
         include_dirs=[INCLUDE_DIRECTORY],
         label=entry,
     )
-    return ctypes.cast(getattr(load_library(path), entry), ctypes.c_void_p).value or 0
+
+
+def _cpu_function(text: str, entry: str) -> int:
+    return ctypes.cast(getattr(load_library(cpu_build(text, entry)()), entry), ctypes.c_void_p).value or 0
 
 
 @functools.cache

@@ -6,9 +6,11 @@ torch_parallel_for calls: a range of tasks and the launch parameters.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,10 +36,31 @@ LINKED = ("-nodefaultlibs", "-lm", "-lgcc", "-lc")
 _HELD = {dtype: f"Vec<{name}>" for dtype, name in SCALAR_TYPES.items()} | {torch.bool: "Mask"}
 
 
-@functools.cache
+CAPABILITIES = ("AVX512", "AVX2", "DEFAULT")
+_chosen: str | None = None
+
+
 def capability() -> str:
-    """What torch's own kernels use on this processor: 'AVX512', 'AVX2' or anything else."""
+    """What torch's own kernels use on this processor: 'AVX512', 'AVX2' or anything else. Inside `written_for`, what
+    another processor's would."""
+    return _chosen or _own_capability()
+
+
+@functools.cache
+def _own_capability() -> str:
     return torch.backends.cpu.get_cpu_capability()
+
+
+@contextlib.contextmanager
+def written_for(chosen: str) -> Iterator[None]:
+    """Inside, sources are written for processors of one of CAPABILITIES; for the whole process, which builds ahead of
+    time and runs nothing."""
+    global _chosen
+    before, _chosen = _chosen, chosen
+    try:
+        yield
+    finally:
+        _chosen = before
 
 
 def has_sleef() -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from ..kernels import GeneratedKernel
 from ..kernels.kernel import DEFAULT
 from ..operator.family import Family
 from ..operator.op import Op, declare
+from ..operator.samples import Sample
 from ..reference.forms import Plain
 from ..reference.signature import Signature
 from ..runtime.operator import Operator
@@ -24,7 +25,9 @@ from .symbolic import SymbolicForm, has_floats
 from .trace import is_static
 
 
-def pointwise(name: str, mutates_args: Sequence[str] = ()) -> Callable[[Callable[..., Any]], Op]:
+def pointwise(
+    name: str, mutates_args: Sequence[str] = (), prebuild: Callable[..., Iterator[Sample]] | None = None
+) -> Callable[[Callable[..., Any]], Op]:
     """Makes a complete operator with generated kernels from a PyTorch function of elements.
 
     >>> @opsmith.pointwise("mylib::scale_bias_relu")
@@ -39,8 +42,9 @@ def pointwise(name: str, mutates_args: Sequence[str] = ()) -> Callable[[Callable
     Args:
         name: 'namespace::name', as in torch.ops.
         mutates_args: the tensors that the function changes in place; it returns None, and the op returns them.
+        prebuild: calls that `opsmith build` builds kernels for besides the samples: a function like theirs.
     """
-    return lambda function: declare(name, function, mutates_args, "keep", PointwiseGeneration)
+    return lambda function: declare(name, function, mutates_args, "keep", PointwiseGeneration, prebuild)
 
 
 class PointwiseGeneration:

@@ -1,4 +1,5 @@
-"""The source of an op's kernels, without compiling or running them: what `opsmith show --source` prints."""
+"""The source of an op's kernels, without compiling or running them: `opsmith show --source` prints it, `opsmith build`
+compiles it."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..launch.planner import LayoutClass, Target
+from ..launch.planner import Combine, LayoutClass, Target
 from . import emit_cpp, emit_cuda
 from .compiler import Arguments, Compiler
 from .expression import Program
@@ -18,12 +19,14 @@ MULTIPROCESSORS = 132  # an H200's, because there may be no GPU; it decides how 
 
 
 class Recorder(Device):
-    """A device that records the source of each kernel and runs nothing."""
+    """A device that records the source of each kernel and runs nothing. `combines`: the kernels that add partial
+    sums, which ops share."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, multiprocessors: int = MULTIPROCESSORS) -> None:
         self._cuda = device == "cuda"
-        self._target = Target(self._cuda, MULTIPROCESSORS, planner_tuning()).row()
+        self._target = Target(self._cuda, multiprocessors, planner_tuning()).row()
         self.texts: dict[str, str] = {}  # by entry name; one per pass of a reduction
+        self.combines: set[str] = set()
 
     def architecture(self, index: int) -> str:
         return "text"
@@ -33,6 +36,8 @@ class Recorder(Device):
             entry, text = emit_cuda.entry_name(program, layout), emit_cuda.text(program, layout)
         else:
             entry, text = emit_cpp.entry_name(program), emit_cpp.text(program, layout)
+        if text in self.texts.values():
+            return
         while entry in self.texts:
             entry += "_"
         self.texts[entry] = text
@@ -40,32 +45,55 @@ class Recorder(Device):
     def launch(self, *arguments: Any) -> None:
         pass
 
-    def combine(self, *arguments: Any) -> None:
-        pass
+    def combine(self, dtype: torch.dtype, combine: Combine, memory: Sequence[torch.Tensor], index: int) -> None:
+        self.combines.add(
+            emit_cuda.combine_text(dtype, combine.jobs) if self._cuda else emit_cpp.combine_text(dtype)
+        )
 
 
 def texts(compiler: Compiler, device: str, args: Sequence[Any], backward: bool) -> dict[str, str]:
     """{entry name: source} of the kernels that a call with these arguments, or its backward, runs."""
-    arguments = compiler.forward_arguments(args)
     recorder = Recorder(device)
-    results = _run(compiler, recorder, arguments)
-    if not backward:
-        return recorder.texts
-    recorder.texts.clear()
-    saved = compiler.saved(arguments.tensors)
-    kept = [result if index in saved.results else None for index, result in enumerate(results)]
-    grads = [torch.empty_like(result) if result.is_floating_point() else None for result in results]
-    needs = [tensor is not None and tensor.is_floating_point() for tensor in arguments.tensors]
-    _run(compiler, recorder, compiler.backward_arguments([*grads, *args, *kept, needs]))
+    results = record(compiler, recorder, args)
+    if backward:
+        recorder.texts.clear()
+        record_backward(compiler, recorder, args, results)
     return recorder.texts
 
 
-def _run(compiler: Compiler, recorder: Recorder, arguments: Arguments) -> list[torch.Tensor]:
+def record(compiler: Compiler, recorder: Recorder, args: Sequence[Any]) -> list[torch.Tensor]:
+    """Records the kernels of a call, which returns memory that nobody has written; a TypeError if there are none."""
+    arguments = compiler.forward_arguments(args)
+    if compiler.signature.mutated:
+        pairs = zip(compiler.signature.tensors, arguments.tensors, strict=True)
+        _run(compiler, recorder, arguments, [tensor for argument, tensor in pairs if argument.mutated and tensor is not None])
+    return _run(compiler, recorder, arguments)
+
+
+def record_backward(
+    compiler: Compiler,
+    recorder: Recorder,
+    args: Sequence[Any],
+    results: Sequence[torch.Tensor],
+    needs: Sequence[bool] | None = None,
+) -> None:
+    """Records the kernels of a call's backward. `needs`: the tensors that need a gradient; all that can have one."""
+    arguments = compiler.forward_arguments(args)
+    saved = compiler.saved(arguments.tensors)
+    kept = [result if index in saved.results else None for index, result in enumerate(results)]
+    grads = [torch.empty_like(result) if result.is_floating_point() else None for result in results]
+    needs = needs or [tensor is not None and tensor.is_floating_point() for tensor in arguments.tensors]
+    _run(compiler, recorder, compiler.backward_arguments([*grads, *args, *kept, needs]))
+
+
+def _run(
+    compiler: Compiler, recorder: Recorder, arguments: Arguments, outs: Sequence[torch.Tensor] | None = None
+) -> list[torch.Tensor]:
     prepared = compiler.prepared(arguments)
     if prepared is None:
         raise TypeError(f"{compiler.name} has no generated kernel for these dtypes")
     fresh = Prepared(prepared.level, prepared.program, prepared.inputs)
-    return run(recorder, fresh, arguments.tensors, arguments.values, 0)
+    return run(recorder, fresh, arguments.tensors, arguments.values, 0, outs)
 
 
 def example(compiler: Compiler, dtype: torch.dtype) -> list[Any]:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .gpu import H200, Gpu
+
 if TYPE_CHECKING:
     from .cuda_source.launch import Launch
     from .cuda_source.source import CudaSource
@@ -23,11 +25,12 @@ Grid = tuple[int, int, int]
 class Settings:
     """`checks`: every access to memory is checked against the launch's tensors. `seed`: the blocks of a grid run in an
     order drawn from it, since a GPU promises none; None for the order of their numbers. `seconds`: after this time a
-    launch of CUDA C++ counts as hanging."""
+    launch of CUDA C++ counts as hanging. `gpu`: what `gpu_of` a CPU tensor is."""
 
     checks: bool = True
     seed: int | None = 0
     seconds: float = 60.0
+    gpu: Gpu = H200
 
     def order(self, grid: Grid) -> list[Grid]:
         """The blocks of a grid, as (x, y, z), in the order in which they are to run."""

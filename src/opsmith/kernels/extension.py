@@ -22,12 +22,15 @@ from ..errors import (
     OperatorsRegisteredError,
     OpsmithError,
     SourceNotFoundError,
+    ToolMissingError,
     UnknownFunctionError,
 )
 from ..errors.base import listed
 from ..toolchain import Recipe, build_library, defined_symbols, gpu_targets, load_library, switch
+from ..toolchain.cache import search_package_of
 from ..toolchain.compile import COMPILED
 from ..toolchain.objects import CUDA_SUFFIX, SUFFIXES, registers_operators
+from ..toolchain.portable import find_library
 from . import compile_commands, emulation
 from .native import INCLUDE_DIRECTORY, NativeFunction, exported_functions
 
@@ -74,7 +77,8 @@ def extension(
         debug: compile without optimisation, for a debugger. DEBUG=1 in the environment does the same.
         abi: "stable": torch's stable ABI, one binary for every torch since 2.11 and every Python. "torch": the C++ API
             of the installed torch (torch/extension.h); the functions of a PYBIND11_MODULE are attributes.
-        lazy: build at the first use of a function instead of now.
+        lazy: build at the first use of a function instead of now. A machine without a compiler does so in any case, and
+            then runs the reference, with a warning.
     """
     caller = sys._getframe(1).f_globals
     for option, flags in (("extra_cflags", extra_cflags), ("extra_cuda_cflags", extra_cuda_cflags)):
@@ -83,8 +87,13 @@ def extension(
         raise ExtensionArgumentError(name, f"abi={abi!r} is not one of {', '.join(map(repr, ABIS))}")
     options = _Options(cuda, arch, tuple(extra_cflags), tuple(extra_cuda_cflags), debug, abi)
     made = Extension(name, _paths(name, sources, caller.get("__file__")), str(caller.get("__name__")), options)
+    search_package_of(str(caller.get("__name__")))
     if not lazy:
-        made.build()
+        try:
+            made.build()
+        except ToolMissingError:
+            if abi != "stable":  # a module's functions are Python's, and needed now
+                raise  # Else the first call of a kernel tries again, warns, and runs the reference.
     return made
 
 
@@ -139,19 +148,23 @@ class Extension:
         this."""
         with self._lock:
             if self._path is None:
-                recipe = self._recipe()
-                compile_commands.write(recipe)
-                try:
-                    path = build_library(recipe)
-                except CompileError as error:
-                    if recipe.abi == "stable" and _STABLE_ONLY in error.log:
-                        raise ExtensionArgumentError(self.name, _NOT_STABLE) from error
-                    raise
+                recipe = self.recipe()
+                path = find_library(recipe) or self._compiled(recipe)
                 self._load(path)
                 self._path = path
             return self._path
 
-    def _recipe(self) -> Recipe:
+    def _compiled(self, recipe: Recipe) -> Path:
+        compile_commands.write(recipe)
+        try:
+            return build_library(recipe)
+        except CompileError as error:
+            if recipe.abi == "stable" and _STABLE_ONLY in error.log:
+                raise ExtensionArgumentError(self.name, _NOT_STABLE) from error
+            raise
+
+    def recipe(self) -> Recipe:
+        """The sources and settings that its library is built with."""
         options, with_cuda = self._options, self._with_cuda
         sources = [source for source in self.sources if with_cuda or source.suffix != CUDA_SUFFIX]
         if not sources:

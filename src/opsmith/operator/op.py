@@ -42,7 +42,12 @@ LAYOUTS = ("contiguous", "strided")
 AUTOCAST_POLICIES = ("keep", "lower", "float32")
 
 
-def op(name: str, mutates_args: Sequence[str] = (), autocast: str = "keep") -> Callable[[Callable[..., Any]], Op]:
+def op(
+    name: str,
+    mutates_args: Sequence[str] = (),
+    autocast: str = "keep",
+    prebuild: Callable[..., Iterator[Sample]] | None = None,
+) -> Callable[[Callable[..., Any]], Op]:
     """Makes a complete operator from a plain PyTorch function.
 
     >>> @opsmith.op("mylib::mish")
@@ -57,9 +62,10 @@ def op(name: str, mutates_args: Sequence[str] = (), autocast: str = "keep") -> C
         mutates_args: the tensors the function changes in place; it then returns None and calling the op returns them.
         autocast: what an autocast region does to floating-point inputs: 'keep' their dtype, 'lower' them to the
             region's dtype, or cast them to 'float32'.
+        prebuild: calls that `opsmith build` builds kernels for besides the samples: a function like theirs.
     """
 
-    return lambda function: declare(name, function, mutates_args, autocast)
+    return lambda function: declare(name, function, mutates_args, autocast, prebuild=prebuild)
 
 
 def declare(
@@ -68,13 +74,16 @@ def declare(
     mutates_args: Sequence[str],
     autocast: str,
     generator: Generator | None = None,
+    prebuild: Callable[..., Iterator[Sample]] | None = None,
 ) -> Op:
     """A new Op, declared under no mode of torch, wherever this is called from."""
     if is_dynamo_compiling():  # dynamo cannot trace a declaration
         _declare_while_traced(name, function, mutates_args, autocast, generator)
         return registry.get(name)
     with no_modes():
-        return Op(name, function, mutates_args, autocast, generator)
+        made = Op(name, function, mutates_args, autocast, generator)
+    made.prebuild = prebuild
+    return made
 
 
 @called_by_dynamo

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import NameTakenError, UnknownOpError
 from ..runtime.operator import exists
+from ..toolchain.cache import search_package_of
 from . import child_process
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def replaced(name: str, module: str) -> Op | None:
 
 
 def add(op: Op) -> None:
+    search_package_of(op.__module__)
     with lock:
         op._detour(_detours)
         registry[op.name] = op

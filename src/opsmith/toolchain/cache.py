@@ -4,7 +4,7 @@ A key is made of what the author wrote and requested: sources, headers, flags, a
 versions of compiler and torch are provenance and not part of it, so that a machine without a compiler finds prebuilt
 artifacts.
 
-``obtain`` looks in the directories that ship inside the package, then in the cache directory; only then does it build.
+``obtain`` looks in the directories that ship inside packages, then in the cache directory; only then does it build.
 Where the cache directory cannot be written (read-only, full), a CacheFallbackWarning is given once and this process
 keeps its builds in a private temporary directory. A directory that another user can write raises CacheSecurityError.
 """
@@ -16,6 +16,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+import sys
 import tempfile
 import threading
 import warnings
@@ -28,8 +29,11 @@ from .store import Artifact, Build, DamagedEntry, Store, StoreUnwritable, Usage
 
 __all__ = ["Artifact", "Build", "Usage", "cache_directory", "cache_key", "clear", "obtain", "usage"]
 
-# Laid out like the cache itself: filled by building with OPSMITH_CACHE_DIR set to it.
-PREBUILT_DIRECTORIES: tuple[Path, ...] = (Path(__file__).parent.parent / "prebuilt",)
+PREBUILT = "prebuilt"
+"""The directory of a package's prebuilt files, laid out like the cache; `opsmith build` fills it."""
+prebuilt_directories: list[Path] = [Path(__file__).parents[1] / PREBUILT]
+"""Searched before the cache, and never written to: opsmith's own, then those of the packages that declare ops."""
+_searched = {"opsmith"}
 
 _KEY_FORMAT = "opsmith-cache-1"
 
@@ -65,16 +69,33 @@ def cache_key(*, kind: str, sources: Mapping[str, str | bytes], flags: Sequence[
     return digest.hexdigest()
 
 
-def find(key: str, *, label: str, filenames: Sequence[str]) -> Artifact | None:
-    """The artifact of ``key`` if it has been built: here, in the package, or in this process's private directory."""
-    store = Store(_location())
-    for directory in PREBUILT_DIRECTORIES:
+def search_package_of(module: str) -> None:
+    """From now on, the prebuilt files of the package that a module belongs to are found."""
+    name = module.partition(".")[0]
+    if name in _searched:
+        return
+    _searched.add(name)
+    for place in getattr(sys.modules.get(name), "__path__", ()):
+        if (directory := Path(place, PREBUILT)).is_dir() and directory not in prebuilt_directories:
+            prebuilt_directories.append(directory)
+
+
+def find_prebuilt(key: str, *, label: str, filenames: Sequence[str]) -> Artifact | None:
+    """The artifact of ``key`` if a package ships it."""
+    for directory in prebuilt_directories:
         try:
             if found := Store(directory, trusted=True).find(key, filenames):
                 return found
         except DamagedEntry as damage:
             warnings.warn(CorruptCacheEntryWarning(directory / key, label, str(damage)), stacklevel=2)
-    for own in filter(None, (store, _private)):
+    return None
+
+
+def find(key: str, *, label: str, filenames: Sequence[str]) -> Artifact | None:
+    """The artifact of ``key`` if it has been built: in a package, here, or in this process's private directory."""
+    if found := find_prebuilt(key, label=label, filenames=filenames):
+        return found
+    for own in filter(None, (Store(_location()), _private)):
         # A damaged entry is checked again, with a warning, by the process that rebuilds it under the lock.
         with contextlib.suppress(DamagedEntry):
             if found := own.find(key, filenames):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import CompileError, CompilerBrokenError, UnsupportedArchError
-from .cache import Artifact, cache_key, obtain
+from ..errors import CompileError, CompilerBrokenError, ToolMissingError, UnsupportedArchError
+from .cache import Artifact, cache_key, find_prebuilt, obtain
 from .compile import CXX_STANDARD
 from .diagnostics import parse
 from .find import Nvrtc, find_nvrtc, nvrtc_binding, torch_cuda_version
@@ -20,6 +20,9 @@ from .settings import line_info
 
 _CUBIN = "kernel.cubin"
 _FACTS = "module.json"
+_FILES = (_CUBIN, _FACTS)
+_ARCHITECTURE = re.compile(r"sm_(\d+)(\d)")
+_OLDEST = 75  # the first that CUDA 13 compiles for
 _PRELUDE = "<opsmith>"
 # What NVRTC calls the text that it generates from the requested names, a line each.
 _NAME_MAP = "__nv_name_map"
@@ -63,7 +66,10 @@ class CudaProgram:
     """What errors call the source instead of ``name``."""
 
     def compile(self) -> CudaModule:
-        """The cubin, cached or built now, with its symbols and the assembler's report on registers and memory.
+        """The cubin, prebuilt, cached or built now, with its symbols and the assembler's report on registers and memory.
+
+        A prebuilt cubin of an earlier GPU of the same generation serves too; without NVRTC, so does prebuilt PTX, which
+        the driver compiles. An architecture "compute_90" gives PTX.
 
         Raises CompileError, UnsupportedArchError, NvrtcNotFoundError, CudaHeadersNotFoundError,
         CudaVersionMismatchError.
@@ -77,27 +83,19 @@ class CudaProgram:
             return CudaModule(built.path(_CUBIN), facts["names"], facts["refused"], facts["log"])
 
     def _obtain(self, options: Sequence[str]) -> Artifact:
-        named = any(re.match(r"--?std\b", option) for option in options)
-        standard = () if named else (f"--std={CXX_STANDARD}",)
-        pre_include = (f"--pre-include={_PRELUDE}",) if self.prelude else ()
-        flags = [f"--gpu-architecture={self.arch}", *standard, "--ptxas-options=-v", *pre_include, *options]
-        # Source lines are part of the cubin only with line info.
-        located = [self._line_directive()] if any(map(_LINE_INFO.match, options)) else []
-        requested = [part for group, parts in self.expressions.items() for part in (group, *parts, "")]
         headers = self._headers()
-        key = cache_key(
-            kind="nvrtc-module",
-            sources={"source": self.source, **headers},
-            flags=[*flags, "--", self.prelude, *requested, *located],
-            arch=self.arch,
-            # A driver of an earlier CUDA major version may refuse it. torch's version comes first, because importing
-            # NVRTC takes time and a cached cubin needs none.
-            abi=f"cuda{(torch_cuda_version() or find_nvrtc().version).split('.')[0]}",
-        )
+
+        def key(arch: str) -> str:
+            return self._key(arch, options, headers)
+
+        def prebuilt(architectures: Iterable[str]) -> Artifact | None:
+            found = (find_prebuilt(key(arch), label=self._label, filenames=_FILES) for arch in architectures)
+            return next(filter(None, found), None)
 
         def build(workdir: Path) -> dict[str, object]:
             found = find_nvrtc()
-            command = [*flags, *(f"--include-path={directory}" for directory in (*self._own[1:], *found.include_dirs))]
+            include = [f"--include-path={directory}" for directory in (*self._own[1:], *found.include_dirs)]
+            command = [*self._flags(self.arch, options), *include]
             _require_arch(found, self.arch)
             try:
                 program, refused = self._compile(command)
@@ -106,11 +104,39 @@ class CudaProgram:
             if self._headers() != headers:
                 raise _Edited
             facts = {"names": program.names, "refused": refused, "log": program.log}
-            (workdir / _CUBIN).write_bytes(program.cubin)
+            (workdir / _CUBIN).write_bytes(program.code)
             (workdir / _FACTS).write_text(json.dumps(facts, indent=1))
             return {"compiler": f"{found} ({found.path})", "command": command}
 
-        return obtain(key, build, label=self._label, filenames=[_CUBIN, _FACTS])
+        if found := prebuilt([self.arch, *_earlier(self.arch)]):
+            return found
+        try:
+            return obtain(key(self.arch), build, label=self._label, filenames=_FILES)
+        except ToolMissingError:
+            if found := prebuilt(_virtual(self.arch)):
+                return found
+            raise
+
+    def _flags(self, arch: str, options: Sequence[str]) -> list[str]:
+        named = any(re.match(r"--?std\b", option) for option in options)
+        standard = () if named else (f"--std={CXX_STANDARD}",)
+        report = ("--ptxas-options=-v",) if arch.startswith("sm_") else ()
+        pre_include = (f"--pre-include={_PRELUDE}",) if self.prelude else ()
+        return [f"--gpu-architecture={arch}", *standard, *report, *pre_include, *options]
+
+    def _key(self, arch: str, options: Sequence[str], headers: Mapping[str, bytes]) -> str:
+        # Source lines are part of the cubin only with line info.
+        located = [self._line_directive()] if any(map(_LINE_INFO.match, options)) else []
+        requested = [part for group, parts in self.expressions.items() for part in (group, *parts, "")]
+        return cache_key(
+            kind="nvrtc-module",
+            sources={"source": self.source, **headers},
+            flags=[*self._flags(arch, options), "--", self.prelude, *requested, *located],
+            arch=arch,
+            # A driver of an earlier CUDA major version may refuse it. torch's version comes first, because importing
+            # NVRTC takes time and a cached cubin needs none.
+            abi=f"cuda{(torch_cuda_version() or find_nvrtc().version).split('.')[0]}",
+        )
 
     @property
     def _label(self) -> str:
@@ -167,7 +193,7 @@ class _Rejected(Exception):
 
 @dataclass(frozen=True)
 class _Program:
-    cubin: bytes
+    code: bytes  # a cubin, or PTX
     names: dict[str, str]
     log: str
 
@@ -192,10 +218,11 @@ def _compile(
         report = log.rstrip(b"\0").decode(errors="replace").strip()
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             raise _Rejected(report or status.name)
-        cubin = bytes(_value(nvrtc.nvrtcGetCUBINSize(program)))
-        _value(nvrtc.nvrtcGetCUBIN(program, cubin))  # fills the bytes in place, as documented
+        kind = "PTX" if any(each.startswith("--gpu-architecture=compute_") for each in command) else "CUBIN"
+        code = bytes(_value(getattr(nvrtc, f"nvrtcGet{kind}Size")(program)))
+        _value(getattr(nvrtc, f"nvrtcGet{kind}")(program, code))  # fills the bytes in place, as documented
         symbols = {each: _value(nvrtc.nvrtcGetLoweredName(program, each.encode())).decode() for each in expressions}
-        return _Program(cubin, symbols, report)
+        return _Program(code, symbols, report)
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 
@@ -220,8 +247,21 @@ def _refused_names(log: str, wanted: Mapping[str, Sequence[str]]) -> dict[str, s
 def _require_arch(found: Nvrtc, arch: str) -> None:
     nvrtc = nvrtc_binding()
     supported = [f"sm_{number}" for number in _value(nvrtc.nvrtcGetSupportedArchs())]
-    if re.sub(r"[af]$", "", arch) not in supported:  # sm_90a and sm_100f are variants of the ones listed
+    real = arch.replace("compute_", "sm_")
+    if re.sub(r"[af]$", "", real) not in supported:  # sm_90a and sm_100f are variants of the ones listed
         raise UnsupportedArchError(arch, str(found), supported)
+
+
+def _earlier(arch: str) -> Iterable[str]:
+    """The GPUs whose cubins this one runs too, nearest first: the earlier ones of its generation."""
+    found = _ARCHITECTURE.fullmatch(arch)
+    return [f"sm_{found[1]}{minor}" for minor in reversed(range(int(found[2])))] if found else []
+
+
+def _virtual(arch: str) -> Iterable[str]:
+    """The architectures whose PTX a GPU's driver compiles, nearest first."""
+    found = _ARCHITECTURE.fullmatch(arch)
+    return [f"compute_{number}" for number in range(int(found[1] + found[2]), _OLDEST - 1, -1)] if found else []
 
 
 def _value(answer: tuple[Any, ...]) -> Any:

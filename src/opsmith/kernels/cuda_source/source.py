@@ -16,6 +16,7 @@ import torch
 from ...cuda_text.parameters import Parameter
 from ...errors import AmbiguousKernelError, KernelNotFoundError, NoGpuError, OpsmithError
 from ...launch.driver import available, driver
+from ...toolchain.cache import search_package_of
 from .. import emulation
 from . import constants as values
 from .attributes import Attributes
@@ -54,7 +55,9 @@ def cuda_source(
         options = (options,)
     if isinstance(include_dirs, (str, os.PathLike)):
         include_dirs = (include_dirs,)
-    return CudaSource(locate(path_or_text, sys._getframe(1)), options, include_dirs, defines or {})
+    caller = sys._getframe(1)
+    search_package_of(str(caller.f_globals.get("__name__")))
+    return CudaSource(locate(path_or_text, caller), options, include_dirs, defines or {})
 
 
 @dataclass(frozen=True)

@@ -116,23 +116,18 @@ def plan(
     )  # fmt: skip
 
 
-@functools.cache
-def _limits(index: int | None) -> tuple[int, int]:
-    """(multiprocessors, bytes of dynamic shared memory per block); some are left for the sums over the block. Under
-    emulation there is no GPU: then those of an H200."""
-    if index is None:
-        return 132, 227 * 1024 - 4096
-    properties: Any = torch.cuda.get_device_properties(index)
-    return properties.multi_processor_count, properties.shared_memory_per_block_optin - 4096
+SHARED_FOR_SUMS = 4096
+"""Bytes of a block's shared memory that are left for its sums."""
 
 
 def _plan(tensors: list[Tensor], kernel: Tensor, activation: str, streams: int) -> Plan | None:
     x = tensors[0]
     batch, steps, width = x.shape
     address = functools.reduce(int.__or__, (tensor.data_ptr() for tensor in tensors), 16)
+    gpu = opsmith.gpu_of(x)
     return plan(
-        x.dtype, batch, steps, width, kernel.shape[2], activation, streams, address & -address,
-        *_limits(x.device.index),
+        x.dtype, batch, steps, width, kernel.shape[2], activation, streams, address & -address, gpu.multiprocessors,
+        gpu.shared_bytes - SHARED_FOR_SUMS,
     )  # fmt: skip
 
 

@@ -1,0 +1,211 @@
+"""Which kernels the samples of an op reach: each is recorded as a build, and none is run.
+
+Generated kernels are planned for every processor and every GPU of the table. Kernels that a Python function launches are
+recorded while that function runs on CPU tensors, with launches that do nothing: its results are memory that nobody has
+written. Extensions are built whole.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+
+from ..emulator import emulate
+from ..generate import emit_cpp, emit_cuda
+from ..generate.devices import compile_cuda, cpu_build
+from ..generate.source import Recorder, record, record_backward
+from ..kernels import emulation, languages
+from ..kernels.cuda_source import CudaSource, Launch
+from ..operator.op import Op
+from ..operator.samples import Sample
+from .gpus import Gpu, recorded
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A kernel to build: for which processor or architecture, what messages call it, and how it is built."""
+
+    op: str
+    place: str
+    label: str
+    build: Callable[[], Path] = field(compare=False)
+    identity: object = field(hash=True)
+
+
+@dataclass
+class Recording:
+    """What was found for one op. `notes`: what could not be recorded, and why."""
+
+    op: str
+    wanted: dict[Wanted, None] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, place: str, label: str, identity: object, build: Callable[[], Path]) -> None:
+        self.wanted.setdefault(Wanted(self.op, place, label, build, (place, identity)))
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+def record_op(op: Op, targets: Sequence[str], cpu: bool = True) -> Recording:
+    """The builds of an op's kernels for processors and for these GPU targets."""
+    found = Recording(op.name)
+    calls = list(_calls(op, found))
+    gpus = recorded(targets) if targets else []
+    if op.is_generated:
+        for values, needs in calls:
+            _record_generated(op, found, values, needs, targets, gpus, cpu)
+    if targets and (choices := _choices_with_cuda(op)):
+        for gpu in gpus:
+            _record_launches(op, found, calls, choices, targets, gpu)
+    return found
+
+
+# --- the calls --------------------------------------------------------------------------------------------------------
+
+
+def _calls(op: Op, found: Recording) -> Iterator[tuple[Sequence[Any], list[Sequence[bool]]]]:
+    """The arguments of each sample in each dtype, and the sets of tensors that need a gradient."""
+    if op.samples is None and op.prebuild is None:
+        found.note("it has no samples: register_samples says which calls to build for")
+    for dtype in DTYPES:
+        for sample in _samples(op, dtype, found):
+            try:
+                values = op.signature.bind_call(sample.args, dict(sample.kwargs))
+            except TypeError as error:
+                found.note(f"sample {sample.name or '?'}: {error}")
+                continue
+            yield values, _needs(op.signature.flatten(values))
+
+
+def _samples(op: Op, dtype: torch.dtype, found: Recording) -> Iterable[Sample]:
+    samples: list[Sample] = []
+    for function in filter(None, (op.samples, op.prebuild)):
+        try:
+            samples += function("cpu", dtype)
+        except Exception as error:  # the author's code
+            found.note(f"no samples in {str(dtype).removeprefix('torch.')}: {type(error).__name__}: {error}")
+    return samples
+
+
+def _needs(tensors: Sequence[torch.Tensor | None]) -> list[Sequence[bool]]:
+    """As the sample's tensors say; else all of them, and all but the first, as in a model's first layer."""
+    given = [tensor is not None and tensor.requires_grad for tensor in tensors]
+    if any(given):
+        return [given]
+    every = [tensor is not None and tensor.is_floating_point() for tensor in tensors]
+    first = next((index for index, needed in enumerate(every) if needed), None)
+    if first is None:
+        return []
+    others = [needed and index != first for index, needed in enumerate(every)]
+    return [every, others] if any(others) else [every]
+
+
+# --- generated kernels ------------------------------------------------------------------------------------------------
+
+
+def _record_generated(
+    op: Op,
+    found: Recording,
+    values: Sequence[Any],
+    needs: list[Sequence[bool]],
+    targets: Sequence[str],
+    gpus: Sequence[Gpu],
+    cpu: bool,
+) -> None:
+    generation = op._families.generation
+    assert generation is not None
+
+    def fill(recorder: Recorder) -> Recorder:
+        try:
+            results = record(generation.compiler, recorder, values)
+            for each in needs:
+                record_backward(generation.compiler, recorder, values, results, each)
+        except Exception as error:  # a call that the reference must serve, too
+            found.note(f"{type(error).__name__}: {error}".splitlines()[0])
+        return recorder
+
+    for capability in emit_cpp.CAPABILITIES if cpu else ():
+        with emit_cpp.written_for(capability):
+            recorder = fill(Recorder("cpu"))
+            for entry, text in _entries(recorder, emit_cpp.COMBINE):
+                found.add(capability, entry, text, cpu_build(text, entry))
+    for multiprocessors in {gpu.multiprocessors for gpu in gpus}:
+        recorder = fill(Recorder("cuda", multiprocessors))
+        for entry, text in _entries(recorder, emit_cuda.COMBINE):
+            for target in targets:
+                found.add(target, entry, text, functools.partial(compile_cuda, text, entry, target))
+
+
+def _entries(recorder: Recorder, combine: str) -> Iterator[tuple[str, str]]:
+    for entry, text in recorder.texts.items():
+        yield entry.rstrip("_"), text
+    for text in recorder.combines:
+        yield combine, text
+
+
+# --- kernels that Python launches -------------------------------------------------------------------------------------
+
+
+def _choices_with_cuda(op: Op) -> list[str]:
+    """The choices of `using` whose "cuda" kernel launches CUDA C++."""
+    registered = op._families.registered.values()
+    return list(
+        dict.fromkeys(
+            given.name
+            for given in registered
+            if given.device == "cuda" and languages.CUDA in languages.written_in(given.function)
+        )
+    )
+
+
+def _record_launches(
+    op: Op,
+    found: Recording,
+    calls: Sequence[tuple[Sequence[Any], list[Sequence[bool]]]],
+    choices: Sequence[str],
+    targets: Sequence[str],
+    gpu: Gpu,
+) -> None:
+    def launched(launch: Launch, args: Sequence[Any]) -> None:
+        source, name = launch.kernel.source, launch.kernel.name
+        unit = source._current().unit(name)
+        for target in targets:
+            label = f"{unit or 'kernels'} of {source.label}"
+            found.add(target, label, (source, unit), functools.partial(_build, source, unit, name, target))
+
+    recorder = emulation.CudaEmulator(launched, lambda source, name, value: None, lambda function: function)
+    with emulate(checks=False), mock.patch.object(emulation, "cuda_emulator", lambda: recorder):
+        with emulation.entered(emulation.Settings(checks=False, gpu=gpu)):
+            for name in choices:
+                with op.using(name):
+                    for values, needs in calls:
+                        for each in needs or [[]]:
+                            _run(op, found, values, each)
+
+
+def _run(op: Op, found: Recording, values: Sequence[Any], needs: Sequence[bool]) -> None:
+    tensors = op.signature.flatten(values)
+    leaves = [
+        tensor.detach().requires_grad_(bool(needs) and needs[index]) if tensor is not None else None
+        for index, tensor in enumerate(tensors)
+    ]
+    try:
+        op.prepare(*op.signature.unflatten(values, leaves))
+    except Exception as error:  # what was launched before it is recorded
+        found.note(f"{type(error).__name__}: {error}".splitlines()[0])
+
+
+def _build(source: CudaSource, unit: str | None, name: str, target: str) -> Path:
+    return source._build_for(name if unit else None, target).path
+
+
