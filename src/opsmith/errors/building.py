@@ -41,3 +41,21 @@ class OperatorsRegisteredError(LocatedError, RuntimeError):
             "already, and torch accepts no second registration.\nRestart Python to use the new build. Functions "
             "exported with OPSMITH_EXPORT and registered by register_kernel can be rebuilt and loaded at any time."
         )
+
+
+class NothingToBuildError(OpsmithError, ValueError):
+    """`opsmith build` found no kernel in a package that can be built ahead of time."""
+
+    def __init__(self, package: str, notes: Sequence[str]) -> None:
+        reasons = "".join(f"\n  {note}" for note in dict.fromkeys(notes))
+        super().__init__(
+            f"{package} has nothing to build ahead of time. Built are the kernels of pointwise ops, of opsmith.cuda_source "
+            f"and of opsmith.extension that the samples of its ops reach (register_samples).{reasons}"
+        )
+
+
+class PackageNotFoundError(OpsmithError, ImportError):
+    """`opsmith build` was not given a package, or not one that it can import."""
+
+    def __init__(self, package: str | None, what: str) -> None:
+        super().__init__(f"opsmith build {package or ''}".rstrip() + f": {what}.")

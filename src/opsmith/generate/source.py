@@ -46,9 +46,7 @@ class Recorder(Device):
         pass
 
     def combine(self, dtype: torch.dtype, combine: Combine, memory: Sequence[torch.Tensor], index: int) -> None:
-        self.combines.add(
-            emit_cuda.combine_text(dtype, combine.jobs) if self._cuda else emit_cpp.combine_text(dtype)
-        )
+        self.combines.add(emit_cuda.combine_text(dtype, combine.jobs) if self._cuda else emit_cpp.combine_text(dtype))
 
 
 def texts(compiler: Compiler, device: str, args: Sequence[Any], backward: bool) -> dict[str, str]:
@@ -66,7 +64,12 @@ def record(compiler: Compiler, recorder: Recorder, args: Sequence[Any]) -> list[
     arguments = compiler.forward_arguments(args)
     if compiler.signature.mutated:
         pairs = zip(compiler.signature.tensors, arguments.tensors, strict=True)
-        _run(compiler, recorder, arguments, [tensor for argument, tensor in pairs if argument.mutated and tensor is not None])
+        _run(
+            compiler,
+            recorder,
+            arguments,
+            [tensor for argument, tensor in pairs if argument.mutated and tensor is not None],
+        )
     return _run(compiler, recorder, arguments)
 
 

@@ -163,9 +163,11 @@ class Extension:
                 raise ExtensionArgumentError(self.name, _NOT_STABLE) from error
             raise
 
-    def recipe(self) -> Recipe:
-        """The sources and settings that its library is built with."""
-        options, with_cuda = self._options, self._with_cuda
+    def recipe(self, targets: Sequence[str] | None = None) -> Recipe:
+        """The sources and settings that its library is built with. `targets`: for other GPUs than those of its
+        declaration; none leaves CUDA out."""
+        options = self._options
+        with_cuda = self._with_cuda if targets is None else bool(targets) and self._with_cuda
         sources = [source for source in self.sources if with_cuda or source.suffix != CUDA_SUFFIX]
         if not sources:
             raise ExtensionArgumentError(
@@ -177,13 +179,23 @@ class Extension:
             self.name,
             tuple(sources),
             abi=options.abi,
-            targets=gpu_targets(options.arch) if with_cuda else (),
+            targets=tuple(targets or gpu_targets(options.arch)) if with_cuda else (),
             cflags=options.cflags,
             cuda_cflags=options.cuda_cflags,
             system_dirs=(INCLUDE_DIRECTORY,),
             debug=options.debug or bool(switch("DEBUG")),
             label=f"the extension {self.name}",
         )
+
+    @property
+    def module(self) -> str:
+        """The module that declares it."""
+        return self._module
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether one library serves every torch and every Python, so that a package can ship it."""
+        return self._options.abi == "stable"
 
     def emulator_recipe(self) -> Recipe:
         """What the emulator compiles with the machine's C++ compiler: it needs no GPU architecture."""

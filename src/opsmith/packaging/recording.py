@@ -207,5 +207,3 @@ def _run(op: Op, found: Recording, values: Sequence[Any], needs: Sequence[bool])
 
 def _build(source: CudaSource, unit: str | None, name: str, target: str) -> Path:
     return source._build_for(name if unit else None, target).path
-
-

@@ -19,7 +19,10 @@ from .compile import abi_settings, contents, file_stem, torch_cuda_version, with
 from .objects import Recipe, link_flags, without_libraries
 from .settings import architectures
 
-LEVELS = {"x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}, "x86-64-v3": {"avx2", "fma", "bmi2"}}
+LEVELS = {
+    "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+    "x86-64-v3": {"avx2", "fma", "bmi2"},
+}
 """Processor levels and the features that tell them; others run code for BASELINE."""
 BASELINE = "x86-64"
 _NATIVE = "-march=native"

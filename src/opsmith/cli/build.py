@@ -1,0 +1,125 @@
+"""`opsmith build`: the kernels of a package compiled ahead of time, so that its users need no compiler."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from ._options import Json, option
+from ._screen import FAILED, RefusedError, output, prepare_json, print_note, size, tilde, write_json
+
+if TYPE_CHECKING:
+    from ..packaging.building import Plan, Row
+
+_PROCESSORS = {"DEFAULT": "any", "x86-64": "any", "x86-64-v3": "AVX2", "x86-64-v4": "AVX512"}
+
+
+def command(
+    package: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PACKAGE",
+            show_default=False,
+            help="The package, by its name. Default: that of the current project.",
+        ),
+    ] = None,
+    arch: Annotated[
+        str | None,
+        option(
+            metavar="sm_80,sm_90|all",
+            help="GPUs to build for; +PTX adds code for later ones. Default: GPU_TARGETS, or all.",
+        ),
+    ] = None,
+    no_cuda: Annotated[bool, typer.Option("--no-cuda", help="Build for processors only, as USE_CUDA=0 does.")] = False,
+    debug: Annotated[
+        bool,
+        typer.Option("--debug", help="Build extensions for a debugger, as DEBUG=1 does; used where DEBUG=1 is set."),
+    ] = False,
+    into: Annotated[
+        Path | None, option(metavar="DIR", help="Write the prebuilt files here. Default: PACKAGE/prebuilt.")
+    ] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Build a second time from nothing, and compare.")] = False,
+    json: Json = None,
+) -> None:
+    """Compile the kernels that the samples of a package's ops reach, for users without a compiler."""
+    from ..packaging.project import imported, ops_of, targets_for
+
+    prepare_json(json)
+    if debug:
+        os.environ["DEBUG"] = "1"
+    targets = targets_for(arch, no_cuda)
+    module = imported(package)
+    from ..packaging.building import plan
+
+    planned = plan(module, ops_of(module), targets)
+    rows = _built(planned, into)
+    directory = into or planned.directory / "prebuilt"
+    _show(planned, rows, directory)
+    for recording in planned.recordings:
+        for note in recording.notes:
+            print_note(f"{recording.op}: {note}")
+    write_json(json, {"package": planned.package, "targets": targets, "kernels": [vars(row) for row in rows]})
+    if verify:
+        _verify(planned.package, targets, directory)
+
+
+def _built(planned: Plan, into: Path | None) -> list[Row]:
+    from ..packaging.building import build
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=output, transient=True) as progress:
+        task = progress.add_task(f"Building {planned.package}", total=planned.count)
+        return build(planned, lambda: progress.advance(task), into)
+
+
+def _show(planned: Plan, rows: Sequence[Row], directory: Path) -> None:
+    places = list(dict.fromkeys(_place(row.place) for row in sorted(rows, key=lambda row: row.place)))
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("op")
+    for place in places:
+        table.add_column(place, justify="right")
+    table.add_column("size", justify="right")
+    for op in dict.fromkeys(row.op for row in rows):
+        own = [row for row in rows if row.op == op]
+        counts = Counter(_place(row.place) for row in own)
+        bytes = sum({row.key: row.bytes for row in own}.values())
+        table.add_row(op, *(str(counts[place] or "") for place in places), size(bytes))
+    output.print(table)
+    every = {row.key: row.bytes for row in rows}
+    output.print(f"\n{len(every)} builds, {size(sum(every.values()))}, in {tilde(directory)}", soft_wrap=True)
+
+
+def _place(place: str) -> str:
+    return _PROCESSORS.get(place, place.replace("compute_", "PTX "))
+
+
+def _verify(package: str, targets: Sequence[str], directory: Path) -> None:
+    """Builds again in a new process with an empty cache; raises RefusedError at the first difference."""
+    with tempfile.TemporaryDirectory(prefix="opsmith-verify-") as scratch:
+        again = Path(scratch, "prebuilt")
+        choice = ["--arch", ",".join(targets)] if targets else ["--no-cuda"]
+        command = [sys.executable, "-m", "opsmith.cli", "build", package, *choice, "--into", str(again)]
+        environment = {**os.environ, "OPSMITH_CACHE_DIR": str(Path(scratch, "cache"))}
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True)
+        if ran.returncode != 0:
+            raise RefusedError(f"The second build failed.\n{ran.stderr}")
+        first, second = _contents(directory), _contents(again)
+    if different := sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name)):
+        listed = "\n".join(f"  {name}" for name in different[:10])
+        output.print(f"[red]{len(different)} of {len(first)} files differ in a second build:[/]\n{listed}")
+        raise typer.Exit(FAILED)
+    output.print(f"[green]✓[/] built a second time: {len(first)} files, all the same")
+
+
+def _contents(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}

@@ -1,0 +1,199 @@
+"""Building a package's kernels ahead of time: recorded, compiled in parallel, put into the package as a whole.
+
+    PACKAGE/prebuilt/artifacts/<key>/   the files of a build, as in the cache, with a provenance that names no machine
+    PACKAGE/prebuilt/manifest.json      what was built, for which op and place, with keys, sizes and versions
+
+Compilers write into a cache of their own, so an interrupted build goes on where it was. The package's directory is
+replaced by one rename when everything is there.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+from .. import __version__
+from ..errors import NothingToBuildError, ToolMissingError
+from ..kernels import extension as extensions
+from ..operator.op import Op
+from ..toolchain import Recipe, build_library, cache_directory, find_cxx, find_nvrtc
+from ..toolchain.cache import PREBUILT, prebuilt_directories
+from ..toolchain.compile import cuda_major
+from ..toolchain.portable import for_level, levels_of, library_key, library_name
+from ..toolchain.process import run_together
+from ..toolchain.settings import max_jobs
+from ..toolchain.store import PROVENANCE
+from .recording import Recording, record_op
+
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One build, as the manifest lists it. `op`: whose kernel it is, or the extension's name."""
+
+    op: str
+    place: str
+    label: str
+    key: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be built for a package. `libraries`: extensions, each with the processor level it is built for."""
+
+    package: str
+    directory: Path
+    targets: tuple[str, ...]
+    recordings: Sequence[Recording]
+    libraries: Sequence[tuple[Recipe, str | None]]
+
+    @functools.cached_property
+    def builds(self) -> dict[object, Callable[[], Path]]:
+        """Every kernel once: ops may share some."""
+        return {each.identity: each.build for recording in self.recordings for each in recording.wanted}
+
+    @property
+    def count(self) -> int:
+        return len(self.builds) + len(self.libraries)
+
+
+def plan(package: ModuleType, ops: Sequence[Op], targets: Sequence[str]) -> Plan:
+    """Records the kernels of a package's ops. `targets`: the GPUs' architectures; without any, no CUDA is built."""
+    name = package.__name__
+    recordings = [record_op(op, targets) for op in ops]
+    recipes = [
+        each.recipe(targets)
+        for each in extensions.registry.values()
+        if each.module.partition(".")[0] == name and each.is_stable
+    ]
+    libraries = [(recipe, level) for recipe in recipes for level in levels_of(recipe)]
+    made = Plan(name, Path(next(iter(package.__path__))), tuple(targets), recordings, libraries)
+    if not made.count:
+        raise NothingToBuildError(name, [note for each in recordings for note in each.notes])
+    return made
+
+
+def build(plan: Plan, advance: Callable[[], None] = lambda: None, into: Path | None = None) -> list[Row]:
+    """Compiles what is planned and puts it into the package, or into a directory; `advance` is called after each."""
+    with _compilers_cache(), _staged(into or plan.directory / PREBUILT) as staging:
+        built: dict[object, tuple[str, int]] = {}
+
+        def kernel(identity: object, compile: Callable[[], Path]) -> None:
+            artifact = compile().parent
+            built[identity] = artifact.name, _copy(artifact, artifact.name, staging)
+            advance()
+
+        def library(recipe: Recipe, level: str | None) -> None:
+            path = build_library(for_level(recipe, level))
+            cuda = int(cuda_major()) if recipe.targets else None
+            key = library_key(recipe, level)
+            facts = {"targets": list(recipe.targets), "cuda": cuda}
+            built[recipe.name, level] = key, _copy(path.parent, key, staging, facts, library_name(recipe))
+            advance()
+
+        tasks = [functools.partial(kernel, *each) for each in plan.builds.items()]
+        run_together([*tasks, *(functools.partial(library, *each) for each in plan.libraries)], max_jobs())
+        rows = [
+            Row(recording.op, each.place, each.label, *built[each.identity])
+            for recording in plan.recordings
+            for each in recording.wanted
+        ]
+        rows += [
+            Row(recipe.name, level or "any", recipe.label, *built[recipe.name, level])
+            for recipe, level in plan.libraries
+        ]
+        rows.sort(key=lambda row: (row.op, row.place, row.label, row.key))
+        facts = {
+            "opsmith": __version__,
+            "package": plan.package,
+            "targets": plan.targets,
+            "kernels": list(map(asdict, rows)),
+        }
+        (staging / MANIFEST).write_text(json.dumps(facts, indent=1) + "\n")
+    return rows
+
+
+def manifest(directory: Path) -> Mapping[str, Any]:
+    """What a package's directory of prebuilt files says of itself; empty if there is none."""
+    try:
+        found: Mapping[str, Any] = json.loads((directory / MANIFEST).read_text())
+        return found
+    except (OSError, ValueError):
+        return {}
+
+
+@contextmanager
+def _compilers_cache() -> Iterator[None]:
+    """Inside, builds are found in and written to a cache for these versions of the compilers alone, so that equal inputs
+    give equal bytes: keys of the user's cache do not hold versions."""
+    tools = [str(find_cxx())]
+    with suppress(ToolMissingError):
+        tools.append(find_nvrtc().version)
+    name = f"packages-{hashlib.sha256(' '.join(tools).encode()).hexdigest()[:16]}"
+    own = {"OPSMITH_CACHE_DIR": str(cache_directory() / name), "OPSMITH_QUIET": "1"}
+    shipped, prebuilt_directories[:] = list(prebuilt_directories), []
+    try:
+        with mock.patch.dict(os.environ, own):
+            yield
+    finally:
+        prebuilt_directories[:] = shipped
+
+
+@contextmanager
+def _staged(directory: Path) -> Iterator[Path]:
+    """A new directory, which takes the place of that one at the end; nothing is left of it if the block fails."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+    try:
+        (staging / "artifacts").mkdir()
+        yield staging
+        staging.chmod(0o755)
+        if directory.exists():
+            os.rename(directory, former := Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent)))
+            os.rename(staging, directory)
+            shutil.rmtree(former)
+        else:
+            os.rename(staging, directory)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _copy(
+    artifact: Path, key: str, staging: Path, facts: Mapping[str, Any] | None = None, library: str | None = None
+) -> int:
+    """Puts a finished build into a package's directory, readable by all, without what differs between two builds of the
+    same; returns its bytes."""
+    provenance = json.loads((artifact / PROVENANCE).read_text())
+    place = staging / "artifacts" / key
+    with suppress(FileExistsError):
+        place.mkdir()
+    kept = {
+        "key": key,
+        "label": provenance["label"],
+        "compiler": _without_paths(provenance["compiler"]),
+        **(facts or {}),
+    }
+    for name in provenance["files"]:
+        shutil.copyfile(artifact / name, place / name)
+        (place / name).chmod(0o644)
+    (place / PROVENANCE).write_text(json.dumps({**kept, "files": provenance["files"]}, indent=1) + "\n")
+    return sum(each["size"] for each in provenance["files"].values())
+
+
+def _without_paths(compiler: str) -> str:
+    """'c++ (gcc 12.2.0)' of '/usr/bin/c++ (gcc 12.2.0)'."""
+    return re.sub(r"[^\s(]*/", "", compiler)

@@ -1,0 +1,73 @@
+"""The package to build: found by its name or as that of the current project, imported, and its ops."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from ..errors import PackageNotFoundError
+from ..operator import child_process
+from ..operator.op import Op
+from ..operator.registry import registry
+from ..toolchain.settings import gpu_targets, switch
+from .gpus import ALL
+
+
+def targets_for(arch: str | None, no_cuda: bool) -> tuple[str, ...]:
+    """The GPU architectures to build for: none without CUDA; every generation, unless some are named."""
+    if no_cuda or switch("USE_CUDA") is False:
+        return ()
+    named = arch or os.environ.get("GPU_TARGETS", "").strip()
+    return ALL if not named or named.lower() == "all" else gpu_targets(named)
+
+
+def imported(name: str | None) -> ModuleType:
+    """The package of that name, or of the project in the current directory."""
+    here = Path.cwd()
+    name = name or _name_here(here)
+    for place in (here / "src", here):
+        if str(place) not in sys.path and (place / name.replace(".", "/")).is_dir():
+            sys.path.insert(0, str(place))
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise PackageNotFoundError(name, "that is no name of a package")
+    try:
+        with child_process.importing():
+            module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and f"{name}.".startswith(f"{error.name}."):
+            raise PackageNotFoundError(name, f"Python finds no module {error.name!r} here") from None
+        raise
+    if not hasattr(module, "__path__"):
+        raise PackageNotFoundError(
+            name, f"{module.__file__} is a file, and only a package (a directory) can hold files"
+        )
+    return module
+
+
+def ops_of(package: ModuleType) -> Sequence[Op]:
+    """The ops that a package declares, and its modules."""
+    if package.__name__ == "opsmith":
+        from .. import ops
+
+        return [getattr(ops, name) for name in ops.names()]
+    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if not found.name.rpartition(".")[2].startswith("__"):
+            importlib.import_module(found.name)
+    prefix = f"{package.__name__}."
+    return [op for op in registry.values() if f"{op.__module__}.".startswith(prefix)]
+
+
+def _name_here(here: Path) -> str:
+    for place in (here / "src", here):
+        found = sorted(each.parent.name for each in place.glob("*/__init__.py") if each.parent.name.isidentifier())
+        found = [each for each in found if each not in ("tests", "docs", "examples", "benchmarks")]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise PackageNotFoundError(None, f"there are several packages here: {', '.join(found)}. Name one")
+    raise PackageNotFoundError(None, f"there is no package in {here}. Name one, or change to your project's directory")
