@@ -30,20 +30,20 @@ def command(
         typer.Argument(
             metavar="PACKAGE",
             show_default=False,
-            help="The package, by its name. Default: that of the current project.",
+            help="Its name. Default: the current project's package.",
         ),
     ] = None,
     arch: Annotated[
         str | None,
         option(
             metavar="sm_80,sm_90|all",
-            help="GPUs to build for; +PTX adds code for later ones. Default: GPU_TARGETS, or all.",
+            help="GPUs; +PTX adds code for later ones. Default: GPU_TARGETS, or all.",
         ),
     ] = None,
     no_cuda: Annotated[bool, typer.Option("--no-cuda", help="Build for processors only, as USE_CUDA=0 does.")] = False,
     debug: Annotated[
         bool,
-        typer.Option("--debug", help="Build extensions for a debugger, as DEBUG=1 does; used where DEBUG=1 is set."),
+        typer.Option("--debug", help="Build extensions for a debugger, to be used with DEBUG=1."),
     ] = False,
     into: Annotated[
         Path | None, option(metavar="DIR", help="Write the prebuilt files here. Default: PACKAGE/prebuilt.")

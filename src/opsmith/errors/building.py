@@ -49,8 +49,8 @@ class NothingToBuildError(OpsmithError, ValueError):
     def __init__(self, package: str, notes: Sequence[str]) -> None:
         reasons = "".join(f"\n  {note}" for note in dict.fromkeys(notes))
         super().__init__(
-            f"{package} has nothing to build ahead of time. Built are the kernels of pointwise ops, of opsmith.cuda_source "
-            f"and of opsmith.extension that the samples of its ops reach (register_samples).{reasons}"
+            f"{package} has nothing to build ahead of time. Built are its extensions, and the kernels of pointwise ops "
+            f"and of opsmith.cuda_source that the samples of its ops reach (register_samples).{reasons}"
         )
 
 

@@ -79,12 +79,19 @@ def record_backward(
     args: Sequence[Any],
     results: Sequence[torch.Tensor],
     needs: Sequence[bool] | None = None,
+    expanded: bool = False,
 ) -> None:
-    """Records the kernels of a call's backward. `needs`: the tensors that need a gradient; all that can have one."""
+    """Records the kernels of a call's backward. `needs`: the tensors that need a gradient; all that can have one.
+    `expanded`: with incoming gradients that are one number, as those of a sum are."""
     arguments = compiler.forward_arguments(args)
     saved = compiler.saved(arguments.tensors)
     kept = [result if index in saved.results else None for index, result in enumerate(results)]
-    grads = [torch.empty_like(result) if result.is_floating_point() else None for result in results]
+    grads = [
+        None if not result.is_floating_point()
+        else result.new_empty(()).expand(result.shape) if expanded
+        else torch.empty_like(result)
+        for result in results
+    ]  # fmt: skip
     needs = needs or [tensor is not None and tensor.is_floating_point() for tensor in arguments.tensors]
     _run(compiler, recorder, compiler.backward_arguments([*grads, *args, *kept, needs]))
 

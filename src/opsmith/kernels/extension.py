@@ -193,6 +193,11 @@ class Extension:
         return self._module
 
     @property
+    def is_cuda_alone(self) -> bool:
+        """Whether all its sources are CUDA's, so that nothing is left without CUDA."""
+        return all(source.suffix == CUDA_SUFFIX for source in self.sources)
+
+    @property
     def is_stable(self) -> bool:
         """Whether one library serves every torch and every Python, so that a package can ship it."""
         return self._options.abi == "stable"

@@ -21,8 +21,8 @@ H200 = Gpu("H200", "sm_90", 132, 227 << 10)
 
 
 def gpu_of(tensor: torch.Tensor) -> Gpu:
-    """The GPU that holds a tensor; for a CPU tensor, whose kernels are emulated or recorded, the one that they would run
-    on. A kernel that plans its launches by these numbers can be built ahead of time for other GPUs."""
+    """The GPU that holds a tensor; for a CPU tensor, whose kernels are emulated or recorded, the one that they would
+    run on. A kernel that plans its launches by these numbers can be built ahead of time for other GPUs."""
     from . import emulation  # which has a Gpu among its settings
 
     return _properties(tensor.get_device()) if tensor.is_cuda else emulation.state.settings.gpu

@@ -111,6 +111,7 @@ class Op:
         self.reference = function
         self.signature: Signature = infer(function, name, mutates_args)
         self.samples: Callable[..., Iterator[Sample]] | None = None
+        self.prebuild: Callable[..., Iterator[Sample]] | None = None
         self.cost: Callable[..., Cost] | None = None
         self.__module__ = function.__module__ or "__main__"  # None: code run by exec
         self.__name__ = function.__name__

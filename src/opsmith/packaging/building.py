@@ -78,7 +78,7 @@ def plan(package: ModuleType, ops: Sequence[Op], targets: Sequence[str]) -> Plan
     recipes = [
         each.recipe(targets)
         for each in extensions.registry.values()
-        if each.module.partition(".")[0] == name and each.is_stable
+        if each.module.partition(".")[0] == name and each.is_stable and (targets or not each.is_cuda_alone)
     ]
     libraries = [(recipe, level) for recipe in recipes for level in levels_of(recipe)]
     made = Plan(name, Path(next(iter(package.__path__))), tuple(targets), recordings, libraries)
@@ -138,8 +138,8 @@ def manifest(directory: Path) -> Mapping[str, Any]:
 
 @contextmanager
 def _compilers_cache() -> Iterator[None]:
-    """Inside, builds are found in and written to a cache for these versions of the compilers alone, so that equal inputs
-    give equal bytes: keys of the user's cache do not hold versions."""
+    """Inside, builds are found in and written to a cache for these versions of the compilers alone, so that equal
+    inputs give equal bytes: keys of the user's cache do not hold versions."""
     tools = [str(find_cxx())]
     with suppress(ToolMissingError):
         tools.append(find_nvrtc().version)

@@ -43,9 +43,7 @@ def imported(name: str | None) -> ModuleType:
             raise PackageNotFoundError(name, f"Python finds no module {error.name!r} here") from None
         raise
     if not hasattr(module, "__path__"):
-        raise PackageNotFoundError(
-            name, f"{module.__file__} is a file, and only a package (a directory) can hold files"
-        )
+        raise PackageNotFoundError(name, f"{module.__file__} is a file; only a package (a directory) can hold files")
     return module
 
 
@@ -54,7 +52,7 @@ def ops_of(package: ModuleType) -> Sequence[Op]:
     if package.__name__ == "opsmith":
         from .. import ops
 
-        return [getattr(ops, name) for name in ops.names()]
+        return [getattr(ops, name) for name in ops.names() if not name.startswith("_")]
     for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         if not found.name.rpartition(".")[2].startswith("__"):
             importlib.import_module(found.name)

@@ -1,8 +1,8 @@
 """Which kernels the samples of an op reach: each is recorded as a build, and none is run.
 
-Generated kernels are planned for every processor and every GPU of the table. Kernels that a Python function launches are
-recorded while that function runs on CPU tensors, with launches that do nothing: its results are memory that nobody has
-written. Extensions are built whole.
+Generated kernels are planned for every processor and every GPU of the table. Kernels that a Python function launches
+are recorded while that function runs on CPU tensors, with launches that do nothing: its results are memory that nobody
+has written. Extensions are built whole.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ import torch
 from ..emulator import emulate
 from ..generate import emit_cpp, emit_cuda
 from ..generate.devices import compile_cuda, cpu_build
+from ..generate.pointwise import PointwiseGeneration
 from ..generate.source import Recorder, record, record_backward
 from ..kernels import emulation, languages
 from ..kernels.cuda_source import CudaSource, Launch
+from ..kernels.gpu import Gpu
 from ..operator.op import Op
 from ..operator.samples import Sample
-from .gpus import Gpu, recorded
+from .gpus import recorded
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -123,13 +125,15 @@ def _record_generated(
     cpu: bool,
 ) -> None:
     generation = op._families.generation
-    assert generation is not None
+    assert isinstance(generation, PointwiseGeneration)
 
     def fill(recorder: Recorder) -> Recorder:
         try:
             results = record(generation.compiler, recorder, values)
             for each in needs:
                 record_backward(generation.compiler, recorder, values, results, each)
+            for each in needs[:1]:
+                record_backward(generation.compiler, recorder, values, results, each, expanded=True)
         except Exception as error:  # a call that the reference must serve, too
             found.note(f"{type(error).__name__}: {error}".splitlines()[0])
         return recorder
@@ -184,13 +188,17 @@ def _record_launches(
             found.add(target, label, (source, unit), functools.partial(_build, source, unit, name, target))
 
     recorder = emulation.CudaEmulator(launched, lambda source, name, value: None, lambda function: function)
-    with emulate(checks=False), mock.patch.object(emulation, "cuda_emulator", lambda: recorder):
-        with emulation.entered(emulation.Settings(checks=False, gpu=gpu)):
-            for name in choices:
-                with op.using(name):
-                    for values, needs in calls:
-                        for each in needs or [[]]:
-                            _run(op, found, values, each)
+    planned = emulation.Settings(checks=False, gpu=gpu)
+    with (
+        emulate(checks=False),
+        mock.patch.object(emulation, "cuda_emulator", return_value=recorder),
+        emulation.entered(planned),
+    ):
+        for name in choices:
+            with op.using(name):
+                for values, needs in calls:
+                    for each in needs or [[]]:
+                        _run(op, found, values, each)
 
 
 def _run(op: Op, found: Recording, values: Sequence[Any], needs: Sequence[bool]) -> None:

@@ -66,7 +66,7 @@ class CudaProgram:
     """What errors call the source instead of ``name``."""
 
     def compile(self) -> CudaModule:
-        """The cubin, prebuilt, cached or built now, with its symbols and the assembler's report on registers and memory.
+        """The cubin, prebuilt, cached or built now, with its symbols and the assembler's report on its resources.
 
         A prebuilt cubin of an earlier GPU of the same generation serves too; without NVRTC, so does prebuilt PTX, which
         the driver compiles. An architecture "compute_90" gives PTX.

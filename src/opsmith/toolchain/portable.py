@@ -15,7 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from .cache import cache_key, find_prebuilt
-from .compile import abi_settings, contents, file_stem, torch_cuda_version, without_include_flags
+from .compile import abi_settings, contents, file_stem, without_include_flags
+from .find import torch_cuda_version
 from .objects import Recipe, link_flags, without_libraries
 from .settings import architectures
 

@@ -1,0 +1,169 @@
+"""A package built ahead of time runs where no compiler is, and a build that fails leaves the former one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import opsmith
+from opsmith.cli import _app
+from opsmith.errors import NothingToBuildError, NvrtcNotFoundError
+from opsmith.toolchain import find_nvrtc
+
+from .conftest import Run, build
+
+CPU = ("AVX512", "AVX2", "DEFAULT")
+USE = """
+import torch, warnings
+import aheadlib
+from aheadlib.ops import bent, negated
+x, bias = torch.randn(4, 8, requires_grad=True), torch.randn(8, requires_grad=True)
+with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    bent(x, bias).sum().backward()
+    assert torch.equal(bent(x, bias), bent.inline(x, bias))
+    assert torch.equal(negated(x), -x)
+print("prebuilt kernels ran")
+"""
+
+
+def manifest(package: Path) -> dict[str, Any]:
+    return json.loads((package / "prebuilt" / "manifest.json").read_text())  # type: ignore[no-any-return]
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def _nvrtc() -> None:
+    try:
+        find_nvrtc()
+    except NvrtcNotFoundError as error:
+        pytest.skip(f"NVRTC is not installed: {error}")
+
+
+def test_users_of_a_built_package_need_no_compiler(built: Path, user: Run) -> None:
+    kernels = manifest(built)["kernels"]
+    assert {row["place"] for row in kernels if row["op"] == "aheadlib::bent"} == set(CPU)
+    assert {row["place"] for row in kernels if row["op"] == "aheadlib_ext"} == {"x86-64-v4", "x86-64-v3", "x86-64"}
+    assert "prebuilt kernels ran" in user(built, USE)
+    shutil.rmtree(built / "prebuilt")
+    assert "opsmith cannot compile" in user(built, USE.replace('"error"', '"always"')), "so the reference serves"
+
+
+def test_what_cannot_be_recorded_is_said(built_once: tuple[Path, str]) -> None:
+    assert "aheadlib::bent: no samples in float16: TypeError: no float16 here" in built_once[1]
+
+
+def test_a_second_build_from_nothing_gives_the_same_bytes(package: Path) -> None:
+    (package / "ops.py").write_text((package / "ops.py").read_text().partition("cu = ")[0])
+    assert "all the same" in build(package, "--no-cuda", "--verify").stdout
+
+
+@pytest.mark.usefixtures("_nvrtc")
+def test_kernels_of_each_gpu_and_ptx_are_built(package: Path) -> None:
+    build(package, "aheadlib", "--arch", "sm_80,sm_90+PTX")
+    kernels = manifest(package)["kernels"]
+    for op, label in (("aheadlib::bent", "bent_forward_stream"), ("aheadlib::twice", "twice<float>")):
+        found = {row["place"]: row["key"] for row in kernels if row["op"] == op and row["label"].startswith(label)}
+        assert {"sm_80", "sm_90", "compute_90"} <= set(found)
+        code = {
+            place: (package / "prebuilt/artifacts" / key / "kernel.cubin").read_bytes() for place, key in found.items()
+        }
+        assert code["sm_90"].startswith(b"\x7fELF")
+        assert b".target sm_90" in code["compute_90"]
+
+
+def test_a_damaged_file_is_named_and_not_used(built: Path, user: Run) -> None:
+    for library in (built / "prebuilt").rglob("pointwise.so"):
+        library.write_bytes(library.read_bytes()[:-1] + b"x")
+    script = "import torch, aheadlib; x = torch.ones(4, 8); aheadlib.ops.bent(x, x[0]); print(aheadlib.ops.negated(x[0, :1]))"
+    printed = user(built, script)
+    assert "the contents of pointwise.so have changed since it was built" in printed
+    assert "the plain PyTorch reference runs instead" in printed
+    assert "tensor(-1.)" in printed, "other files of the build are used"
+
+
+def test_a_build_that_fails_leaves_the_former_one(built: Path) -> None:
+    before = files(built / "prebuilt")
+    names = sorted(each.name for each in built.iterdir())
+    source = built / "negated.cpp"
+    source.write_text(source.read_text().replace("-from[i]", "-form[i]"))
+    done = build(built, "--no-cuda", fails=True)
+    assert "negated.cpp" in done.stderr
+    assert "form" in done.stderr
+    assert files(built / "prebuilt") == before
+    assert sorted(each.name for each in built.iterdir()) == names
+
+
+@pytest.mark.usefixtures("_nvrtc")
+def test_a_kernel_that_fails_for_one_gpu_is_named(package: Path) -> None:
+    ops = (package / "ops.py").read_text()
+    wrong = "#if __CUDA_ARCH__ == 800\n#error not on this GPU\n#endif\ntemplate <typename T> __global__"
+    (package / "ops.py").write_text(ops.replace("template <typename T> __global__", wrong))
+    done = build(package, "--arch", "sm_80,sm_90", fails=True)
+    assert "not on this GPU" in done.stderr
+    assert "sm_80" in done.stderr
+    assert not (package / "prebuilt").exists()
+
+
+def test_an_interrupted_build_leaves_nothing(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from opsmith.packaging import building, project
+
+    monkeypatch.chdir(package.parents[1])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    module = project.imported(None)
+    try:
+        planned = building.plan(module, project.ops_of(module), ())
+
+        def interrupted() -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            building.build(planned, interrupted)
+        assert sorted(each.name for each in package.iterdir() if each.name != "__pycache__") == [
+            "__init__.py", "negated.cpp", "ops.py",
+        ]  # fmt: skip
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "aheadlib"]:
+            del sys.modules[name]
+        for op in project.ops_of(module):
+            op._close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "Python finds no module 'nowhere' here"),
+        (["json.decoder"], "is a file; only a package (a directory) can hold files"),
+        (["not-a-name"], "that is no name of a package"),
+        (["email", "--arch", "sm_banana"], "GPU architectures are written sm_90"),
+        (["email"], "email has nothing to build ahead of time"),
+        ([], "there is no package in"),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(_app.create(), ["build", *arguments, "--into", "here"])
+    assert done.exit_code == 1
+    assert message in " ".join(done.stderr.split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_empty_package_says_what_is_built() -> None:
+    assert "register_samples" in str(NothingToBuildError("mine", ["mine::op: it has no samples"]))
+
+
+def test_the_gpu_of_an_emulated_tensor_is_an_h200() -> None:
+    import torch
+
+    assert opsmith.gpu_of(torch.ones(1)).name == "H200"
