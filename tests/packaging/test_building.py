@@ -84,11 +84,11 @@ def test_kernels_of_each_gpu_and_ptx_are_built(package: Path) -> None:
 def test_a_damaged_file_is_named_and_not_used(built: Path, user: Run) -> None:
     for library in (built / "prebuilt").rglob("pointwise.so"):
         library.write_bytes(library.read_bytes()[:-1] + b"x")
-    script = "import torch, aheadlib; x = torch.ones(4, 8); aheadlib.ops.bent(x, x[0]); print(aheadlib.ops.negated(x[0, :1]))"
+    script = "import torch, aheadlib; x = torch.ones(4, 8); aheadlib.ops.bent(x, x[0]); print(aheadlib.ops.negated(x))"
     printed = user(built, script)
     assert "the contents of pointwise.so have changed since it was built" in printed
     assert "the plain PyTorch reference runs instead" in printed
-    assert "tensor(-1.)" in printed, "other files of the build are used"
+    assert "[-1., -1.," in printed, "other files of the build are used"
 
 
 def test_a_build_that_fails_leaves_the_former_one(built: Path) -> None:
