@@ -81,6 +81,20 @@ def test_kernels_of_each_gpu_and_ptx_are_built(package: Path) -> None:
         assert b".target sm_90" in code["compute_90"]
 
 
+def test_show_says_what_is_prebuilt_and_what_was_checked(built: Path, user: Run, tmp_path: Path) -> None:
+    report = {
+        "op": "aheadlib::bent", "device": "cpu", "level": "quick", "emulated": False, "ok": True,
+        "items": [{"name": "values", "status": "passed"}], "environment": {"torch": "2.13", "machine": "x86_64"},
+    }  # fmt: skip
+    (tmp_path / "check.json").write_text(json.dumps({"reports": [report]}))
+    build(built, "--no-cuda", "--passport", str(tmp_path / "check.json"))
+    arguments = ["opsmith", "show", "aheadlib::bent", "--from", "aheadlib"]
+    shown = user(built, f"import sys; sys.argv = {arguments}; from opsmith.cli import main; main()")
+    words = " ".join(shown.split())
+    assert "kernels, for AVX2, AVX512, any processor" in words
+    assert "checked 1 items passed; level quick, the CPU (x86_64), torch 2.13" in words
+
+
 def test_a_damaged_file_is_named_and_not_used(built: Path, user: Run) -> None:
     for library in (built / "prebuilt").rglob("pointwise.so"):
         library.write_bytes(library.read_bytes()[:-1] + b"x")

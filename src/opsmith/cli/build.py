@@ -7,9 +7,9 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -20,8 +20,6 @@ from ._screen import FAILED, RefusedError, output, prepare_json, print_note, siz
 
 if TYPE_CHECKING:
     from ..packaging.building import Plan, Row
-
-_PROCESSORS = {"DEFAULT": "any", "x86-64": "any", "x86-64-v3": "AVX2", "x86-64-v4": "AVX512"}
 
 
 def command(
@@ -49,6 +47,10 @@ def command(
         Path | None, option(metavar="DIR", help="Write the prebuilt files here. Default: PACKAGE/prebuilt.")
     ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Build a second time from nothing, and compare.")] = False,
+    passport: Annotated[
+        list[Path] | None,
+        option(metavar="FILE", help="Results of `check --json` and `bench --json`, for `show` to print at the user's."),
+    ] = None,
     json: Json = None,
 ) -> None:
     """Compile the kernels that the samples of a package's ops reach, for users without a compiler."""
@@ -60,9 +62,12 @@ def command(
     targets = targets_for(arch, no_cuda)
     module = imported(package)
     from ..packaging.building import plan
+    from ..packaging.passport import passport as travelling
 
-    planned = plan(module, ops_of(module), targets)
-    rows = _built(planned, into)
+    ops = ops_of(module)
+    proof = travelling(passport, [op.name for op in ops]) if passport else None
+    planned = plan(module, ops, targets)
+    rows = _built(planned, into, proof)
     directory = into or planned.directory / "prebuilt"
     _show(planned, rows, directory)
     for recording in planned.recordings:
@@ -73,17 +78,19 @@ def command(
         _verify(planned.package, targets, directory)
 
 
-def _built(planned: Plan, into: Path | None) -> list[Row]:
+def _built(planned: Plan, into: Path | None, passport: Mapping[str, Any] | None) -> list[Row]:
     from ..packaging.building import build
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=output, transient=True) as progress:
         task = progress.add_task(f"Building {planned.package}", total=planned.count)
-        return build(planned, lambda: progress.advance(task), into)
+        return build(planned, lambda: progress.advance(task), into, passport)
 
 
 def _show(planned: Plan, rows: Sequence[Row], directory: Path) -> None:
-    places = list(dict.fromkeys(_place(row.place) for row in sorted(rows, key=lambda row: row.place)))
+    from ..packaging.passport import place_name
+
+    places = list(dict.fromkeys(place_name(row.place) for row in sorted(rows, key=lambda row: row.place)))
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("op")
     for place in places:
@@ -91,16 +98,12 @@ def _show(planned: Plan, rows: Sequence[Row], directory: Path) -> None:
     table.add_column("size", justify="right")
     for op in dict.fromkeys(row.op for row in rows):
         own = [row for row in rows if row.op == op]
-        counts = Counter(_place(row.place) for row in own)
+        counts = Counter(place_name(row.place) for row in own)
         bytes = sum({row.key: row.bytes for row in own}.values())
         table.add_row(op, *(str(counts[place] or "") for place in places), size(bytes))
     output.print(table)
     every = {row.key: row.bytes for row in rows}
     output.print(f"\n{len(every)} builds, {size(sum(every.values()))}, in {tilde(directory)}", soft_wrap=True)
-
-
-def _place(place: str) -> str:
-    return _PROCESSORS.get(place, place.replace("compute_", "PTX "))
 
 
 def _verify(package: str, targets: Sequence[str], directory: Path) -> None:

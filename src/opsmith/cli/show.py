@@ -82,6 +82,19 @@ def _facts(op: Op) -> dict[str, Any]:
         "parts": [asdict(part) for part in describe.parts(op)],
         "runtime": f"{describe.runtime(op)}: {runtime.reason()}",
         "python_calls": python_calls(op),
+        **_shipped(op),
+    }
+
+
+def _shipped(op: Op) -> dict[str, Any]:
+    """What the op's package ships: whether its kernels are prebuilt, and its passport."""
+    from ..packaging.building import MANIFEST
+    from ..packaging.passport import lines, of_package, prebuilt_line
+
+    prebuilt = prebuilt_line(op.name, of_package(op.__module__, MANIFEST))
+    return {
+        "prebuilt": prebuilt or ("nothing: compiled here, on first use" if op.kernels else "nothing: it has no kernel"),
+        "passport": [list(line) for line in lines(op.name, of_package(op.__module__))],
     }
 
 
@@ -100,6 +113,9 @@ def _print_parts(facts: dict[str, Any]) -> None:
     table.add_row("runtime", "", Text(facts["runtime"]))
     for number, call in enumerate(facts["python_calls"]):
         table.add_row("" if number else "Python runs in", "", Text(call))
+    table.add_row("prebuilt", "", Text(facts["prebuilt"]))
+    for name, line in facts["passport"]:
+        table.add_row(name, "", Text(line))
     output.print(table)
 
 

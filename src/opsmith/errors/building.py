@@ -59,3 +59,10 @@ class PackageNotFoundError(OpsmithError, ImportError):
 
     def __init__(self, package: str | None, what: str) -> None:
         super().__init__(f"opsmith build {package or ''}".rstrip() + f": {what}.")
+
+
+class PassportError(OpsmithError, ValueError):
+    """A file given to `opsmith build --passport` cannot go into the package's passport."""
+
+    def __init__(self, path: object, what: str) -> None:
+        super().__init__(f"{path} {what}." if path is not None else f"--passport: {what}.")

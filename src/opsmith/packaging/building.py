@@ -35,6 +35,7 @@ from ..toolchain.portable import for_level, levels_of, library_key, library_name
 from ..toolchain.process import run_together
 from ..toolchain.settings import max_jobs
 from ..toolchain.store import PROVENANCE
+from .passport import FILE as PASSPORT
 from .recording import Recording, record_op
 
 MANIFEST = "manifest.json"
@@ -87,8 +88,14 @@ def plan(package: ModuleType, ops: Sequence[Op], targets: Sequence[str]) -> Plan
     return made
 
 
-def build(plan: Plan, advance: Callable[[], None] = lambda: None, into: Path | None = None) -> list[Row]:
-    """Compiles what is planned and puts it into the package, or into a directory; `advance` is called after each."""
+def build(
+    plan: Plan,
+    advance: Callable[[], None] = lambda: None,
+    into: Path | None = None,
+    passport: Mapping[str, Any] | None = None,
+) -> list[Row]:
+    """Compiles what is planned and puts it into the package, or into a directory, with a passport if there is one.
+    `advance` is called after each kernel."""
     with _compilers_cache(), _staged(into or plan.directory / PREBUILT) as staging:
         built: dict[object, tuple[str, int]] = {}
 
@@ -124,16 +131,9 @@ def build(plan: Plan, advance: Callable[[], None] = lambda: None, into: Path | N
             "kernels": list(map(asdict, rows)),
         }
         (staging / MANIFEST).write_text(json.dumps(facts, indent=1) + "\n")
+        if passport is not None:
+            (staging / PASSPORT).write_text(json.dumps(passport, indent=1) + "\n")
     return rows
-
-
-def manifest(directory: Path) -> Mapping[str, Any]:
-    """What a package's directory of prebuilt files says of itself; empty if there is none."""
-    try:
-        found: Mapping[str, Any] = json.loads((directory / MANIFEST).read_text())
-        return found
-    except (OSError, ValueError):
-        return {}
 
 
 @contextmanager
