@@ -79,7 +79,7 @@ test: setup ## ruff, mypy and every test that needs no GPU
 	$(call step,ruff,$(VENV)/bin/ruff check --quiet && $(VENV)/bin/ruff format --check --quiet)
 	$(call step,imports,$(VENV)/bin/lint-imports --no-cache --no-logo)
 	$(call step,mypy,$(VENV)/bin/mypy --no-error-summary)
-	$(call step,pytest,$(VENV)/bin/pytest -n 2 --dist worksteal --quiet --durations=30 -m 'not timing')
+	$(call step,pytest,$(VENV)/bin/pytest -n 3 --dist worksteal --quiet --durations=30 -m 'not timing')
 	$(call step,pytest of times,$(VENV)/bin/pytest --quiet -m timing)
 
 .PHONY: check-full

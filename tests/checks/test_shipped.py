@@ -9,6 +9,12 @@ import pytest
 
 import opsmith
 from opsmith.checks import Report
+from opsmith.kernels import GeneratedKernel
+
+REPRESENTATIVES = ("scale_bias_relu", "swiglu")
+"""Ops whose generated kernels are emulated in every layout and size: how a kernel walks through memory does not depend
+on its formula. `make check-full` runs every item on every op."""
+OF_THE_FORMULA = ["values", "gradients", "second_gradients", "special_values", "kernels"]
 
 
 def details(report: Report) -> str:
@@ -21,7 +27,12 @@ def details(report: Report) -> str:
 def test_the_checklist_passes(name: str, place: str) -> None:
     op = getattr(opsmith.ops, name)
     emulate = place == "emulated"
-    report = opsmith.check(op, device=None if emulate else place, emulate=emulate)
+    items = OF_THE_FORMULA if emulate and name not in REPRESENTATIVES and all_generated(op) else None
+    report = opsmith.check(op, device=None if emulate else place, emulate=emulate, items=items)
     assert report.ok, details(report)
     assert {"values", "gradients", "kernels"} <= {item.name for item in report.passed}
     assert not emulate or not report.skipped
+
+
+def all_generated(op: opsmith.Op) -> bool:
+    return all(isinstance(kernel, GeneratedKernel) for kernels in op.kernels.values() for kernel in kernels.values())

@@ -97,7 +97,9 @@ def compile_library(
                 if not more.keys() - refused.keys():
                     raise
                 refused |= more
-        command = ["-shared", ASSEMBLY, "-o", name, *(WRAPPED if checks else ()), str(linked)]
+        # The C++ library comes with the emulator's own, and its symbols take the linker longer than the kernels.
+        libraries = ("-nodefaultlibs", str(linked), "-lm", "-lgcc", "-lc")
+        command = ["-shared", ASSEMBLY, "-o", name, *(WRAPPED if checks else ()), *libraries]
         return invoke(find_cxx(), command, workdir=workdir, output=name, label=source.label)
 
     path = obtain(key, build, label=f"{source.label} for the emulator", filenames=[name]).path(name)
