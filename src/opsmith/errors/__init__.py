@@ -75,6 +75,7 @@ from .registering import (
     UnknownDeviceError,
     UnknownSaveError,
 )
+from .scaffolding import FilesExistError, ScaffoldNameError, ScaffoldPlaceError
 from .toolchain import (
     CacheError,
     CacheFallbackWarning,

@@ -1,0 +1,91 @@
+"""my_op: add the residual, and normalize each row by its root mean square. What it computes; the kernels are beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+import opsmith
+
+# The reference is the specification, and runs wherever no kernel does. opsmith derives the schema, gradients, vmap, the
+# fake for torch.compile and torch.export, and the checks from it; `opsmith show my_package::my_op --from my_package`
+# lists each part.
+
+
+@opsmith.op("my_package::my_op")
+def my_op(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
+    """(y, total): total = x + residual, y = total / sqrt(mean(total^2) + eps) * weight.
+
+    x, residual, y and total are [..., features], weight is [features]; the mean is over the features."""
+    check(x, residual, weight)
+    total = x + residual
+    return normalized(total, weight, eps), total
+
+
+@opsmith.op("my_package::my_op_", mutates_args=("x", "residual"))
+def my_op_(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> None:
+    """my_op in place: x becomes y, and residual becomes total."""
+    check(x, residual, weight)
+    residual.add_(x)
+    x.copy_(normalized(residual, weight, eps))
+
+
+def normalized(total: Tensor, weight: Tensor, eps: float) -> Tensor:
+    return total * torch.rsqrt(total.square().mean(-1, keepdim=True) + eps) * weight
+
+
+def check(x: Tensor, residual: Tensor, weight: Tensor) -> None:
+    """Shapes and dtypes. The kernels call it too."""
+    if x.ndim == 0 or residual.shape != x.shape:
+        raise ValueError(
+            f"my_op: x is {list(x.shape)} and residual {list(residual.shape)}; both must be [..., features]"
+        )
+    if weight.shape != x.shape[-1:]:
+        raise ValueError(f"my_op: weight is {list(weight.shape)}; it must be [features], here {list(x.shape[-1:])}")
+    if not (x.dtype == residual.dtype == weight.dtype and x.is_floating_point()):
+        raise TypeError(
+            f"my_op: x is {x.dtype}, residual {residual.dtype}, weight {weight.dtype}; they must be of one float dtype"
+        )
+
+
+# Samples: the calls that check and bench make. Small ones, and one that is worth timing. Checks change them: other
+# strides, sizes, dtypes, special values.
+
+
+@my_op.register_samples
+@my_op_.register_samples
+def samples(device: torch.device, dtype: torch.dtype) -> Iterator[opsmith.Sample]:
+    for shape in [(4, 50), (0, 8), (512, 1024)]:
+        x, residual = torch.randn(2, *shape, device=device, dtype=dtype)
+        weight = torch.randn(shape[-1], device=device, dtype=dtype)
+        yield opsmith.Sample(args=(x, residual, weight), name="x".join(map(str, shape)))
+
+
+# Cost: the least that a call must do. bench holds the measured time against it.
+
+
+@my_op.register_cost
+@my_op_.register_cost
+def cost(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> opsmith.Cost:
+    return opsmith.Cost(bytes=4 * x.nbytes + weight.nbytes, flops=5 * x.numel())
+
+
+class MyOp(nn.Module):
+    """(y, total) = my_op(x, residual, weight), for x and residual [..., features], with a learned weight [features]."""
+
+    def __init__(
+        self,
+        features: int,
+        eps: float = 1e-6,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(features, device=device, dtype=dtype))
+
+    def forward(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+        y, total = my_op(x, residual, self.weight, self.eps)
+        return y, total
