@@ -26,7 +26,8 @@ class FilesExistError(ScaffoldPlaceError, FileExistsError):
     """Files are in the way, and nothing is overwritten unless asked to."""
 
     def __init__(self, root: Path, taken: Sequence[str], is_project: bool) -> None:
-        shown = ", ".join(taken[:_MOST_SHOWN]) + (f" and {len(taken) - _MOST_SHOWN} more" if len(taken) > _MOST_SHOWN else "")
+        more = f" and {len(taken) - _MOST_SHOWN} more" if len(taken) > _MOST_SHOWN else ""
+        shown = ", ".join(taken[:_MOST_SHOWN]) + more
         what = f"{root} is not empty: it has {shown}." if is_project else f"{root} already has {shown}."
         other = "Choose another directory (--into DIR)" if is_project else "Choose another name"
         super().__init__(f"{what} {other}, or write over files of the same names: --force")

@@ -11,12 +11,13 @@ from pathlib import Path
 from ..errors import ScaffoldNameError
 
 TORCH_NAMESPACES = frozenset(
-    "aten c10 c10d cuda debug_mode_ops debugprims dtensor export fsdp higher_order inductor inductor_prims "
-    "load_library loaded_libraries mkl mkldnn mkldnn_prepacked onednn onnx prepacked prim prims profiler quantization "
-    "quantized rngprims sparse static_runtime symm_mem torch_attn torchvision xnnpack".split()
+    {"aten", "c10", "c10d", "cuda", "debug_mode_ops", "debugprims", "export", "fsdp", "higher_order", "inductor"}
+    | {"inductor_prims", "load_library", "loaded_libraries", "mkl", "mkldnn", "mkldnn_prepacked", "onednn", "onnx"}
+    | {"prepacked", "prim", "prims", "profiler", "quantization", "quantized", "rngprims", "sparse", "static_runtime"}
+    | {"symm_mem", "torchaudio", "torchvision", "xnnpack"}
 )
 """Attributes of torch.ops: a package's ops are torch.ops.PACKAGE.*."""
-_LONGEST = 40
+_LONGEST = 64
 
 
 def check_name(name: str, what: str) -> None:

@@ -48,13 +48,12 @@ def _project(name: str, kind: str, into: Path | None) -> Plan:
 
 def _addition(name: str, kind: str, around: Project) -> Plan:
     check_op(name, templates.names_in_use(kind))
-    folder = around.package / "ops" / name
     if name == around.package.name:
         raise ScaffoldPlaceError(f"{name} is the package; give its op another name.")
     source = f"src/{around.package.name}"
     place = around.package.relative_to(around.root).as_posix()
     files = templates.rendered(kind, around.package.name, name, project=False)
-    files = {place + path.removeprefix(source) if path.startswith(f"{source}/") else path: text for path, text in files.items()}
+    files = {re.sub(f"^{source}(?=/)", place, path): text for path, text in files.items()}
     notes = []
     index = around.package / "ops" / "__init__.py"
     if not index.exists():
@@ -67,7 +66,6 @@ def _addition(name: str, kind: str, around: Project) -> Plan:
     for suffix in sorted(suffixes):
         if not re.search(rf"\*{re.escape(suffix)}\b", around.settings):
             notes.append(f'Put the kernel into the wheel: in pyproject.toml, package-data needs "ops/*/*{suffix}".')
-    del folder
     return Plan(around.root, kind, around.package.name, name, dict(sorted(files.items())), False, tuple(notes))
 
 

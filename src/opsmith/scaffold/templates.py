@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from importlib.abc import Traversable
 
+from . import headers
+
 PACKAGE, OP, MODULE = "my_package", "my_op", "MyOp"
 """The names in the templates: of the package, of the op, of its nn.Module."""
 
@@ -37,13 +39,25 @@ def example(kind: str) -> str:
 
 def rendered(kind: str, package: str, op: str, *, project: bool) -> dict[str, str]:
     """The text of each file by its path, for an op of that kind; with the files of a project around it or without."""
-    names = {PACKAGE: package, OP: op, MODULE: camel(op)}
+    names = {PACKAGE: package, OP: op, MODULE: camel(op), **headers.directories()}
     pattern = re.compile("|".join(names))
 
     def renamed(text: str) -> str:
-        return pattern.sub(lambda found: names[found[0]], text)
+        return _IMPORT.sub(_sorted_import, pattern.sub(lambda found: names[found[0]], text))
 
     return {renamed(path): renamed(text) for path, text in sorted(_texts(kind, project).items())}
+
+
+_IMPORT = re.compile(r"^from (\S+) import ([A-Za-z_]\w*(?:, \w+)+)$", re.MULTILINE)
+_LINE = 120
+
+
+def _sorted_import(found: re.Match[str]) -> str:
+    """An import as ruff wants it with these names: in order, and one a line if it is too long."""
+    names = sorted(found[2].split(", "), key=lambda name: (name[:1].islower(), name))
+    if len(found[0]) <= _LINE:
+        return f"from {found[1]} import {', '.join(names)}"
+    return f"from {found[1]} import (\n    {f',{chr(10)}    '.join(names)},\n)"
 
 
 def camel(name: str) -> str:
@@ -61,7 +75,9 @@ def names_in_use(kind: str) -> frozenset[str]:
 
 @functools.cache
 def _texts(kind: str, project: bool) -> Mapping[str, str]:
-    layers = [*(["project"] if project else []), "every_op", *(["rowwise"] if kind in _OF_ROWS else []), f"kinds/{kind}"]
+    layers = ["every_op", "rowwise", f"kinds/{kind}"] if kind in _OF_ROWS else ["every_op", f"kinds/{kind}"]
+    if project:
+        layers.insert(0, "project")
     root = files(__package__.rpartition(".")[0]) / "templates"
     return {str(path): text for layer in layers for path, text in _files(root / layer, PurePosixPath())}
 

@@ -1,17 +1,21 @@
-"""my_op is a correct operator: the checklist of opsmith, one test per item, and what is special to this op."""
+"""my_op is right: opsmith's checklist, one test per item, and what is special to this op."""
 
 import pytest
 import torch
+from opsmith.testing import assert_matches, check_op
+
 from my_package.ops.my_op import MyOp, my_op, my_op_
 
-from opsmith.testing import assert_matches, check_op
+# What a kernel can get wrong. `opsmith check my_package --emulate --full` runs every item.
+OF_KERNELS = ["values", "gradients", "needed_gradients", "sizes", "special_values", "outputs_written", "determinism"]
+OF_MUTATION = ["values", "gradients", "sizes", "opcheck"]
 
 # On the GPU where there is one, else on the CPU.
 test_my_op = check_op(my_op)
-test_my_op_in_place = check_op(my_op_)
+test_in_place = check_op(my_op_, items=OF_MUTATION)
 
 # The CUDA kernels on the CPU: no GPU is needed, and every access to memory is checked.
-test_my_op_emulated = check_op(my_op, emulate=True)
+test_emulated = check_op(my_op, emulate=True, items=OF_KERNELS)
 
 
 def test_in_place_emulated(opsmith_emulate: object) -> None:

@@ -1,11 +1,12 @@
-"""How fast my_op is, beside the same in eager PyTorch and torch.compile, and against the limit of this machine.
+"""How fast my_op is: beside eager PyTorch and torch.compile, and the limit of this machine.
 
-    python benchmarks/bench.py          # on the GPU where there is one
+    python benchmarks/bench.py      # on the GPU where there is one
 
-`opsmith bench my_package::my_op --from my_package --json rows.json` has more options, and `opsmith report rows.json` shows rows as a page.
+`opsmith bench` has more options: --json rows.json keeps the rows, and `opsmith report rows.json` shows them as a page.
 """
 
 import opsmith
+
 from my_package.ops.my_op import my_op
 
 

@@ -1,4 +1,4 @@
-"""Trains a small residual network for a few steps. Its two blocks are MyOp modules, whose weights are learned."""
+"""Trains a small residual network for a few steps. Its blocks end in MyOp modules."""
 
 import torch
 from torch import Tensor, nn

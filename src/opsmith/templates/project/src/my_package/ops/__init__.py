@@ -1,7 +1,7 @@
 """The ops, one folder each. A new folder is a new op; there is no list to add it to.
 
-All are declared when the package is imported, because a saved program (torch.export, TorchScript) looks its operators up
-by name. Kernels are compiled later, when they are first used.
+All are declared when the package is imported, because a saved program (torch.export, TorchScript) looks up its
+operators by name. Kernels are compiled later, when they are first used.
 """
 
 import importlib

@@ -1,21 +1,25 @@
-"""my_op: add the residual, and normalize each row by its root mean square. What it computes; the kernels are beside it."""
+"""my_op: add the residual, and normalize each row by its root mean square.
+
+This is the specification. It runs wherever no kernel does, and opsmith derives the rest from it: the schema, gradients,
+vmap, what torch.compile and torch.export need, and the checks. `opsmith show` lists each part.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import opsmith
 import torch
 from torch import Tensor, nn
 
-import opsmith
-
-# The reference is the specification, and runs wherever no kernel does. opsmith derives the schema, gradients, vmap, the
-# fake for torch.compile and torch.export, and the checks from it; `opsmith show my_package::my_op --from my_package`
-# lists each part.
-
 
 @opsmith.op("my_package::my_op")
-def my_op(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
+def my_op(
+    x: Tensor,
+    residual: Tensor,
+    weight: Tensor,
+    eps: float = 1e-6,
+) -> tuple[Tensor, Tensor]:
     """(y, total): total = x + residual, y = total / sqrt(mean(total^2) + eps) * weight.
 
     x, residual, y and total are [..., features], weight is [features]; the mean is over the features."""
@@ -39,15 +43,14 @@ def normalized(total: Tensor, weight: Tensor, eps: float) -> Tensor:
 def check(x: Tensor, residual: Tensor, weight: Tensor) -> None:
     """Shapes and dtypes. The kernels call it too."""
     if x.ndim == 0 or residual.shape != x.shape:
-        raise ValueError(
-            f"my_op: x is {list(x.shape)} and residual {list(residual.shape)}; both must be [..., features]"
-        )
+        shapes = f"x is {list(x.shape)} and residual {list(residual.shape)}"
+        raise ValueError(f"my_op: {shapes}; both must be [..., features]")
     if weight.shape != x.shape[-1:]:
-        raise ValueError(f"my_op: weight is {list(weight.shape)}; it must be [features], here {list(x.shape[-1:])}")
+        shapes = f"x is {list(x.shape)} and weight {list(weight.shape)}"
+        raise ValueError(f"my_op: {shapes}; weight must be [features]")
     if not (x.dtype == residual.dtype == weight.dtype and x.is_floating_point()):
-        raise TypeError(
-            f"my_op: x is {x.dtype}, residual {residual.dtype}, weight {weight.dtype}; they must be of one float dtype"
-        )
+        dtypes = f"x is {x.dtype}, residual {residual.dtype}, weight {weight.dtype}"
+        raise TypeError(f"my_op: {dtypes}; they must be of one float dtype")
 
 
 # Samples: the calls that check and bench make. Small ones, and one that is worth timing. Checks change them: other
@@ -73,7 +76,7 @@ def cost(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> opsm
 
 
 class MyOp(nn.Module):
-    """(y, total) = my_op(x, residual, weight), for x and residual [..., features], with a learned weight [features]."""
+    """(y, total) for x and residual [..., features], with a learned weight [features]."""
 
     def __init__(
         self,

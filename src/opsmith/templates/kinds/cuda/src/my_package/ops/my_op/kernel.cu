@@ -1,4 +1,5 @@
-// my_op on a GPU, for contiguous rows: total = x + residual, y = total * scale * weight, scale = 1 / sqrt(mean(total^2) + eps).
+// my_op on a GPU, for contiguous rows:
+//   total = x + residual, y = total * scale * weight, scale = 1 / sqrt(mean(total^2) + eps)
 //
 // A block computes a row at a time. Each thread adds up its columns; block_sum adds the threads' sums in a fixed order,
 // so the same call gives the same bits. Half types are computed in float32 and rounded once.

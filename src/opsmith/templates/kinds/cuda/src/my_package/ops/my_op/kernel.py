@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import opsmith
 import torch
 from torch import Tensor
-
-import opsmith
 
 from .op import check, my_op, my_op_
 

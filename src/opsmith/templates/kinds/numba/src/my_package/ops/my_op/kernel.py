@@ -1,4 +1,6 @@
-"""my_op in Numba: total = x + residual, y = total * scale * weight, scale = 1 / sqrt(mean(total^2) + eps).
+"""my_op in Numba:
+
+    total = x + residual, y = total * scale * weight, scale = 1 / sqrt(mean(total^2) + eps)
 
 A block computes a row at a time. Each thread adds up its columns, and the block the threads' sums in a fixed order, so
 the same call gives the same bits. Numba has no bfloat16: forward, half types are left to the reference; backward, they
@@ -10,11 +12,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import opsmith
 import torch
 from numba import cuda, float32, float64
 from torch import Tensor
-
-import opsmith
 
 from .op import check, my_op, my_op_
 
@@ -28,7 +29,7 @@ def kernels(real: Any) -> tuple[Any, Any]:
 
     @opsmith.numba_kernel
     @cuda.jit
-    def my_op_forward(x: Any, residual: Any, weight: Any, y: Any, total: Any, eps: Any) -> None:
+    def forward(x: Any, residual: Any, weight: Any, y: Any, total: Any, eps: Any) -> None:
         sums = cuda.shared.array(THREADS, real)
         rows, columns = x.shape
         for row in range(cuda.blockIdx.x, rows, cuda.gridDim.x):
@@ -53,7 +54,7 @@ def kernels(real: Any) -> tuple[Any, Any]:
     #   grad of weight  the sum over rows of grad_y * total * scale: a row of `partial` for each block
     @opsmith.numba_kernel
     @cuda.jit
-    def my_op_backward(
+    def backward(
         grad_y: Any, grad_total: Any, total: Any, weight: Any, grad_x: Any, grad_residual: Any, partial: Any, eps: Any
     ) -> None:
         sums = cuda.shared.array((2, THREADS), real)
@@ -79,7 +80,7 @@ def kernels(real: Any) -> tuple[Any, Any]:
                 grad_residual[row, i] = grad
                 partial[cuda.blockIdx.x, i] += grad_y[row, i] * total[row, i] * scale
 
-    return my_op_forward, my_op_backward
+    return forward, backward
 
 
 forward_float32, backward_float32 = kernels(float32)
@@ -88,22 +89,21 @@ forward_float64, backward_float64 = kernels(float64)
 
 @my_op.register_kernel("cuda")
 def _(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Any:
-    return forward(x, residual, weight, torch.empty_like(x), torch.empty_like(x), eps)
+    return launch(x, residual, weight, torch.empty_like(x), torch.empty_like(x), eps)
 
 
 @my_op_.register_kernel("cuda")
 def _(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Any:
-    return NotImplemented if forward(x, residual, weight, x, residual, eps) is NotImplemented else None
+    return NotImplemented if launch(x, residual, weight, x, residual, eps) is NotImplemented else None
 
 
-def forward(x: Tensor, residual: Tensor, weight: Tensor, y: Tensor, total: Tensor, eps: float) -> Any:
+def launch(x: Tensor, residual: Tensor, weight: Tensor, y: Tensor, total: Tensor, eps: float) -> Any:
     check(x, residual, weight)
     if x.dtype not in DTYPES or x.numel() == 0:
         return NotImplemented  # the reference runs
-    matrices = [tensor.view(-1, x.shape[-1]) for tensor in (x, residual, y, total)]
     kernel = forward_float64 if x.dtype is torch.float64 else forward_float32
-    blocks = min(matrices[0].shape[0], MOST_BLOCKS)
-    kernel[blocks, THREADS](matrices[0], matrices[1], weight, matrices[2], matrices[3], eps)
+    rows = matrix(x).shape[0]
+    kernel[min(rows, MOST_BLOCKS), THREADS](matrix(x), matrix(residual), weight, matrix(y), matrix(total), eps)
     return y, total
 
 
@@ -111,18 +111,19 @@ def forward(x: Tensor, residual: Tensor, weight: Tensor, y: Tensor, total: Tenso
 # result. The next layer keeps it anyway, so the op adds no memory.
 @my_op.register_backward("cuda")
 def _(grads: Any, weight: Tensor, eps: float, output_1: Tensor, *, needs: Any) -> Any:
-    columns, wide = weight.shape[0], torch.float64 if weight.dtype is torch.float64 else torch.float32
-    total = output_1.to(wide).view(-1, columns)
-    grad_y, grad_total = (
-        torch.zeros_like(total) if grad is None else grad.to(wide).view(-1, columns) for grad in grads
-    )
+    wide = torch.float64 if weight.dtype is torch.float64 else torch.float32
+    total = matrix(output_1.to(wide))
+    grad_y, grad_total = (torch.zeros_like(total) if grad is None else matrix(grad.to(wide)) for grad in grads)
     kernel = backward_float64 if wide is torch.float64 else backward_float32
     blocks = min(total.shape[0], MOST_BLOCKS)
     grad_x, grad_residual = torch.empty_like(total), torch.empty_like(total)
-    partial = total.new_zeros(blocks, columns)
-    kernel[blocks, THREADS](
-        grad_y, grad_total, total, weight.to(wide), grad_x, grad_residual, partial, eps
-    )
+    partial = total.new_zeros(blocks, total.shape[1])
+    kernel[blocks, THREADS](grad_y, grad_total, total, weight.to(wide), grad_x, grad_residual, partial, eps)
     shape, dtype = output_1.shape, output_1.dtype
     results = grad_x.view(shape).to(dtype), grad_residual.view(shape).to(dtype), partial.sum(0).to(dtype)
     return tuple(result if needed else None for result, needed in zip(results, needs, strict=True))
+
+
+def matrix(x: Tensor) -> Tensor:
+    """[..., features] as [rows, features]."""
+    return x.view(x.numel() // max(x.shape[-1], 1), x.shape[-1])

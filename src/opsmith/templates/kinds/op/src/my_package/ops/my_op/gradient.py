@@ -1,4 +1,4 @@
-"""my_op's gradient in PyTorch. Without it opsmith derives one, which saves every input and runs the reference again."""
+"""The gradient in PyTorch. Without it opsmith derives one, which saves every input and runs the reference again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def backward(grads: Any, weight: Tensor, eps: float, output_1: Tensor, *, needs:
     scale = torch.rsqrt(total.square().mean(-1, keepdim=True) + eps)
     g = grad_y * weight
     grad = grad_total + scale * g - total * scale.pow(3) * (g * total).mean(-1, keepdim=True)
-    grad_weight = (grad_y * total * scale).reshape(-1, weight.shape[0]).sum(0) if needs.weight else None
+    grad_weight = (grad_y * total * scale).sum_to_size(weight.shape) if needs.weight else None
     # A result for each tensor argument, in its dtype; None where no gradient is needed. They share no memory.
     return (
         grad.to(output_1.dtype) if needs.x else None,

@@ -1,29 +1,32 @@
-"""my_op: add a branch and a bias to the residual, and its SiLU, in one pass over memory. The kernels are generated."""
+"""my_op: add a branch and a bias to the residual, and its SiLU, in one pass over memory.
+
+This is the specification: each element of the results depends on the elements in its place alone, so opsmith generates
+the kernels from it, forward and backward, in CUDA and in C++. It derives the rest too: the schema, vmap, what
+torch.compile and torch.export need, and the checks. `opsmith show` lists each part.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import opsmith
 import torch
 from torch import Tensor, nn
-
-import opsmith
-
-# The reference is the specification: each element of the results depends on the elements in its place alone, so opsmith
-# generates the kernels from it, forward and backward, in CUDA and in C++. It derives the schema, vmap, the fake for
-# torch.compile and torch.export, and the checks too; `opsmith show my_package::my_op --from my_package` lists each part.
 
 
 @opsmith.pointwise("my_package::my_op")
 def my_op(x: Tensor, residual: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """(y, total): total = x + residual + bias, y = silu(total).
 
-    x, residual, y and total are [..., features], bias is [features]. The gradient of bias is summed in the kernel."""
+    x, residual, y and total are [..., features], bias is [features]; its gradient is summed in the kernel."""
     total = x + residual + bias
     return total * torch.sigmoid(total), total
 
 
-@opsmith.pointwise("my_package::my_op_", mutates_args=("x", "residual"))
+@opsmith.pointwise(
+    "my_package::my_op_",
+    mutates_args=("x", "residual"),
+)
 def my_op_(x: Tensor, residual: Tensor, bias: Tensor) -> None:
     """my_op in place: x becomes y, and residual becomes total."""
     residual.add_(x + bias)
@@ -53,7 +56,7 @@ def cost(x: Tensor, residual: Tensor, bias: Tensor) -> opsmith.Cost:
 
 
 class MyOp(nn.Module):
-    """(y, total) = my_op(x, residual, bias), for x and residual [..., features], with a learned bias [features]."""
+    """(y, total) for x and residual [..., features], with a learned bias [features]."""
 
     def __init__(
         self,

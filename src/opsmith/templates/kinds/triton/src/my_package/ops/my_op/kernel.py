@@ -1,4 +1,6 @@
-"""my_op in Triton: total = x + residual, y = total * scale * weight, scale = 1 / sqrt(mean(total^2) + eps).
+"""my_op in Triton:
+
+    total = x + residual, y = total * scale * weight, scale = 1 / sqrt(mean(total^2) + eps)
 
 A program computes a row at a time and holds it in registers. Half types are computed in float32 and rounded once. A row
 has at most LONGEST features: longer ones are left to the reference.
