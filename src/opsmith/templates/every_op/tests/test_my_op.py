@@ -6,16 +6,19 @@ from opsmith.testing import assert_matches, check_op
 
 from my_package.ops.my_op import MyOp, my_op, my_op_
 
-# What a kernel can get wrong. `opsmith check my_package --emulate --full` runs every item.
-OF_KERNELS = ["values", "gradients", "needed_gradients", "sizes", "special_values", "outputs_written", "determinism"]
-OF_MUTATION = ["values", "gradients", "sizes", "opcheck"]
-
 # On the GPU where there is one, else on the CPU.
 test_my_op = check_op(my_op)
-test_in_place = check_op(my_op_, items=OF_MUTATION)
+test_in_place = check_op(my_op_, items=["values", "gradients", "sizes", "opcheck"])
 
-# The CUDA kernels on the CPU: no GPU is needed, and every access to memory is checked.
-test_emulated = check_op(my_op, emulate=True, items=OF_KERNELS)
+# The CUDA kernels on the CPU: no GPU is needed, and every access to memory is checked. These items take seconds;
+# `opsmith check my_package --emulate` runs all.
+test_emulated = check_op(my_op, emulate=True, items=["values", "gradients", "outputs_written", "determinism"])
+
+
+@pytest.mark.parametrize("features", [1, 31, 33, 257])
+def test_every_size_of_a_row_emulated(opsmith_emulate: object, features: int) -> None:
+    x, residual = torch.randn(2, 2, features)
+    assert_matches(my_op, x, residual, torch.randn(features))
 
 
 def test_in_place_emulated(opsmith_emulate: object) -> None:

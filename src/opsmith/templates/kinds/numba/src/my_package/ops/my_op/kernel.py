@@ -20,7 +20,7 @@ from torch import Tensor
 from .op import check, my_op, my_op_
 
 DTYPES = (torch.float32, torch.float64)
-THREADS = 64
+THREADS = 32
 MOST_BLOCKS = 1024  # further rows are computed by the same blocks; also the rows of `partial`
 
 

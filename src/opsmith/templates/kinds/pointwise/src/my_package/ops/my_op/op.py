@@ -40,7 +40,8 @@ def my_op_(x: Tensor, residual: Tensor, bias: Tensor) -> None:
 @my_op.register_samples
 @my_op_.register_samples
 def samples(device: torch.device, dtype: torch.dtype) -> Iterator[opsmith.Sample]:
-    for shape in [(4, 50), (0, 8), (512, 1024)]:
+    rows = 4096 if torch.device(device).type == "cuda" else 16
+    for shape in [(4, 50), (0, 8), (rows, 1024)]:
         x, residual = torch.randn(2, *shape, device=device, dtype=dtype)
         bias = torch.randn(shape[-1], device=device, dtype=dtype)
         yield opsmith.Sample(args=(x, residual, bias), name="x".join(map(str, shape)))
