@@ -34,7 +34,9 @@ _PURPOSES = {
 
 
 def command(
-    name: Annotated[str, typer.Argument(help="The package's name; inside a package, the op's.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The package's name; inside a package, the op's.", show_default=False)
+    ],
     kind: Annotated[
         Literal["pointwise", "op", "cuda", "extension", "triton", "numba"],
         typer.Option(help="What the op is: generated kernels, none yet, or kernels in a language."),

@@ -17,6 +17,7 @@ TORCH_NAMESPACES = frozenset(
     | {"symm_mem", "torchaudio", "torchvision", "xnnpack"}
 )
 """Attributes of torch.ops: a package's ops are torch.ops.PACKAGE.*."""
+PROJECT_DIRECTORIES = frozenset({"tests", "benchmarks", "examples", "docs", "build", "dist", "ops"})
 _LONGEST = 64
 
 
@@ -43,15 +44,19 @@ def check_package(name: str, target: Path) -> None:
     check_name(name, "a package")
     if name in sys.stdlib_module_names:
         raise ScaffoldNameError(name, "it is a module of Python's standard library", f"{name}_ops")
+    if name in PROJECT_DIRECTORIES:
+        raise ScaffoldNameError(name, "the project has a directory of this name", f"my_{name}")
     if name in TORCH_NAMESPACES:
         raise ScaffoldNameError(name, f"torch has operators of its own in torch.ops.{name}", f"my_{name}")
-    if (place := _installed(name)) is not None and not place.is_relative_to(target):
+    if (place := _installed(name)) is not None and not place.resolve().is_relative_to(target.resolve()):
         raise ScaffoldNameError(name, f"a module of this name is installed here, {place}", f"{name}_ops")
 
 
 def check_op(name: str, used: frozenset[str]) -> None:
     """Raises ScaffoldNameError if it cannot name an op in whose code the names `used` occur."""
     check_name(name, "an op")
+    if re.match(r"test(_|$)", name):
+        raise ScaffoldNameError(name, "pytest would take the op for a test", f"{name}_op")
     if name in used:
         raise ScaffoldNameError(name, "the code of the op uses this name for something else", f"{name}_op")
 

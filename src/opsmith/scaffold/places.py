@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ScaffoldPlaceError
+from .names import PROJECT_DIRECTORIES
 
 _DEPENDS = re.compile(r"""^[^#\n]*?(?:["']opsmith\s*[\[<>=!~;@"' ]|^opsmith\s*=)""", re.MULTILINE)
 _NAME = re.compile(r"""^name\s*=\s*["']([^"']+)["']""", re.MULTILINE)
-_NO_PACKAGE = {"tests", "test", "benchmarks", "examples", "docs", "build", "dist"}
 
 
 @dataclass(frozen=True)
@@ -34,16 +34,16 @@ def project_around(directory: Path) -> Project | None:
     if root is None:
         return None
     text = (root / "pyproject.toml").read_text(encoding="utf-8", errors="replace")
-    if not _DEPENDS.search(text):
+    named = _NAME.search(text)
+    name = re.sub(r"[-_.]+", "_", named[1]).lower() if named else ""
+    if name == "opsmith" or not _DEPENDS.search(text):
         return None
     found = _packages(root / "src") or _packages(root)
     if not found:
         return None
     if len(found) > 1:
-        named = _NAME.search(text)
-        normal = re.sub(r"[-_.]+", "_", named[1]).lower() if named else ""
         around = [each for each in found if directory.is_relative_to(each)]
-        found = around or [each for each in found if each.name.lower() == normal] or found
+        found = around or [each for each in found if each.name.lower() == name] or found
     if len(found) > 1:
         names = ", ".join(str(each.relative_to(root)) for each in found)
         raise ScaffoldPlaceError(
@@ -56,4 +56,4 @@ def _packages(directory: Path) -> list[Path]:
     if not directory.is_dir():
         return []
     found = (init.parent for init in directory.glob("*/__init__.py"))
-    return sorted(each for each in found if each.name not in _NO_PACKAGE and each.name.isidentifier())
+    return sorted(each for each in found if each.name not in PROJECT_DIRECTORIES and each.name.isidentifier())

@@ -68,7 +68,7 @@ def camel(name: str) -> str:
 @functools.cache
 def names_in_use(kind: str) -> frozenset[str]:
     """The names in the Python code of such an op, which the op itself cannot have: def torch(x) would hide torch."""
-    texts = (text for path, text in _texts(kind, project=True).items() if path.endswith(".py"))
+    texts = (text for path, text in _texts(kind, project=False).items() if path.endswith(".py"))
     tokens = (token for text in texts for token in tokenize.generate_tokens(io.StringIO(text).readline))
     return frozenset(token.string for token in tokens if token.type == tokenize.NAME) - {PACKAGE, OP, MODULE}
 

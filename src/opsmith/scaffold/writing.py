@@ -24,7 +24,10 @@ def write(root: Path, files: Mapping[str, str]) -> None:
     try:
         for path, text in files.items():
             _create(staging / "new" / path, text)
-        _move(root, files, staging)
+        if root.exists():
+            _move(root, files, staging)
+        else:
+            _move_whole(root, staging / "new")
     except OSError as error:
         raise ScaffoldPlaceError(f"{error.filename or root} cannot be written: {error.strerror}.") from error
     finally:
@@ -34,6 +37,21 @@ def write(root: Path, files: Mapping[str, str]) -> None:
 def _create(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
+
+
+def _move_whole(root: Path, written: Path) -> None:
+    """In one step: a new directory is there with all its files, or not at all."""
+    missing = [each for each in root.parents if not each.exists()]
+    made: list[Path] = []
+    try:
+        for directory in reversed(missing):
+            directory.mkdir()
+            made.append(directory)
+        os.rename(written, root)
+    except BaseException:
+        for directory in reversed(made):
+            directory.rmdir()
+        raise
 
 
 def _move(root: Path, files: Mapping[str, str], staging: Path) -> None:

@@ -12,7 +12,8 @@ from my_package.ops.my_op import my_op
 
 def main() -> None:
     for row in opsmith.bench(my_op).rows:
-        print(row)
+        call = f"{row['sample']:12} {row['dtype']:9} {row['direction']:9}"
+        print(f"{call} {row['contender']:8} {row['us']:9.1f} us")
 
 
 if __name__ == "__main__":
