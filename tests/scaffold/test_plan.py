@@ -232,6 +232,12 @@ def test_a_place_that_cannot_be_written_to_is_refused(here: Path, monkeypatch: p
     assert not list(here.iterdir())
 
 
+def test_no_template_is_hidden_where_setuptools_and_git_would_leave_it_out() -> None:
+    root = Path(scaffold.__file__).parents[1] / "templates"
+    assert [path.name for path in root.rglob("*") if path.name.startswith(".")] == []
+    assert {".gitignore", ".clangd", ".github/workflows/ci.yml"} <= set(scaffold.plan("zzz").files)
+
+
 def test_planning_imports_neither_torch_nor_ops() -> None:
     code = "import sys; from opsmith import scaffold; scaffold.plan('zzz', 'numba'); assert 'torch' not in sys.modules"
     subprocess.run(

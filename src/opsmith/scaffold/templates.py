@@ -84,7 +84,9 @@ def _texts(kind: str, project: bool) -> Mapping[str, str]:
 
 def _files(directory: Traversable, path: PurePosixPath) -> Iterator[tuple[PurePosixPath, str]]:
     for entry in directory.iterdir():
+        # .gitignore is kept as dot_gitignore: it is not to be obeyed there, and setuptools leaves hidden files out.
+        name = re.sub("^dot_", ".", entry.name)
         if entry.is_file():
-            yield path / entry.name, entry.read_text(encoding="utf-8")
-        elif entry.name != "__pycache__":  # pip compiles installed modules, of templates too
-            yield from _files(entry, path / entry.name)
+            yield path / name, entry.read_text(encoding="utf-8")
+        elif name != "__pycache__":  # pip compiles installed modules, of templates too
+            yield from _files(entry, path / name)
