@@ -169,6 +169,16 @@ def test_what_a_kernel_refuses_is_reported(fresh: Callable[[str], str]) -> None:
     assert found.status == "passed" and "refused, though the reference takes them: int8" in found.message
 
 
+def test_integers_may_give_one_result_in_float32_and_another_in_their_own_dtype(fresh: Callable[[str], str]) -> None:
+    def sigmoid_beside(x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.sigmoid(x), x + 1
+
+    op = opsmith.op(fresh("sigmoid_beside"))(sigmoid_beside)
+    op.register_samples(lambda device, dtype: iter([Sample((torch.randn(4, 4, dtype=dtype),))]))
+    (found,) = opsmith.check(op, device="cpu", items=["dtypes"]).items
+    assert found.status == "passed", found.message
+
+
 def test_a_reference_whose_gradient_is_not_its_derivative_is_found(fresh: Callable[[str], str]) -> None:
     def detached(x: Tensor) -> Tensor:
         return x * torch.sin(x.detach())

@@ -19,7 +19,7 @@ from ._options import Json, option
 from ._screen import FAILED, RefusedError, output, prepare_json, print_note, size, tilde, write_json
 
 if TYPE_CHECKING:
-    from ..packaging.building import Plan, Row
+    from ..shipping.building import Plan, Row
 
 
 def command(
@@ -54,15 +54,15 @@ def command(
     json: Json = None,
 ) -> None:
     """Compile the kernels that the samples of a package's ops reach, for users without a compiler."""
-    from ..packaging.project import imported, ops_of, targets_for
+    from ..shipping.project import imported, ops_of, targets_for
 
     prepare_json(json)
     if debug:
         os.environ["DEBUG"] = "1"
     targets = targets_for(arch, no_cuda)
     module = imported(package)
-    from ..packaging.building import plan
-    from ..packaging.passport import passport as travelling
+    from ..shipping.building import plan
+    from ..shipping.passport import passport as travelling
 
     ops = ops_of(module)
     proof = travelling(passport, [op.name for op in ops]) if passport else None
@@ -79,7 +79,7 @@ def command(
 
 
 def _built(planned: Plan, into: Path | None, passport: Mapping[str, Any] | None) -> list[Row]:
-    from ..packaging.building import build
+    from ..shipping.building import build
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=output, transient=True) as progress:
@@ -88,7 +88,7 @@ def _built(planned: Plan, into: Path | None, passport: Mapping[str, Any] | None)
 
 
 def _show(planned: Plan, rows: Sequence[Row], directory: Path) -> None:
-    from ..packaging.passport import place_name
+    from ..shipping.passport import place_name
 
     places = list(dict.fromkeys(place_name(row.place) for row in sorted(rows, key=lambda row: row.place)))
     table = Table(box=None, header_style="bold", pad_edge=False)

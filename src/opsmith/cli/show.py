@@ -88,8 +88,8 @@ def _facts(op: Op) -> dict[str, Any]:
 
 def _shipped(op: Op) -> dict[str, Any]:
     """What the op's package ships: whether its kernels are prebuilt, and its passport."""
-    from ..packaging.building import MANIFEST
-    from ..packaging.passport import lines, of_package, prebuilt_line
+    from ..shipping.building import MANIFEST
+    from ..shipping.passport import lines, of_package, prebuilt_line
 
     prebuilt = prebuilt_line(op.name, of_package(op.__module__, MANIFEST))
     return {

@@ -14,6 +14,7 @@ from .declaring import *
 from .emulating import *
 from .launching import *
 from .registering import *
+from .scaffolding import *
 from .toolchain import *
 
 __all__ = sorted(

@@ -140,7 +140,8 @@ def _check_values(subject: Subject, case: Case, expected: list[torch.Tensor]) ->
         return
     floats = case.each_tensor(lambda t: t if t.is_complex() else t.to(torch.float32), "{}.to(torch.float32)")
     try:
-        same = all(map(torch.equal, subject.reference(floats.values), expected))
+        found = subject.reference(floats.values)
+        same = all(a.dtype is b.dtype and torch.equal(a, b) for a, b in zip(found, expected, strict=True))
     except Exception:
         same = False
     if same:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from opsmith.errors import PassportError
-from opsmith.packaging.passport import lines, passport, prebuilt_line
+from opsmith.shipping.passport import lines, passport, prebuilt_line
 
 OP = "mylib::bent"
 

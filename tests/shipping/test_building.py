@@ -129,7 +129,7 @@ def test_a_kernel_that_fails_for_one_gpu_is_named(package: Path) -> None:
 
 
 def test_an_interrupted_build_leaves_nothing(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from opsmith.packaging import building, project
+    from opsmith.shipping import building, project
 
     monkeypatch.chdir(package.parents[1])
     monkeypatch.setattr(sys, "path", [*sys.path])

@@ -1,0 +1,9 @@
+"""What `opsmith new` writes: a project around one op, or one more op for a package. It needs neither torch nor ops."""
+
+from __future__ import annotations
+
+from .plan import Plan, plan
+from .templates import KINDS
+from .writing import write
+
+__all__ = ["KINDS", "Plan", "plan", "write"]

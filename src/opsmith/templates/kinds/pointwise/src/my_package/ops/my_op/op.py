@@ -1,0 +1,78 @@
+"""my_op: add a branch and a bias to the residual, and its SiLU, in one pass over memory.
+
+This is the specification: each element of the results depends on the elements in its place alone, so opsmith generates
+the kernels from it, forward and backward, in CUDA and in C++. It derives the rest too: the schema, vmap, what
+torch.compile and torch.export need, and the checks. `opsmith show` lists each part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import opsmith
+import torch
+from torch import Tensor, nn
+
+
+@opsmith.pointwise("my_package::my_op")
+def my_op(x: Tensor, residual: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """(y, total): total = x + residual + bias, y = silu(total).
+
+    x, residual, y and total are [..., features], bias is [features]; its gradient is summed in the kernel."""
+    total = x + residual + bias
+    return total * torch.sigmoid(total), total
+
+
+@opsmith.pointwise(
+    "my_package::my_op_",
+    mutates_args=("x", "residual"),
+)
+def my_op_(x: Tensor, residual: Tensor, bias: Tensor) -> None:
+    """my_op in place: x becomes y, and residual becomes total."""
+    residual.add_(x + bias)
+    x.copy_(residual * torch.sigmoid(residual))
+
+
+# Samples: the calls that check and bench make. Small ones, and one that is worth timing. Checks change them: other
+# strides, sizes, dtypes, special values.
+
+
+@my_op.register_samples
+@my_op_.register_samples
+def samples(device: torch.device, dtype: torch.dtype) -> Iterator[opsmith.Sample]:
+    rows = 4096 if torch.device(device).type == "cuda" else 16
+    for shape in [(4, 50), (0, 8), (rows, 1024)]:
+        x, residual = torch.randn(2, *shape, device=device, dtype=dtype)
+        bias = torch.randn(shape[-1], device=device, dtype=dtype)
+        yield opsmith.Sample(args=(x, residual, bias), name="x".join(map(str, shape)))
+
+
+# Cost: the least that a call must do, two tensors read and two written. bench holds the measured time against it.
+
+
+@my_op.register_cost
+@my_op_.register_cost
+def cost(x: Tensor, residual: Tensor, bias: Tensor) -> opsmith.Cost:
+    return opsmith.Cost(bytes=4 * x.nbytes + bias.nbytes, flops=6 * x.numel())
+
+
+class MyOp(nn.Module):
+    """(y, total) for x and residual [..., features], with a learned bias [features]."""
+
+    def __init__(
+        self,
+        features: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(features, device=device, dtype=dtype))
+
+    def forward(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+        if residual.shape != x.shape or self.bias.shape != x.shape[-1:]:
+            raise ValueError(
+                f"MyOp: x is {list(x.shape)} and residual {list(residual.shape)}; "
+                f"both must be [..., features], with {len(self.bias)} features"
+            )
+        y, total = my_op(x, residual, self.bias)
+        return y, total
