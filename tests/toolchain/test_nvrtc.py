@@ -10,6 +10,7 @@ import pytest
 
 import opsmith.toolchain as toolchain
 from opsmith import errors
+from opsmith.toolchain import cache
 from opsmith.toolchain import nvrtc as nvrtc_module
 
 KERNEL = 'extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2; }\n'
@@ -126,7 +127,7 @@ def test_an_unknown_option_is_reported_with_nvrtcs_message() -> None:
         cubin_of(KERNEL, arch="sm_90", name="twice.cu", options=["--no-such-option"])
 
 
-@pytest.mark.parametrize("arch", ["sm_9", "sm_35", "compute_90", "gfx90a", ""])
+@pytest.mark.parametrize("arch", ["sm_9", "sm_35", "compute_9", "gfx90a", ""])
 def test_an_architecture_nvrtc_does_not_know_is_refused_with_those_it_knows(arch: str) -> None:
     with pytest.raises(errors.UnsupportedArchError, match=rf"cannot compile for '{arch}'; it supports .*sm_90"):
         cubin_of(KERNEL, arch=arch, name="twice.cu")
@@ -142,3 +143,46 @@ def test_kernels_have_line_numbers_where_they_are_asked_for(monkeypatch: pytest.
     monkeypatch.setenv("OPSMITH_LINE_INFO", "1")
     lined = cubin_of(KERNEL, arch="sm_90", name="twice.cu").read_bytes()
     assert b".debug_line" in lined and b".debug_line" not in plain
+
+
+# --- prebuilt code of other architectures ---------------------------------------------------------------------------
+
+
+def shipped(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """The kernel compiled for an architecture, as a package ships it; the user's own cache is empty."""
+    monkeypatch.setenv("OPSMITH_CACHE_DIR", str(tmp_path / "shipped"))
+    code = cubin_of(KERNEL, arch=arch, name="twice.cu").read_bytes()
+    monkeypatch.setattr(cache, "prebuilt_directories", [tmp_path / "shipped"])
+    monkeypatch.setenv("OPSMITH_CACHE_DIR", str(tmp_path / "own"))
+    return code
+
+
+def without_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise errors.NvrtcNotFoundError("none", "13")
+
+    version = toolchain.find_nvrtc().version
+    monkeypatch.setattr(nvrtc_module, "torch_cuda_version", lambda: version)
+    monkeypatch.setattr(nvrtc_module, "find_nvrtc", missing)
+
+
+def test_a_prebuilt_cubin_serves_later_gpus_of_its_generation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compilations: Callable[[], int]
+) -> None:
+    code = shipped("sm_80", tmp_path, monkeypatch)
+    for arch in ("sm_80", "sm_86", "sm_89"):
+        assert cubin_of(KERNEL, arch=arch, name="twice.cu").read_bytes() == code
+    assert compilations() == 1
+    assert cubin_of(KERNEL, arch="sm_90", name="twice.cu").read_bytes() != code
+    assert cubin_of(KERNEL, arch="sm_75", name="twice.cu").read_bytes() != code
+    assert compilations() == 3
+
+
+def test_without_nvrtc_prebuilt_ptx_serves_later_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = shipped("compute_90", tmp_path, monkeypatch)
+    assert b".target sm_90" in code
+    without_nvrtc(monkeypatch)
+    for arch in ("sm_90", "sm_100", "sm_120"):
+        assert cubin_of(KERNEL, arch=arch, name="twice.cu").read_bytes() == code
+    with pytest.raises(errors.NvrtcNotFoundError):
+        cubin_of(KERNEL, arch="sm_86", name="twice.cu")
