@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +17,8 @@ from opsmith import Op, Sample
 from opsmith.checks.isolation import in_fork
 from opsmith.checks.items import every_item
 from opsmith.checks.report import Item
+from opsmith.checks.reproduction import in_new_process
+from opsmith.checks.subject import Subject
 
 Fresh = Callable[[str], str]
 
@@ -108,3 +112,20 @@ def test_a_child_that_hangs_is_killed() -> None:
         return item()
 
     assert in_fork(run, ended, seconds=0.5).message == "did not end within 0.5 s"
+
+
+def test_ctrl_c_ends_the_new_process_of_an_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has a session of its own, so the terminal does not end it."""
+    started: list[subprocess.Popen[str]] = []
+
+    class Interrupted(subprocess.Popen[str]):
+        def communicate(self, *arguments: Any, **keywords: Any) -> Any:
+            if self not in started:
+                started.append(self)
+                raise KeyboardInterrupt
+            return super().communicate(*arguments, **keywords)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        in_new_process(Subject(opsmith.ops.square), ["import time; time.sleep(60)"])
+    assert started[0].wait(timeout=5) == -signal.SIGKILL

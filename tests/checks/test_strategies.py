@@ -144,15 +144,17 @@ def test_sorted_integers_stay_as_in_the_samples(fresh: Fresh) -> None:
         assert case["offsets"].tolist() == [0, 2, 5, 9]
 
 
-def test_unsorted_integers_stay_within_their_range(fresh: Fresh) -> None:
+@pytest.mark.parametrize("kind", [torch.int64, torch.uint8])
+def test_unsorted_integers_stay_within_their_range(fresh: Fresh, kind: torch.dtype) -> None:
     def rows(table: Tensor, index: Tensor) -> Tensor:
-        return table[index] * 2
+        return table[index.to(torch.int64)] * 2
 
     def samples(device: Any, dtype: torch.dtype) -> Iterator[Sample]:
-        yield Sample((torch.randn(5, 3, dtype=dtype), torch.tensor([4, 0, 2])))
+        yield Sample((torch.randn(5, 3, dtype=dtype), torch.tensor([4, 0, 2], dtype=kind)))
 
     found = [case for case in drawn(subject(fresh, rows, samples)) if case["index"].numel()]
     assert found and all(0 <= int(case["index"].min()) <= int(case["index"].max()) <= 4 for case in found)
+    assert {tuple(case["index"].tolist()) for case in found} != {(4, 0, 2)}, "others are drawn"
 
 
 def test_numbers_go_beyond_those_of_the_samples(fresh: Fresh) -> None:

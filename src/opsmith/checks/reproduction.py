@@ -165,9 +165,11 @@ def in_new_process(
     )
     try:
         output, errors = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
+    except BaseException as stopped:  # Ctrl-C, too: the new process has a session of its own
         os.killpg(process.pid, signal.SIGKILL)
         output, errors = process.communicate()
+        if not isinstance(stopped, subprocess.TimeoutExpired):
+            raise
         return Finished(None, output, errors, seconds)
     finished = Finished(process.returncode, output, errors)
     if READY not in output:

@@ -209,7 +209,8 @@ def _pattern(cases: Sequence[Case], device: str) -> Pattern:
 def _slot(argument: int, element: int | None, tensors: Sequence[torch.Tensor]) -> Slot:
     first = tensors[0]
     whole = is_integer(first.dtype)
-    ordered = whole and first.ndim > 0 and all(bool((tensor.diff(dim=-1) >= 0).all()) for tensor in tensors)
+    # No differences: those of unsigned numbers wrap.
+    ordered = whole and first.ndim > 0 and all(bool((t[..., 1:] >= t[..., :-1]).all()) for t in tensors)
     structured = ordered and any(tensor.numel() > 2 for tensor in tensors)
     among = _among(tensors) if whole else ()
     return Slot(argument, element, first.ndim, first.dtype, _ranges(tensors), structured, among)
