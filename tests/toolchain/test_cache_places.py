@@ -63,9 +63,46 @@ def test_a_directory_that_cannot_be_created_falls_back_with_one_warning(
         toolchain.compile_shared_library("other", text=SOURCE, abi="plain")
 
 
-def test_the_fallback_directory_is_private_and_removed_at_exit(
+def test_the_fallback_directory_lasts_for_the_user(temporary: Path, start: Callable[..., Child]) -> None:
+    script = f"""
+        library = toolchain.compile_shared_library("answer", text={SOURCE!r}, abi="plain")
+        print(oct(library.parents[2].stat().st_mode & 0o777), library.stat().st_ino)
+    """
+    ended = [start(script, OPSMITH_CACHE_DIR="/proc/self/no-such-place", TMPDIR=str(temporary)).end() for _ in range(2)]
+    assert [status for status, _, _ in ended] == [0, 0], ended
+    (mode, inode), (_, again) = (output.split() for _, output, _ in ended)
+    assert mode == "0o700"
+    assert inode == again, "built once"
+    assert "CacheFallbackWarning" in ended[0][2]
+    assert f"Your processes build into {temporary}/opsmith-{os.geteuid()} instead." in ended[0][2]
+    assert "CacheFallbackWarning" not in ended[1][2], "nothing had to be written"
+
+
+@pytest.mark.parametrize("taken", ["a link", "a file", "open to others"])
+def test_a_fallback_directory_that_is_not_the_users_own_is_not_used(
+    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch, taken: str
+) -> None:
+    place = temporary / f"opsmith-{os.geteuid()}"
+    if taken == "a link":
+        (tmp_path / "elsewhere").mkdir()
+        place.symlink_to(tmp_path / "elsewhere")
+    elif taken == "a file":
+        place.touch()
+    else:
+        place.mkdir()
+        place.chmod(0o777)
+    monkeypatch.setenv("OPSMITH_CACHE_DIR", "/proc/self/no-such-place")
+    with pytest.warns(errors.CacheFallbackWarning, match="which is removed when it ends"):
+        library = build()
+    assert runs(library)
+    assert not library.is_relative_to(place)
+
+
+def test_a_fallback_directory_of_the_process_is_private_and_removed_at_exit(
     tmp_path: Path, temporary: Path, start: Callable[..., Child]
 ) -> None:
+    taken = temporary / f"opsmith-{os.geteuid()}"
+    taken.touch()
     child = start(
         f"""
         library = toolchain.compile_shared_library("answer", text={SOURCE!r}, abi="plain")
@@ -84,7 +121,7 @@ def test_the_fallback_directory_is_private_and_removed_at_exit(
     assert output.split()[:3] == ["0o700", "True", "True"]
     assert "CacheFallbackWarning" in error
     assert not Path(output.split()[3]).exists()
-    assert files_under(temporary) == []
+    assert files_under(temporary) == [taken.name]
 
 
 def test_a_read_only_cache_serves_what_it_holds_and_falls_back_for_the_rest(

@@ -215,12 +215,16 @@ class CacheWarning(OpsmithWarning):
 
 
 class CacheFallbackWarning(CacheWarning):
-    """The cache directory cannot be written, so this process keeps what it builds in a temporary directory."""
+    """The cache directory cannot be written, so what is built is kept in a temporary directory."""
 
-    def __init__(self, directory: object, reason: str, temporary: object) -> None:
+    def __init__(self, directory: object, reason: str, temporary: object, lasts: bool = False) -> None:
+        kept = (
+            f"Your processes build into {temporary} instead. "
+            if lasts
+            else f"This process builds into {temporary}, which is removed when it ends: the next one builds again. "
+        )
         super().__init__(
-            f"The cache directory {directory} cannot be written: {reason}. "
-            f"This process builds into {temporary}, which is removed when it ends: the next one builds again. "
+            f"The cache directory {directory} cannot be written: {reason}. {kept}"
             "Set OPSMITH_CACHE_DIR to your own directory with free space."
         )
 

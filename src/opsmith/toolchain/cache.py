@@ -5,8 +5,9 @@ versions of compiler and torch are provenance and not part of it, so that a mach
 artifacts.
 
 ``obtain`` looks in the directories that ship inside packages, then in the cache directory; only then does it build.
-Where the cache directory cannot be written (read-only, full), a CacheFallbackWarning is given once and this process
-keeps its builds in a private temporary directory. A directory that another user can write raises CacheSecurityError.
+Where the cache directory cannot be written (read-only, full), a CacheFallbackWarning is given once, and builds are kept
+in this user's directory among the temporary files, which later processes find too; in one of this process alone if
+another user has taken that name. A directory that another user can write raises CacheSecurityError.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+import stat
 import sys
 import tempfile
 import threading
@@ -23,9 +25,17 @@ import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..errors import CacheError, CacheFallbackWarning, CorruptCacheEntryWarning
+from ..errors import CacheError, CacheFallbackWarning, CacheSecurityError, CorruptCacheEntryWarning
 from .progress import progress
-from .store import Artifact, Build, DamagedEntry, Store, StoreUnwritable, Usage
+from .store import (
+    Artifact,
+    Build,
+    DamagedEntry,
+    Store,
+    StoreUnwritable,
+    Usage,
+    refuse_if_others_can_write,
+)
 
 __all__ = ["Artifact", "Build", "Usage", "cache_directory", "cache_key", "clear", "obtain", "usage"]
 
@@ -95,7 +105,7 @@ def find(key: str, *, label: str, filenames: Sequence[str]) -> Artifact | None:
     """The artifact of ``key`` if it has been built: in a package, here, or in this process's private directory."""
     if found := find_prebuilt(key, label=label, filenames=filenames):
         return found
-    for own in filter(None, (Store(_location()), _private)):
+    for own in filter(None, (Store(_location()), _private or _user_store())):
         # A damaged entry is checked again, with a warning, by the process that rebuilds it under the lock.
         with contextlib.suppress(DamagedEntry):
             if found := own.find(key, filenames):
@@ -156,13 +166,19 @@ def _fall_back(directory: Path, reason: str) -> None:
             return
         _fallback_reasons[directory] = reason
     private = _private_store(directory)
-    warnings.warn(CacheFallbackWarning(directory, reason, private.directory), stacklevel=3)
+    lasts = private.directory == _user_directory()
+    warnings.warn(CacheFallbackWarning(directory, reason, private.directory, lasts), stacklevel=3)
 
 
 def _private_store(directory: Path) -> Store:
-    """The temporary directory of this process, created when first needed and removed when it exits."""
+    """This user's store among the temporary files; if there is none to be had, one of this process, which is created
+    when first needed and removed when it exits."""
     global _private
     with _fallback_lock:
+        if _private is None and (place := _user_directory()) is not None:
+            with contextlib.suppress(OSError):
+                place.mkdir(mode=0o700, exist_ok=True)
+            _private = _user_store()
         if _private is None:
             try:
                 temporary = Path(tempfile.mkdtemp(prefix="opsmith-"))
@@ -171,6 +187,29 @@ def _private_store(directory: Path) -> Store:
             atexit.register(_remove_if_ours, temporary, os.getpid())
             _private = Store(temporary)
         return _private
+
+
+def _user_directory() -> Path | None:
+    try:
+        return Path(tempfile.gettempdir(), f"opsmith-{os.geteuid()}")
+    except OSError:  # there is no directory for temporary files
+        return None
+
+
+def _user_store() -> Store | None:
+    """The store in this user's directory. None if it is not there, or another user made it or can replace it."""
+    place = _user_directory()
+    try:
+        status = os.lstat(place) if place is not None else None
+    except OSError:
+        return None
+    if place is None or status is None or not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        return None
+    try:
+        refuse_if_others_can_write(place)
+    except CacheSecurityError:
+        return None
+    return Store(place)
 
 
 def _remove_if_ours(directory: Path, owner: int) -> None:
