@@ -26,7 +26,7 @@ from ..errors import (
     UnknownFunctionError,
 )
 from ..errors.base import listed
-from ..toolchain import Recipe, build_library, defined_symbols, gpu_targets, load_library, switch
+from ..toolchain import Recipe, build_library, defined_symbols, gpu_targets, load_library, switch, zipped
 from ..toolchain.cache import search_package_of
 from ..toolchain.compile import COMPILED
 from ..toolchain.objects import CUDA_SUFFIX, SUFFIXES, registers_operators
@@ -321,6 +321,8 @@ def _path(name: str, label: str, source: Path, caller: str | None) -> Path:
     for place in (source.absolute(), *beside):
         if place.is_file():
             return place
+        if (file := zipped.as_file(place)) is not None:
+            return file
     raise SourceNotFoundError(source.absolute(), label, "No such file")
 
 

@@ -191,12 +191,13 @@ class Store:
                 if error.errno in _DISK_FULL:
                     raise StoreUnwritable(error.strerror or str(error)) from error
                 raise
+            kept = {name.partition("/")[0] for name in filenames}  # files, and directories of files
             missing = [name for name in filenames if not (work / name).is_file()]
             if missing:
                 raise FileNotFoundError(f"the build of {label} wrote no {', '.join(missing)}")
             with _writing():
                 for path in _children(work):
-                    if path.name not in filenames:
+                    if path.name not in kept:
                         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
                 provenance = {
                     "key": key,

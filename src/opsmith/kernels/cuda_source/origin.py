@@ -14,6 +14,7 @@ from types import FrameType
 
 from ...cuda_text.declarations import SourceText, declarations_in
 from ...errors import ConstantError, SourceNotFoundError
+from ...toolchain import zipped
 from ...toolchain.headers import IncludedFile, Stamp, included, settled, stamp
 
 PACKAGE = str(Path(__file__).parents[2]) + os.sep
@@ -71,6 +72,9 @@ def locate(source: str | os.PathLike[str], caller: FrameType) -> Origin:
         return Origin(None, source, python_file, line)
     path = resolved(source, python_file)
     if not os.path.isfile(path):
+        for each in (path, *_in_zip(source, python_file)):
+            if (file := zipped.as_file(Path(each))) is not None:
+                return Origin(str(file), None, python_file, line)
         looked = dict.fromkeys((os.path.abspath(os.fspath(source)), *_beside(source, python_file)))
         reason = f"it is not there; looked for {' and '.join(looked)}" if not os.path.exists(path) else "it is no file"
         raise SourceNotFoundError(os.fspath(source), "opsmith.cuda_source", reason)
@@ -87,6 +91,11 @@ def _beside(path: str | os.PathLike[str], python_file: str) -> tuple[str, ...]:
     if os.path.isabs(os.fspath(path)) or not os.path.exists(python_file):  # a notebook's cell is no file
         return ()
     return (os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(python_file)), os.fspath(path))),)
+
+
+def _in_zip(source: str | os.PathLike[str], python_file: str) -> tuple[str, ...]:
+    """Beside a Python file that is itself inside a zip file."""
+    return (os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(python_file)), os.fspath(source))),)
 
 
 def _is_path(source: str, python_file: str) -> bool:
