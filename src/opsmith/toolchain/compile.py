@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import NoSourceError, SourceNotFoundError
+from . import manylinux
 from .cache import cache_key, find, obtain
 from .find import Compiler, find_cxx, find_nvcc, require_cuda_major, torch_cuda_version
 from .headers import included_files
@@ -131,7 +132,7 @@ class _Plan:
         for filename, text in self.texts.items():
             (workdir / filename).write_text(text)
         own_directories = [*(source.parent for source in self.sources), *self.include_dirs]
-        arguments = [
+        compiled = [
             *self.flags,
             *prefix_maps([*own_directories, *self.settings.include_dirs]),
             *include_flags(self.include_dirs, self.settings.include_dirs),
@@ -139,20 +140,26 @@ class _Plan:
             *map(str, self.sources),
             "-o",
             self.library,
+        ]
+        libraries = [
             *(f"-L{directory}" for directory in self.settings.library_dirs),
             "-Wl,--no-as-needed",
             *map(stub, self.settings.stubs),
             *(f"-l{library}" for library in self.settings.libraries),
             *self.ldflags,
         ]
-        return invoke(
-            find_cxx(),
-            arguments,
-            workdir=workdir,
-            output=self.library,
-            label=self.label,
-            own_directories=own_directories,
-        )
+
+        def run(between: Sequence[str]) -> dict[str, object]:
+            return invoke(
+                find_cxx(),
+                [*compiled, *between, *libraries],
+                workdir=workdir,
+                output=self.library,
+                label=self.label,
+                own_directories=own_directories,
+            )
+
+        return manylinux.link(workdir / self.library, run, cxx="-nodefaultlibs" not in self.ldflags)
 
 
 def stub(name: str) -> str:
