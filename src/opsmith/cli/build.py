@@ -19,6 +19,7 @@ from ._options import Json, option
 from ._screen import FAILED, RefusedError, output, prepare_json, print_note, size, tilde, write_json
 
 if TYPE_CHECKING:
+    from ..packaging.audit import Verdict
     from ..packaging.building import Plan, Row
 
 _PROCESSORS = {"DEFAULT": "any", "x86-64": "any", "x86-64-v3": "AVX2", "x86-64-v4": "AVX512"}
@@ -68,7 +69,16 @@ def command(
     for recording in planned.recordings:
         for note in recording.notes:
             print_note(f"{recording.op}: {note}")
-    write_json(json, {"package": planned.package, "targets": targets, "kernels": [vars(row) for row in rows]})
+    verdicts = _audit(directory)
+    write_json(
+        json,
+        {
+            "package": planned.package,
+            "targets": targets,
+            "kernels": [vars(row) for row in rows],
+            "libraries": [vars(verdict) for verdict in verdicts],
+        },
+    )
     if verify:
         _verify(planned.package, targets, directory)
 
@@ -97,6 +107,22 @@ def _show(planned: Plan, rows: Sequence[Row], directory: Path) -> None:
     output.print(table)
     every = {row.key: row.bytes for row in rows}
     output.print(f"\n{len(every)} builds, {size(sum(every.values()))}, in {tilde(directory)}", soft_wrap=True)
+
+
+def _audit(directory: Path) -> Sequence[Verdict]:
+    from ..packaging.audit import audited, tools_missing
+    from ..toolchain import manylinux
+
+    verdicts = audited(directory)
+    for verdict in verdicts:
+        output.print(f"{'[yellow]![/]' if verdict.problems else '[green]✓[/]'} {verdict}", soft_wrap=True)
+        for problem in verdict.problems:
+            output.print(f"  {problem}", soft_wrap=True)
+    if verdicts and (obstacle := manylinux.obstacle()):
+        print_note(f"libraries were linked plainly, for systems as new as this one: {obstacle}")
+    if verdicts and (missing := tools_missing()):
+        print_note(f"not asked, since not installed (pip install 'opsmith[build]'): {', '.join(missing)}")
+    return verdicts
 
 
 def _place(place: str) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from .cache import cache_key, obtain
 from .find import Compiler, find_cxx
 from .invoke import invoke
-from .linkage import Symbol, read_linkage, version_number
+from .linkage import Linkage, Symbol, read_linkage, version_number
 from .process import run
 
 Facts = dict[str, object]
@@ -98,6 +98,15 @@ def _arguments(*, cxx: bool, nvcc: bool) -> list[str]:
     if nvcc:
         return [*objects, "-Xcompiler=-nodefaultlibs", *(f"-Xlinker={each}" for each in linker)]
     return [*objects, *given, *(each if each.startswith("/") else f"-Wl,{each}" for each in linker)]
+
+
+def beyond_policy(linkage: Linkage) -> list[str]:
+    """The symbols that a library takes in versions that the policy lacks, as "hypot@GLIBC_2.35"."""
+    return sorted(
+        f"{symbol.name}@{symbol.version}"
+        for symbol in linkage.taken
+        if (number := version_number(symbol.version or "")) and number[1] > _NEWEST.get(number[0], number[1])
+    )
 
 
 def _too_new(library: Path) -> list[str]:
