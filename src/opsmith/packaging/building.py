@@ -35,6 +35,7 @@ from ..toolchain.portable import for_level, levels_of, library_key, library_name
 from ..toolchain.process import run_together
 from ..toolchain.settings import max_jobs
 from ..toolchain.store import PROVENANCE
+from . import own, torch_headers
 from .recording import Recording, record_op
 
 MANIFEST = "manifest.json"
@@ -75,6 +76,8 @@ def plan(package: ModuleType, ops: Sequence[Op], targets: Sequence[str]) -> Plan
     """Records the kernels of a package's ops. `targets`: the GPUs' architectures; without any, no CUDA is built."""
     name = package.__name__
     recordings = [record_op(op, targets) for op in ops]
+    if name == own.NAME:
+        recordings.append(own.record(torch_headers.releases()))
     recipes = [
         each.recipe(targets)
         for each in extensions.registry.values()
@@ -144,10 +147,10 @@ def _compilers_cache() -> Iterator[None]:
     with suppress(ToolMissingError):
         tools.append(find_nvrtc().version)
     name = f"packages-{hashlib.sha256(' '.join(tools).encode()).hexdigest()[:16]}"
-    own = {"OPSMITH_CACHE_DIR": str(cache_directory() / name), "OPSMITH_QUIET": "1"}
+    settings = {"OPSMITH_CACHE_DIR": str(cache_directory() / name), "OPSMITH_QUIET": "1"}
     shipped, prebuilt_directories[:] = list(prebuilt_directories), []
     try:
-        with mock.patch.dict(os.environ, own), manylinux.for_other_systems():
+        with mock.patch.dict(os.environ, settings), manylinux.for_other_systems():
             yield
     finally:
         prebuilt_directories[:] = shipped

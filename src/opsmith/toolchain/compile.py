@@ -43,8 +43,18 @@ class AbiSettings:
     """Libraries that the process has already loaded, and that the linker need not read (stub)."""
 
 
-def abi_settings(abi: Abi) -> AbiSettings:
+def release_settings(release: str, include: Path | None = None) -> AbiSettings:
+    """The C++ API of a minor release of torch ("2.13"), whose headers are in ``include``: for a library that is shipped
+    to users of that release. Nothing of torch needs to be installed."""
+    include_dirs = () if include is None else (include, include / "torch/csrc/api/include")
+    flags = ("-D_GLIBCXX_USE_CXX11_ABI=1",)
+    return AbiSettings(f"torch-{release}", flags, include_dirs, stubs=("libtorch_cpu.so", "libc10.so"))
+
+
+def abi_settings(abi: Abi | AbiSettings) -> AbiSettings:
     """Flags and directories for ``abi``, and its name in the cache key."""
+    if isinstance(abi, AbiSettings):
+        return abi
     if abi == "plain":
         return AbiSettings("plain")
     if abi == "sleef":
@@ -71,7 +81,7 @@ def compile_shared_library(
     sources: Sequence[Path] = (),
     *,
     text: str | None = None,
-    abi: Abi,
+    abi: Abi | AbiSettings,
     extra_cflags: Sequence[str] = (),
     extra_ldflags: Sequence[str] = (),
     include_dirs: Sequence[Path] = (),
@@ -88,7 +98,12 @@ def compile_shared_library(
 
 
 def find_shared_library(
-    name: str, sources: Sequence[Path], *, abi: Abi, extra_cflags: Sequence[str] = (), label: str | None = None
+    name: str,
+    sources: Sequence[Path],
+    *,
+    abi: Abi | AbiSettings,
+    extra_cflags: Sequence[str] = (),
+    label: str | None = None,
 ) -> Path | None:
     """The path that compile_shared_library would return, if it has been built; compiles nothing."""
     plan = _Plan(name, sources, None, abi, extra_cflags, (), (), label or name)
@@ -104,7 +119,7 @@ class _Plan:
         name: str,
         sources: Sequence[Path],
         text: str | None,
-        abi: Abi,
+        abi: Abi | AbiSettings,
         cflags: Sequence[str],
         ldflags: Sequence[str],
         include_dirs: Sequence[Path],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import re
 import struct
 from collections.abc import Iterator
@@ -46,9 +47,10 @@ class NoLibraryError(ValueError):
 
 
 def read_linkage(path: Path) -> Linkage:
-    image = path.read_bytes()
-    if not image.startswith(_HEADER):
-        raise NoLibraryError(f"{path.name} is not a 64-bit ELF file: it starts with {image[:6]!r}")
+    with path.open("rb") as file:
+        if (start := file.read(len(_HEADER))) != _HEADER:
+            raise NoLibraryError(f"{path.name} is not a 64-bit ELF file: it starts with {start!r}")
+        image = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # torch's libraries are a gigabyte
     try:
         return _read(image)
     except (struct.error, IndexError, ValueError, OverflowError) as error:
@@ -61,14 +63,14 @@ def version_number(version: str) -> tuple[str, tuple[int, ...]] | None:
     return (found[1], tuple(map(int, found[2].split(".")))) if found else None
 
 
-def _read(image: bytes) -> Linkage:
+def _read(image: mmap.mmap) -> Linkage:
     (start,) = struct.unpack_from("<Q", image, 0x28)
     size, count = struct.unpack_from("<HH", image, 0x3A)
     sections = [_SECTION.unpack_from(image, start + number * size) for number in range(count)]
 
     def text(strings: int, position: int) -> str:
         begin = sections[strings][4] + position
-        return image[begin : image.index(b"\0", begin)].decode(errors="replace")
+        return image[begin : image.find(b"\0", begin)].decode(errors="replace")
 
     needed: list[str] = []
     versions: dict[int, tuple[str, str | None]] = {}
@@ -110,7 +112,7 @@ def _read(image: bytes) -> Linkage:
     return Linkage(tuple(needed), tuple(given), tuple(taken))
 
 
-def _versions_given(image: bytes, at: int, count: int) -> Iterator[tuple[int, int]]:
+def _versions_given(image: mmap.mmap, at: int, count: int) -> Iterator[tuple[int, int]]:
     """(index, place of the name) of each Elf64_Verdef."""
     for _ in range(count):
         _, _, index, _, _, first, following = struct.unpack_from("<HHHHIII", image, at)
@@ -119,7 +121,7 @@ def _versions_given(image: bytes, at: int, count: int) -> Iterator[tuple[int, in
         at += following
 
 
-def _versions_taken(image: bytes, at: int, count: int) -> Iterator[tuple[int, int, int]]:
+def _versions_taken(image: mmap.mmap, at: int, count: int) -> Iterator[tuple[int, int, int]]:
     """(index, place of the name, place of the library's name) of each Elf64_Vernaux."""
     for _ in range(count):
         _, entries, library, first, following = struct.unpack_from("<HHIII", image, at)
