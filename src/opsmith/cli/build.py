@@ -47,8 +47,12 @@ def command(
         typer.Option("--debug", help="Build extensions for a debugger, to be used with DEBUG=1."),
     ] = False,
     into: Annotated[
-        Path | None, option(metavar="DIR", help="Write the prebuilt files here. Default: PACKAGE/prebuilt.")
+        Path | None,
+        option(metavar="DIR", help="Write the result here. Default: PACKAGE/prebuilt, and dist/ for a wheel."),
     ] = None,
+    wheel: Annotated[
+        bool, typer.Option("--wheel", help="Make the project's wheel, with the prebuilt files in it.")
+    ] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Build a second time from nothing, and compare.")] = False,
     json: Json = None,
 ) -> None:
@@ -63,8 +67,22 @@ def command(
     from ..packaging.building import plan
 
     planned = plan(module, ops_of(module), targets)
-    rows = _built(planned, into)
-    directory = into or planned.directory / "prebuilt"
+    if not wheel:
+        _build(planned, into or planned.directory / "prebuilt", verify, json)
+        return
+    from ..packaging.wheel import make_wheel, project_of
+
+    project = project_of(planned.directory)
+    with tempfile.TemporaryDirectory(prefix="opsmith-build-") as scratch:
+        prebuilt = Path(scratch, "prebuilt")
+        _build(planned, prebuilt, verify, json)
+        with output.status("Making the wheel"):
+            made = make_wheel(project, planned.package, prebuilt, into or project / "dist")
+    output.print(f"\n{tilde(made)}, {size(made.stat().st_size)}", soft_wrap=True)
+
+
+def _build(planned: Plan, directory: Path, verify: bool, json: Path | None) -> None:
+    rows = _built(planned, directory)
     _show(planned, rows, directory)
     for recording in planned.recordings:
         for note in recording.notes:
@@ -74,16 +92,16 @@ def command(
         json,
         {
             "package": planned.package,
-            "targets": targets,
+            "targets": planned.targets,
             "kernels": [vars(row) for row in rows],
             "libraries": [vars(verdict) for verdict in verdicts],
         },
     )
     if verify:
-        _verify(planned.package, targets, directory)
+        _verify(planned.package, planned.targets, directory)
 
 
-def _built(planned: Plan, into: Path | None) -> list[Row]:
+def _built(planned: Plan, into: Path) -> list[Row]:
     from ..packaging.building import build
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

@@ -6,7 +6,7 @@ libraries that belongs to the C++ library (no version), nor a file that is no li
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.metadata
 import platform
 import re
 import tempfile
@@ -18,7 +18,7 @@ from pathlib import Path
 from ..toolchain import manylinux
 from ..toolchain.linkage import Linkage, NoLibraryError, Symbol, read_linkage
 
-TOOLS = {"auditwheel": "auditwheel", "torch-abi-audit": "torch_abi_audit"}
+TOOLS = ("auditwheel", "torch-abi-audit")
 RUNTIME = "C++ runtimes"
 _KINDS = {"pointwise.so": "generated kernels", "opsmith_planner.so": "launch planner", "opsmith_runtime.so": RUNTIME}
 _EXTENSIONS = "extensions"
@@ -54,8 +54,8 @@ def audited(directory: Path) -> list[Verdict]:
 
 
 def tools_missing() -> list[str]:
-    """The names on the package index of tools that are not installed."""
-    return [name for name, module in TOOLS.items() if importlib.util.find_spec(module) is None]
+    """Those of TOOLS that are not installed."""
+    return [name for name in TOOLS if not installed(name)]
 
 
 def platform_tag(verdicts: Sequence[Verdict]) -> str:
@@ -97,7 +97,7 @@ def _policy(libraries: Sequence[tuple[Path, Linkage]]) -> str:
     if not libraries:
         return _UNKNOWN
     newer = any(manylinux.beyond_policy(linkage) for _, linkage in libraries)
-    if not _installed("auditwheel"):
+    if not installed("auditwheel"):
         return _UNKNOWN if newer else manylinux.POLICY
     found = _by_auditwheel([path for path, _ in libraries])
     if found == _UNKNOWN or _version(found) > _version(manylinux.POLICY):
@@ -124,7 +124,7 @@ def _torch(kind: str, libraries: Iterable[tuple[Path, Linkage]]) -> tuple[str, l
             uses.add("the C++ API of one torch each" if kind == RUNTIME else "the C++ API of one torch")
         elif any(name.startswith(_SHIM) for name in names):
             uses.add("torch's stable ABI")
-            if kind != RUNTIME and _installed("torch-abi-audit"):
+            if kind != RUNTIME and installed("torch-abi-audit"):
                 found, refused = _by_torch_abi_audit(path)
                 since.update(found)
                 problems += refused
@@ -136,8 +136,11 @@ def _release(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdecimal())
 
 
-def _installed(tool: str) -> bool:
-    return tool not in tools_missing()
+def installed(distribution: str) -> bool:
+    try:
+        return bool(importlib.metadata.version(distribution))
+    except importlib.metadata.PackageNotFoundError:
+        return False
 
 
 def _by_auditwheel(libraries: Sequence[Path]) -> str:
