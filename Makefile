@@ -128,33 +128,13 @@ gpu: ## GPU tests and benchmarks by the python3 on PATH, installing nothing; JSO
 	@$(PYTHON) benchmarks/check.py --device cuda --seeds 3 --at-once 12 --json "$(OUT)/check_h200.json"
 	@$(PYTHON) -m opsmith.cli demo --device cuda
 
-OLDEST_TORCH := 2.11.0
-OLDEST := build/compat/torch-$(OLDEST_TORCH)
+.PHONY: wheel
+wheel: setup ## opsmith's own wheel in dist/, with everything prebuilt; needs nvcc and takes minutes
+	@$(VENV)/bin/opsmith build opsmith --wheel
 
 .PHONY: compat
-compat: build/compat/runtime-$(OLDEST_TORCH).so ## Compiles the C++ runtime against the oldest torch opsmith takes
-
-build/compat/runtime-$(OLDEST_TORCH).so: $(NATIVE) $(OLDEST)/.unpacked
-	$(say) 'C++ runtime against torch $(OLDEST_TORCH)'
-	@$(CXX) -std=c++20 -O2 -fPIC -fvisibility=hidden -shared src/opsmith/runtime/native/runtime.cpp -o $@ \
-	  -isystem $(OLDEST)/torch/include -isystem $(OLDEST)/torch/include/torch/csrc/api/include \
-	  -L$(OLDEST)/torch/lib -Wl,--no-undefined -ltorch_cpu -lc10
-	@$(PY) -c 'import sys; sys.path.insert(0, "tests"); import native_kernels; print(native_kernels.SOURCE)' \
-	  > build/compat/kernels.cpp
-	@$(CXX) -std=c++20 -fPIC -fsyntax-only -DTORCH_TARGET_VERSION=0x020b000000000000 build/compat/kernels.cpp \
-	  -Isrc/opsmith/include -isystem $(OLDEST)/torch/include
-
-# Headers and the two libraries that the linker looks symbols up in; the rest of the wheel is not needed.
-$(OLDEST)/.unpacked: | setup
-	$(say) 'torch $(OLDEST_TORCH): headers'
-	@mkdir -p $(OLDEST)
-	@$(PIP) download --no-deps --dest $(OLDEST)/wheel torch==$(OLDEST_TORCH)
-	@$(PY) -c 'import glob, zipfile; \
-	  wheel = zipfile.ZipFile(glob.glob("$(OLDEST)/wheel/*.whl")[0]); \
-	  wanted = ("torch/include/", "torch/lib/libtorch_cpu.so", "torch/lib/libc10.so"); \
-	  wheel.extractall("$(OLDEST)", [name for name in wheel.namelist() if name.startswith(wanted)])'
-	@rm -r $(OLDEST)/wheel
-	@touch $@
+compat: setup ## The C++ runtime compiled and tested on the oldest torch that opsmith takes and on the newest; takes minutes
+	@$(PY) tests/compat.py
 
 .PHONY: clean
 clean: ## Removes everything made here: environment, builds, caches of tools

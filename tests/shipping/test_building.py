@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packages import Run, build
 from typer.testing import CliRunner
 
 import opsmith
 from opsmith.cli import _app
 from opsmith.errors import NothingToBuildError, NvrtcNotFoundError
 from opsmith.toolchain import find_nvrtc
-
-from .conftest import Run, build
 
 CPU = ("AVX512", "AVX2", "DEFAULT")
 USE = """

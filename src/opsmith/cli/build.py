@@ -19,6 +19,7 @@ from ._options import Json, option
 from ._screen import FAILED, RefusedError, output, prepare_json, print_note, size, tilde, write_json
 
 if TYPE_CHECKING:
+    from ..shipping.audit import Verdict
     from ..shipping.building import Plan, Row
 
 
@@ -44,8 +45,12 @@ def command(
         typer.Option("--debug", help="Build extensions for a debugger, to be used with DEBUG=1."),
     ] = False,
     into: Annotated[
-        Path | None, option(metavar="DIR", help="Write the prebuilt files here. Default: PACKAGE/prebuilt.")
+        Path | None,
+        option(metavar="DIR", help="Write the result here. Default: PACKAGE/prebuilt, and dist/ for a wheel."),
     ] = None,
+    wheel: Annotated[
+        bool, typer.Option("--wheel", help="Make the project's wheel, with the prebuilt files in it.")
+    ] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Build a second time from nothing, and compare.")] = False,
     passport: Annotated[
         list[Path] | None,
@@ -67,18 +72,41 @@ def command(
     ops = ops_of(module)
     proof = travelling(passport, [op.name for op in ops]) if passport else None
     planned = plan(module, ops, targets)
-    rows = _built(planned, into, proof)
-    directory = into or planned.directory / "prebuilt"
+    if not wheel:
+        _build(planned, into or planned.directory / "prebuilt", proof, verify, json)
+        return
+    from ..shipping.wheel import make_wheel, project_of
+
+    project = project_of(planned.directory)
+    with tempfile.TemporaryDirectory(prefix="opsmith-build-") as scratch:
+        prebuilt = Path(scratch, "prebuilt")
+        _build(planned, prebuilt, proof, verify, json)
+        with output.status("Making the wheel"):
+            made = make_wheel(project, planned.package, prebuilt, into or project / "dist")
+    output.print(f"\n{tilde(made)}, {size(made.stat().st_size)}", soft_wrap=True)
+
+
+def _build(planned: Plan, directory: Path, passport: Mapping[str, Any] | None, verify: bool, json: Path | None) -> None:
+    rows = _built(planned, directory, passport)
     _show(planned, rows, directory)
     for recording in planned.recordings:
         for note in recording.notes:
             print_note(f"{recording.op}: {note}")
-    write_json(json, {"package": planned.package, "targets": targets, "kernels": [vars(row) for row in rows]})
+    verdicts = _audit(directory)
+    write_json(
+        json,
+        {
+            "package": planned.package,
+            "targets": planned.targets,
+            "kernels": [vars(row) for row in rows],
+            "libraries": [vars(verdict) for verdict in verdicts],
+        },
+    )
     if verify:
-        _verify(planned.package, targets, directory)
+        _verify(planned.package, planned.targets, directory)
 
 
-def _built(planned: Plan, into: Path | None, passport: Mapping[str, Any] | None) -> list[Row]:
+def _built(planned: Plan, into: Path, passport: Mapping[str, Any] | None) -> list[Row]:
     from ..shipping.building import build
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -106,6 +134,22 @@ def _show(planned: Plan, rows: Sequence[Row], directory: Path) -> None:
     output.print(f"\n{len(every)} builds, {size(sum(every.values()))}, in {tilde(directory)}", soft_wrap=True)
 
 
+def _audit(directory: Path) -> Sequence[Verdict]:
+    from ..shipping.audit import audited, tools_missing
+    from ..toolchain import manylinux
+
+    verdicts = audited(directory)
+    for verdict in verdicts:
+        output.print(f"{'[yellow]![/]' if verdict.problems else '[green]✓[/]'} {verdict}", soft_wrap=True)
+        for problem in verdict.problems:
+            output.print(f"  {problem}", soft_wrap=True)
+    if verdicts and (obstacle := manylinux.obstacle()):
+        print_note(f"libraries were linked plainly, for systems as new as this one: {obstacle}")
+    if verdicts and (missing := tools_missing()):
+        print_note(f"not asked, since not installed (pip install 'opsmith[build]'): {', '.join(missing)}")
+    return verdicts
+
+
 def _verify(package: str, targets: Sequence[str], directory: Path) -> None:
     """Builds again in a new process with an empty cache; raises RefusedError at the first difference."""
     with tempfile.TemporaryDirectory(prefix="opsmith-verify-") as scratch:
@@ -125,4 +169,6 @@ def _verify(package: str, targets: Sequence[str], directory: Path) -> None:
 
 
 def _contents(directory: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    """By name; a passport is given, not built."""
+    found = (path for path in directory.rglob("*") if path.is_file() and path.name != "passport.json")
+    return {str(path.relative_to(directory)): path.read_bytes() for path in found}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .base import LocatedError, OpsmithError, listed
+from .base import LocatedError, OpsmithError, indented, listed, tail
 
 
 class BuildSettingError(OpsmithError, ValueError):
@@ -66,3 +66,11 @@ class PassportError(OpsmithError, ValueError):
 
     def __init__(self, path: object, what: str) -> None:
         super().__init__(f"{path} {what}." if path is not None else f"--passport: {what}.")
+
+
+class WheelError(OpsmithError, RuntimeError):
+    """`opsmith build --wheel` cannot make a wheel of a project."""
+
+    def __init__(self, project: object, what: str, output: str = "") -> None:
+        lines = f":\n{indented(tail(output, 15))}" if output else "."
+        super().__init__(f"No wheel can be made of {project}: {what}{lines}")

@@ -259,3 +259,40 @@ class LoadError(ToolchainError, ImportError):
         if built_for and built_for != running:
             versions = f"\nIt was built for torch {built_for}; this process runs torch {running or '(not imported)'}."
         super().__init__(f"{path} cannot be loaded: {message}{versions}\n{remedy}")
+
+
+class TorchReleaseError(ToolchainError):
+    """The package index has no such torch for this kind of machine, or cannot be reached."""
+
+    def __init__(self, requirement: str, message: str) -> None:
+        super().__init__(
+            f"pip finds no {requirement}, whose headers opsmith's C++ runtime is compiled against:\n"
+            f"{indented(tail(message, 8))}\n"
+            "Name an index that has it:  PIP_INDEX_URL, or pip config set global.index-url URL"
+        )
+
+
+class RuntimeReleaseError(ToolchainError):
+    """A C++ runtime was built for another release of torch than the one that runs."""
+
+    def __init__(self, path: object, built_for: str, running: str) -> None:
+        super().__init__(
+            f"{path} was built for torch {built_for}, and torch {running} is running.\n"
+            "Reinstall opsmith:  pip install --force-reinstall --no-deps opsmith"
+        )
+
+
+class TorchNotPrebuiltWarning(OpsmithWarning):
+    """This opsmith has no prebuilt C++ runtime for the installed torch, so calls go through Python."""
+
+    def __init__(self, release: str, prebuilt: Sequence[str], can_build: bool) -> None:
+        then = (
+            "It is being compiled in the background for the next process."
+            if can_build
+            else "Install a C++ compiler (apt-get install g++), and it is compiled."
+        )
+        super().__init__(
+            f"This opsmith has its C++ runtime prebuilt for torch {listed(prebuilt)}, and torch {release} is running: "
+            f"calls go through Python, with the same results and at a higher cost. {then}\n"
+            "A newer opsmith may have it prebuilt:  pip install --upgrade opsmith"
+        )

@@ -1,7 +1,8 @@
 """What a call goes through between the dispatcher and an operator's kernels, in C++ or in Python.
 
-A process uses one tier: C++ if the library for the installed torch has been built, else the Python fallback,
-and then the library is built in the background for the next process. OPSMITH_RUNTIME=python or =native chooses a tier.
+A process uses one tier: C++ if the library for the installed torch has been built or is prebuilt in opsmith's wheel,
+else the Python fallback, and then the library is built in the background for the next process. OPSMITH_RUNTIME=python
+or =native chooses a tier.
 Both give the same results; the tests run on both.
 """
 
@@ -12,11 +13,13 @@ import functools
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..errors import OpsmithError, RuntimeTierError
+from ..errors import OpsmithError, RuntimeTierError, TorchNotPrebuiltWarning
 from ..toolchain import find_cxx
+from ..toolchain.cache import OWN_PREBUILT
 from . import fallback, native
 
 if TYPE_CHECKING:
@@ -49,8 +52,9 @@ def reason() -> str:
     asked = _asked()
     if asked is not None:
         return f"{VARIABLE}={asked}"
-    if _library() is not None:
-        return "built for this torch"
+    if (library := _library()) is not None:
+        own = library.path.is_relative_to(OWN_PREBUILT)
+        return f"prebuilt for torch {native.torch_release()}" if own else "built for this torch"
     try:
         find_cxx()
     except OpsmithError as error:
@@ -67,14 +71,14 @@ def _library() -> native.Library | None:
     if asked == "python":
         return None
     if asked == "native":
-        return native.Library(native.build())
-    try:
+        return native.Library(native.find() or native.build())
+    with contextlib.suppress(OpsmithError):
         path = native.find()
         if path is not None:
             return native.Library(path)
-    except OpsmithError:
-        return None
-    _build_in_background()
+    can_build = _build_in_background()
+    if (prebuilt := native.releases_prebuilt()) and native.torch_release() not in prebuilt:
+        warnings.warn(TorchNotPrebuiltWarning(native.torch_release(), prebuilt, can_build), stacklevel=2)
     return None
 
 
@@ -87,13 +91,13 @@ def _asked() -> str | None:
     return value
 
 
-def _build_in_background() -> None:
-    """Starts the build in a separate process that outlives this one. It takes the cache's lock, so many processes that
-    start at once build once. A build that failed today is not tried again."""
+def _build_in_background() -> bool:
+    """Starts the build in a separate process that outlives this one; False where it cannot be built here. It takes the
+    cache's lock, so many processes that start at once build once. A build that failed today is not tried again."""
     with contextlib.suppress(OSError, OpsmithError):
         find_cxx()
         if native.recent_failure():
-            return
+            return False
         subprocess.Popen(
             [sys.executable, "-m", "opsmith.runtime.build", "--background"],
             stdin=subprocess.DEVNULL,
@@ -102,6 +106,8 @@ def _build_in_background() -> None:
             start_new_session=True,
             env={**os.environ, VARIABLE: "python"},
         )
+        return True
+    return False
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -11,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..errors import DispatcherError, OpsmithError
+from ..errors import DispatcherError, OpsmithError, RuntimeReleaseError
 from ..kernels import GeneratedKernel, Kernel, NativeKernel
 from ..launch.planner import row
 from ..reference.signature import Kind
 from ..reference.tensors import DTYPE_CLASSES, scalar_type
 from ..toolchain import cache_directory, compile_shared_library, find_shared_library, load_library
+from ..toolchain.cache import OWN_PREBUILT
+from ..toolchain.compile import release_settings
 
 if TYPE_CHECKING:
     from .operator import Operator
@@ -34,17 +37,40 @@ _CASTS = {"keep": 0, "lower": 1}
 _DAY = 24 * 3600.0
 
 # -O2: the work is calls into torch, and -O3 only lengthens the build.
-_RECIPE: dict[str, Any] = {"abi": "torch", "extra_cflags": ("-O2",), "label": "opsmith's C++ runtime"}
+_RECIPE: dict[str, Any] = {"extra_cflags": ("-O2",), "label": "opsmith's C++ runtime"}
+_NAME = "opsmith_runtime"
 
 
 def build() -> Path:
     """The library for the installed torch, compiled if the cache has none (about 15 s)."""
-    return compile_shared_library("opsmith_runtime", [SOURCE], **_RECIPE)
+    return compile_shared_library(_NAME, [SOURCE], abi="torch", **_RECIPE)
+
+
+def build_for(release: str, include: Path) -> Path:
+    """The library for a minor release of torch, "2.13", with the headers in `include`: any patch of it can use it."""
+    return compile_shared_library(_NAME, [SOURCE], abi=release_settings(release, include), **_RECIPE)
 
 
 def find() -> Path | None:
-    """The library for the installed torch, if it is built."""
-    return find_shared_library("opsmith_runtime", [SOURCE], **_RECIPE)
+    """The library for the installed torch: built for exactly this one, or prebuilt for its minor release."""
+    return find_shared_library(_NAME, [SOURCE], abi="torch", **_RECIPE) or find_prebuilt()
+
+
+def find_prebuilt() -> Path | None:
+    return find_shared_library(_NAME, [SOURCE], abi=release_settings(torch_release()), **_RECIPE)
+
+
+def torch_release() -> str:
+    """ "2.13" of "2.13.0+cpu"."""
+    return ".".join(torch.__version__.split(".")[:2])
+
+
+def releases_prebuilt() -> list[str]:
+    """The minor releases of torch that this installation of opsmith brings the library for: none from source."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        facts = json.loads((OWN_PREBUILT / "manifest.json").read_text())
+        return [row["place"].removeprefix("torch ") for row in facts["kernels"] if row["label"] == _NAME]
+    return []
 
 
 def record_failure(message: str) -> None:
@@ -79,6 +105,9 @@ class Library:
         self._functions = load_library(path)
         text, size, handle, flag = ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_bool
         number, numbers = ctypes.c_int64, ctypes.POINTER(ctypes.c_int64)
+        self._functions.opsmith_torch_release.restype = text
+        if (built_for := self._functions.opsmith_torch_release().decode()) != torch_release():
+            raise RuntimeReleaseError(path, built_for, torch_release())
         for name, result, *arguments in (
             ("last_error", text),
             ("attach", handle, text, text, text, text, flag),

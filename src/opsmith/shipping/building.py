@@ -28,13 +28,14 @@ from .. import __version__
 from ..errors import NothingToBuildError, ToolMissingError
 from ..kernels import extension as extensions
 from ..operator.op import Op
-from ..toolchain import Recipe, build_library, cache_directory, find_cxx, find_nvrtc
+from ..toolchain import Recipe, build_library, cache_directory, find_cxx, find_nvrtc, manylinux
 from ..toolchain.cache import PREBUILT, prebuilt_directories
 from ..toolchain.compile import cuda_major
 from ..toolchain.portable import for_level, levels_of, library_key, library_name
 from ..toolchain.process import run_together
 from ..toolchain.settings import max_jobs
 from ..toolchain.store import PROVENANCE
+from . import own, torch_headers
 from .passport import FILE as PASSPORT
 from .recording import Recording, record_op
 
@@ -76,6 +77,8 @@ def plan(package: ModuleType, ops: Sequence[Op], targets: Sequence[str]) -> Plan
     """Records the kernels of a package's ops. `targets`: the GPUs' architectures; without any, no CUDA is built."""
     name = package.__name__
     recordings = [record_op(op, targets) for op in ops]
+    if name == own.NAME:
+        recordings.append(own.record(torch_headers.releases()))
     recipes = [
         each.recipe(targets)
         for each in extensions.registry.values()
@@ -138,16 +141,16 @@ def build(
 
 @contextmanager
 def _compilers_cache() -> Iterator[None]:
-    """Inside, builds are found in and written to a cache for these versions of the compilers alone, so that equal
-    inputs give equal bytes: keys of the user's cache do not hold versions."""
-    tools = [str(find_cxx())]
+    """Inside, builds are linked for other systems. They are found in and written to a cache for these versions of the
+    compilers alone, so that equal inputs give equal bytes: keys of the user's cache do not hold versions."""
+    tools = [str(find_cxx()), manylinux.identity()]
     with suppress(ToolMissingError):
         tools.append(find_nvrtc().version)
     name = f"packages-{hashlib.sha256(' '.join(tools).encode()).hexdigest()[:16]}"
-    own = {"OPSMITH_CACHE_DIR": str(cache_directory() / name), "OPSMITH_QUIET": "1"}
+    settings = {"OPSMITH_CACHE_DIR": str(cache_directory() / name), "OPSMITH_QUIET": "1"}
     shipped, prebuilt_directories[:] = list(prebuilt_directories), []
     try:
-        with mock.patch.dict(os.environ, own):
+        with mock.patch.dict(os.environ, settings), manylinux.for_other_systems():
             yield
     finally:
         prebuilt_directories[:] = shipped

@@ -41,7 +41,8 @@ __all__ = ["Artifact", "Build", "Usage", "cache_directory", "cache_key", "clear"
 
 PREBUILT = "prebuilt"
 """The directory of a package's prebuilt files, laid out like the cache; `opsmith build` fills it."""
-prebuilt_directories: list[Path] = [Path(__file__).parents[1] / PREBUILT]
+OWN_PREBUILT = Path(__file__).parents[1] / PREBUILT
+prebuilt_directories: list[Path] = [OWN_PREBUILT]
 """Searched before the cache, and never written to: opsmith's own, then those of the packages that declare ops."""
 _searched = {"opsmith"}
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import NoSourceError, SourceNotFoundError
+from . import manylinux
 from .cache import cache_key, find, obtain
 from .find import Compiler, find_cxx, find_nvcc, require_cuda_major, torch_cuda_version
 from .headers import included_files
@@ -42,8 +43,18 @@ class AbiSettings:
     """Libraries that the process has already loaded, and that the linker need not read (stub)."""
 
 
-def abi_settings(abi: Abi) -> AbiSettings:
+def release_settings(release: str, include: Path | None = None) -> AbiSettings:
+    """The C++ API of a minor release of torch ("2.13"), whose headers are in ``include``: for a library that is shipped
+    to users of that release. Nothing of torch needs to be installed."""
+    include_dirs = () if include is None else (include, include / "torch/csrc/api/include")
+    flags = ("-D_GLIBCXX_USE_CXX11_ABI=1",)
+    return AbiSettings(f"torch-{release}", flags, include_dirs, stubs=("libtorch_cpu.so", "libc10.so"))
+
+
+def abi_settings(abi: Abi | AbiSettings) -> AbiSettings:
     """Flags and directories for ``abi``, and its name in the cache key."""
+    if isinstance(abi, AbiSettings):
+        return abi
     if abi == "plain":
         return AbiSettings("plain")
     if abi == "sleef":
@@ -70,7 +81,7 @@ def compile_shared_library(
     sources: Sequence[Path] = (),
     *,
     text: str | None = None,
-    abi: Abi,
+    abi: Abi | AbiSettings,
     extra_cflags: Sequence[str] = (),
     extra_ldflags: Sequence[str] = (),
     include_dirs: Sequence[Path] = (),
@@ -87,7 +98,12 @@ def compile_shared_library(
 
 
 def find_shared_library(
-    name: str, sources: Sequence[Path], *, abi: Abi, extra_cflags: Sequence[str] = (), label: str | None = None
+    name: str,
+    sources: Sequence[Path],
+    *,
+    abi: Abi | AbiSettings,
+    extra_cflags: Sequence[str] = (),
+    label: str | None = None,
 ) -> Path | None:
     """The path that compile_shared_library would return, if it has been built; compiles nothing."""
     plan = _Plan(name, sources, None, abi, extra_cflags, (), (), label or name)
@@ -103,7 +119,7 @@ class _Plan:
         name: str,
         sources: Sequence[Path],
         text: str | None,
-        abi: Abi,
+        abi: Abi | AbiSettings,
         cflags: Sequence[str],
         ldflags: Sequence[str],
         include_dirs: Sequence[Path],
@@ -131,7 +147,7 @@ class _Plan:
         for filename, text in self.texts.items():
             (workdir / filename).write_text(text)
         own_directories = [*(source.parent for source in self.sources), *self.include_dirs]
-        arguments = [
+        compiled = [
             *self.flags,
             *prefix_maps([*own_directories, *self.settings.include_dirs]),
             *include_flags(self.include_dirs, self.settings.include_dirs),
@@ -139,20 +155,26 @@ class _Plan:
             *map(str, self.sources),
             "-o",
             self.library,
+        ]
+        libraries = [
             *(f"-L{directory}" for directory in self.settings.library_dirs),
             "-Wl,--no-as-needed",
             *map(stub, self.settings.stubs),
             *(f"-l{library}" for library in self.settings.libraries),
             *self.ldflags,
         ]
-        return invoke(
-            find_cxx(),
-            arguments,
-            workdir=workdir,
-            output=self.library,
-            label=self.label,
-            own_directories=own_directories,
-        )
+
+        def run(between: Sequence[str]) -> dict[str, object]:
+            return invoke(
+                find_cxx(),
+                [*compiled, *between, *libraries],
+                workdir=workdir,
+                output=self.library,
+                label=self.label,
+                own_directories=own_directories,
+            )
+
+        return manylinux.link(workdir / self.library, run, cxx="-nodefaultlibs" not in self.ldflags)
 
 
 def stub(name: str) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import LoadingFailedError, NoSourceError, ToolchainError, UnsupportedArchError
+from . import manylinux, process
 from .cache import cache_key, obtain
 from .compile import (
     COMPILED,
@@ -34,7 +35,7 @@ from .compile import (
 )
 from .find import find_cxx, nvcc_architectures, nvcc_include_dirs, python_headers
 from .invoke import invoke
-from .process import run, run_together
+from .process import run_together
 from .settings import ALL, gencode, line_info, max_jobs
 
 CXX_SUFFIXES = (".cpp", ".cc", ".cxx")
@@ -131,17 +132,20 @@ class _Plan:
         tasks = [functools.partial(each.obtain, threads) for each in self.objects]
         compiled = run_together(tasks, jobs) if tasks else []
         linker = nvcc_for_torch() if recipe.targets else find_cxx()
-        arguments = [
+        objects = [
             *self.flags,
             *(host_compiler_flags() if recipe.targets else ()),
             *map(str, (*compiled, *self.linked)),
             "-o",
             self.library,
-            *(f"-L{directory}" for directory in self.settings.library_dirs),
-            *self.libraries,
         ]
-        label = f"{recipe.label} (linking)"
-        facts = invoke(linker, arguments, workdir=workdir, output=self.library, label=label)
+        libraries = [*(f"-L{directory}" for directory in self.settings.library_dirs), *self.libraries]
+
+        def run(between: Sequence[str]) -> dict[str, object]:
+            arguments = [*objects, *between, *libraries]
+            return invoke(linker, arguments, workdir=workdir, output=self.library, label=f"{recipe.label} (linking)")
+
+        facts = manylinux.link(workdir / self.library, run, nvcc=bool(recipe.targets))
         if registers_operators(workdir / self.library):
             _try_to_load(workdir / self.library, recipe.label)
         return facts
@@ -157,7 +161,7 @@ def _try_to_load(library: Path, label: str) -> None:
     """Load a library in another process. A registration that torch refuses, such as a misspelled schema, throws while
     the library is being loaded, where it cannot be caught: the process ends, and that must not be the author's."""
     command = [sys.executable, "-c", "import ctypes, sys, torch; ctypes.CDLL(sys.argv[1])", str(library)]
-    outcome = run(command, timeout=_LOAD_SECONDS)
+    outcome = process.run(command, timeout=_LOAD_SECONDS)
     if outcome.status != 0:
         raise LoadingFailedError(label, outcome.output)
 

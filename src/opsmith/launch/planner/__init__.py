@@ -153,14 +153,17 @@ def counted(entries: Iterable[Sequence[int]]) -> list[int]:
     return [len(listed), *(number for entry in listed for number in entry)]
 
 
+def build() -> Path:
+    return compile_shared_library(
+        "opsmith_planner", [SOURCE], abi="plain", extra_cflags=("-O2",), label="opsmith's launch planner"
+    )
+
+
 @functools.cache
 def library() -> Any:
     """The planner's library, compiled if it is not cached. Raises a ToolchainError if it cannot be: a ToolMissingError
     without a C++ compiler."""
-    path = compile_shared_library(
-        "opsmith_planner", [SOURCE], abi="plain", extra_cflags=("-O2",), label="opsmith's launch planner"
-    )
-    functions = load_library(path)
+    functions = load_library(build())
     handle, number, size, numbers = ctypes.c_void_p, ctypes.c_int64, ctypes.c_size_t, ctypes.c_void_p
     for name, result, *arguments in (
         ("program", handle, numbers, size),

@@ -1,7 +1,7 @@
 // The C++ runtime's C interface: functions that runtime/native.py calls to attach operators to the dispatcher.
 //
-// Built for the installed torch, on its C++ API; works on torch 2.11 to 2.13. No Python here: what needs Python (the
-// reference, a check, an error message) is called through the dispatcher.
+// Built for one minor release of torch, on its C++ API; compiles with torch 2.11 to 2.15. No Python here: what needs
+// Python (the reference, a check, an error message) is called through the dispatcher.
 
 #include <cstring>
 #include <mutex>
@@ -10,6 +10,8 @@
 #include "entry.h"
 #include "generated_entry.h"
 #include "gradients.h"
+
+#include <torch/headeronly/version.h>
 
 #define OPSMITH_EXPORT_C extern "C" __attribute__((visibility("default")))
 
@@ -56,6 +58,14 @@ bool guarded(Body&& body) {
 }  // namespace opsmith
 
 using namespace opsmith;
+
+#define OPSMITH_TEXT_OF(number) #number
+#define OPSMITH_TEXT(number) OPSMITH_TEXT_OF(number)
+
+// "2.13": the release of torch that this library was compiled against. Loading it into another may succeed.
+OPSMITH_EXPORT_C const char* opsmith_torch_release() {
+  return OPSMITH_TEXT(TORCH_VERSION_MAJOR) "." OPSMITH_TEXT(TORCH_VERSION_MINOR);
+}
 
 OPSMITH_EXPORT_C const char* opsmith_last_error() { return last_error.c_str(); }
 

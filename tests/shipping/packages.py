@@ -1,0 +1,118 @@
+"""A package with an op of each kind that can be built ahead of time, in a directory of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import opsmith
+
+Run = Callable[..., str]
+SOURCES = Path(opsmith.__file__).parents[1]
+OPS = '''
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+import opsmith
+
+
+@opsmith.pointwise("{name}::bent")
+def bent(x: Tensor, bias: Tensor) -> Tensor:
+    return torch.relu(x * 0.5 + bias) - {number}
+
+
+@bent.register_samples
+def _(device, dtype):
+    if dtype is torch.float16:
+        raise TypeError("no float16 here")
+    x, bias = torch.ones(4, 8, device=device, dtype=dtype), torch.ones(8, device=device, dtype=dtype)
+    yield opsmith.Sample((x, bias), name="4x8")
+
+
+cu = opsmith.cuda_source("""
+template <typename T> __global__ void twice(const T* x, T* y, int n) {{
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = x[i] + x[i] + T({number}) - T({number});
+}}
+""")
+
+
+@opsmith.op("{name}::twice")
+def twice(x: Tensor) -> Tensor:
+    return x + x
+
+
+@twice.register_kernel("cuda")
+def _(x):
+    if x.dtype not in (torch.float32, torch.float64):
+        return NotImplemented
+    y, n = torch.empty_like(x), x.numel()
+    blocks = min(-(-n // 128), 8 * opsmith.gpu_of(x).multiprocessors)
+    cu["twice<float>" if x.dtype is torch.float32 else "twice<double>"][blocks, 128](x, y, n)
+    return y
+
+
+@twice.register_samples
+def _(device, dtype):
+    yield opsmith.Sample((torch.ones(64, device=device, dtype=dtype),))
+
+
+ext = opsmith.extension("{name}_ext", Path(__file__).parent / "negated.cpp", extra_cflags=["-march=native"], lazy=True)
+
+
+@opsmith.op("{name}::negated")
+def negated(x: Tensor) -> Tensor:
+    return -x
+
+
+negated.register_kernel("cpu", ext.negated)
+'''
+NEGATED = """
+#include <opsmith/kernel.h>
+
+torch::stable::Tensor negate_all(const torch::stable::Tensor& x) {{
+  // {number}
+  torch::stable::Tensor y = opsmith::empty_like(x);
+  const float* from = static_cast<const float*>(x.const_data_ptr());
+  float* to = static_cast<float*>(y.mutable_data_ptr());
+  for (int64_t i = 0; i < x.numel(); ++i) to[i] = -from[i];
+  return y;
+}}
+OPSMITH_EXPORT(negated, negate_all)
+"""
+
+
+def written(directory: Path) -> Path:
+    number = abs(hash(str(directory))) % 10**6
+    package = directory / "project" / "src" / "aheadlib"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("from . import ops\n")
+    (package / "ops.py").write_text(OPS.format(name="aheadlib", number=number))
+    (package / "negated.cpp").write_text(NEGATED.format(number=number))
+    return package
+
+
+def build(package: Path, *arguments: str, fails: bool = False) -> subprocess.CompletedProcess[str]:
+    """`opsmith build` in the project's directory."""
+    done = subprocess.run(
+        [sys.executable, "-m", "opsmith.cli", "build", *arguments],
+        cwd=package.parents[1],
+        env={**os.environ, "PYTHONPATH": str(SOURCES), "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode != 0) is fails, done.stdout + done.stderr
+    return done
+
+
+def python(script: str, cache: Path, **environment: str) -> str:
+    given = {**os.environ, "PYTHONPATH": str(SOURCES), "OPSMITH_CACHE_DIR": str(cache), **environment}
+    done = subprocess.run([sys.executable, "-c", script], env=given, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
