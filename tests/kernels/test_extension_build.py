@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -351,11 +352,30 @@ def test_a_compiler_that_is_missing_or_too_old_is_reported_as_such(
     sources = returning(tmp_path, 1)
     use_compiler('echo "g++ (Ubuntu 9.4.0) 9.4.0"\n')
     with pytest.raises(errors.CompilerTooOldError, match=r"gcc 9\.4\.0.*does not support C\+\+20.*gcc 10 or newer"):
-        opsmith.extension("old", sources)
+        opsmith.extension("old", sources).build()
     monkeypatch.setenv("CXX", "no-such-compiler")
     toolchain.forget()
     with pytest.raises(errors.CompilerNotFoundError, match="CXX=no-such-compiler"):
-        opsmith.extension("old", sources)
+        opsmith.extension("old", sources).build()
+
+
+def test_without_a_compiler_the_import_goes_on_and_the_reference_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tier: str
+) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    toolchain.forget()
+    ext = opsmith.extension("nowhere", returning(tmp_path, 7))
+
+    @opsmith.op(f"no_compiler_{tier}::doubled")
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+    doubled.register_kernel("cpu", ext.doubled)
+    with pytest.warns(errors.ReferenceRunsWarning, match="CXX=no-such-compiler"):
+        assert doubled(torch.ones(2)).tolist() == [2.0, 2.0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert doubled(torch.ones(2)).tolist() == [2.0, 2.0]
 
 
 def test_errors_arrive_whole_from_another_process() -> None:

@@ -120,7 +120,7 @@ def test_nvcc_that_is_missing_is_reported_with_the_way_around(
     monkeypatch.setenv("OPSMITH_CACHE_DIR", str(sources[0].parent / "cache"))
     toolchain.forget()
     with pytest.raises(errors.NvccNotFoundError, match=r"NVCC=/no/such/nvcc(.|\n)*USE_CUDA=0"):
-        opsmith.extension("missing", sources)
+        opsmith.extension("missing", sources).build()
 
 
 def fake_nvcc(directory: Path, version: str) -> str:
@@ -141,7 +141,7 @@ def test_nvcc_of_another_major_version_than_torch_is_refused(
         errors.CudaVersionMismatchError,
         match=r"nvcc is of CUDA 11\.8\.1, but torch is built for CUDA 13\.0(.|\n)*CUDA_HOME",
     ):
-        opsmith.extension("other_major", sources, arch="sm_90")
+        opsmith.extension("other_major", sources, arch="sm_90").build()
 
 
 def test_an_architecture_that_nvcc_does_not_know_is_reported_with_those_it_does(
