@@ -49,7 +49,8 @@ def audited(directory: Path) -> list[Verdict]:
     """A verdict on each kind of library among the files of a package."""
     kinds: dict[str, list[Path]] = {}
     for path in sorted(directory.rglob("*.so")):
-        kinds.setdefault(_KINDS.get(path.name, _EXTENSIONS), []).append(path)
+        kind = "operators" if path.name.startswith("lib") else _KINDS.get(path.name, _EXTENSIONS)
+        kinds.setdefault(kind, []).append(path)
     return [_verdict(kind, paths) for kind, paths in sorted(kinds.items())]
 
 

@@ -99,7 +99,7 @@ def build(
 ) -> list[Row]:
     """Compiles what is planned and puts it into the package, or into a directory, with a passport if there is one.
     `advance` is called after each kernel."""
-    with _compilers_cache(), _staged(into or plan.directory / PREBUILT) as staging:
+    with compilers_cache(), staged(into or plan.directory / PREBUILT) as staging:
         built: dict[object, tuple[str, int]] = {}
 
         def kernel(identity: object, compile: Callable[[], Path]) -> None:
@@ -140,7 +140,7 @@ def build(
 
 
 @contextmanager
-def _compilers_cache() -> Iterator[None]:
+def compilers_cache() -> Iterator[None]:
     """Inside, builds are linked for other systems. They are found in and written to a cache for these versions of the
     compilers alone, so that equal inputs give equal bytes: keys of the user's cache do not hold versions."""
     tools = [str(find_cxx()), manylinux.identity()]
@@ -157,7 +157,7 @@ def _compilers_cache() -> Iterator[None]:
 
 
 @contextmanager
-def _staged(directory: Path) -> Iterator[Path]:
+def staged(directory: Path) -> Iterator[Path]:
     """A new directory, which takes the place of that one at the end; nothing is left of it if the block fails."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))

@@ -134,10 +134,29 @@ inline int32_t running_dtype(const Tensor& tensor) {
   return number;
 }
 
-// "float32 [2, 3] on cpu".
+// A dtype as Python names it.
+inline std::string dtype_name(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::Byte: return "uint8";
+    case Dtype::Char: return "int8";
+    case Dtype::Short: return "int16";
+    case Dtype::Int: return "int32";
+    case Dtype::Long: return "int64";
+    case Dtype::Half: return "float16";
+    case Dtype::Float: return "float32";
+    case Dtype::Double: return "float64";
+    case Dtype::ComplexFloat: return "complex64";
+    case Dtype::ComplexDouble: return "complex128";
+    case Dtype::Bool: return "bool";
+    case Dtype::BFloat16: return "bfloat16";
+    default: return torch::headeronly::toString(dtype);
+  }
+}
+
+// "float32 [2, 3] on the CPU".
 inline std::string described(const Tensor& tensor) {
   std::ostringstream text;
-  text << torch::headeronly::toString(tensor.scalar_type()) << " [";
+  text << dtype_name(tensor.scalar_type()) << " [";
   for (size_t d = 0; d < tensor.sizes().size(); ++d) text << (d == 0 ? "" : ", ") << tensor.sizes()[d];
   text << "]" << (tensor.is_contiguous() ? "" : ", not contiguous,");
   text << (tensor.is_cuda() ? " on a GPU" : tensor.is_cpu() ? " on the CPU" : " on another device");
