@@ -64,6 +64,32 @@ def test_users_of_a_built_package_need_no_compiler(built: Path, user: Run) -> No
     assert "opsmith cannot compile" in user(built, USE.replace('"error"', '"always"')), "so the reference serves"
 
 
+UNCOVERED = """
+import torch, warnings
+from aheadlib.ops import bent
+compiled = lambda: sum(len(each.kernels) for each in bent._families.generation.compiler._prepared.values())
+x = torch.randn(4, 8)
+with warnings.catch_warnings(record=True) as met:
+    warnings.simplefilter("always")
+    for _ in range(2):
+        for uncovered in (x.t().contiguous().t(), torch.randn(3, 4, 8).transpose(0, 2)):
+            bias = torch.ones(uncovered.shape[-1])
+            assert torch.equal(bent(uncovered, bias), bent.inline(uncovered, bias))
+before = compiled()
+bent(x.double(), x[0].double())
+assert compiled() == before + 1, "a prebuilt kernel is used after a call that has none"
+print(len(met), met[0].message)
+"""
+
+
+def test_one_warning_names_a_call_that_is_not_prebuilt_and_prebuilt_kernels_go_on(built: Path, user: Run) -> None:
+    printed = user(built, UNCOVERED)
+    assert printed.startswith("1 a kernel of aheadlib::bent is not prebuilt for x float32 [4, 8] with strides [1, 4]")
+    assert "bias float32 [8] on cpu, and cannot be compiled here" in printed
+    assert "No C++ compiler was found" in printed
+    assert "a call like this in the op's samples or its prebuild=" in printed
+
+
 def test_what_cannot_be_recorded_is_said(built_once: tuple[Path, str]) -> None:
     assert "aheadlib::bent: no samples in float16: TypeError: no float16 here" in built_once[1]
 
