@@ -271,12 +271,24 @@ def test_the_two_commands_are_named() -> None:
     assert "make demo" in text and "make test" in text
 
 
+LINK = re.compile(r"\]\(([^)#:]*)(?:#([^)]*))?\)")
+
+
+def sections(page: Path) -> set[str]:
+    """The names that links into a page may end in, made of its headings as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", [*PAGES, *OP_PAGES], ids=lambda page: f"{page.parent.name}/{page.name}")
 def test_links_lead_somewhere(page: Path) -> None:
     prose = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(), flags=re.DOTALL)
-    for target in re.findall(r"\]\(([^)#:]+)\)", prose):
-        if "benchmarks/results/" not in target:  # which may not be measured yet
-            assert (page.parent / target).exists(), target
+    for file, section in LINK.findall(prose):
+        if "benchmarks/results/" in file:  # which may not be measured yet
+            continue
+        target = page.parent / file if file else page
+        assert target.exists(), file
+        assert not section or section in sections(target), f"{file}#{section}"
 
 
 def test_no_machine_is_named() -> None:

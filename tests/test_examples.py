@@ -53,6 +53,7 @@ SAID = {
         "0 slower than before",
         "a page of its own: True",
     ],
+    "10_prebuild": ["16x8: as the reference: True", "images, a factor a channel: as the reference: True"],
 }
 
 

@@ -97,12 +97,12 @@ def written(directory: Path) -> Path:
     return package
 
 
-def build(package: Path, *arguments: str, fails: bool = False) -> subprocess.CompletedProcess[str]:
+def build(package: Path, *arguments: str, fails: bool = False, **environment: str) -> subprocess.CompletedProcess[str]:
     """`opsmith build` in the project's directory."""
     done = subprocess.run(
         [sys.executable, "-m", "opsmith.cli", "build", *arguments],
         cwd=package.parents[1],
-        env={**os.environ, "PYTHONPATH": str(SOURCES), "COLUMNS": "200"},
+        env={**os.environ, "PYTHONPATH": str(SOURCES), "COLUMNS": "200", **environment},
         capture_output=True,
         text=True,
         check=False,

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from packages import Run, build
+from packages import SOURCES, Run, build
 from typer.testing import CliRunner
 
 import opsmith
 from opsmith.cli import _app
-from opsmith.errors import NothingToBuildError, NvrtcNotFoundError
+from opsmith.errors import BuildSettingError, NothingToBuildError, NvrtcNotFoundError
+from opsmith.shipping import gpus
+from opsmith.shipping.project import targets_for
 from opsmith.toolchain import find_nvrtc
 
 CPU = ("AVX512", "AVX2", "DEFAULT")
@@ -57,6 +64,32 @@ def test_users_of_a_built_package_need_no_compiler(built: Path, user: Run) -> No
     assert "opsmith cannot compile" in user(built, USE.replace('"error"', '"always"')), "so the reference serves"
 
 
+UNCOVERED = """
+import torch, warnings
+from aheadlib.ops import bent
+compiled = lambda: sum(len(each.kernels) for each in bent._families.generation.compiler._prepared.values())
+x = torch.randn(4, 8)
+with warnings.catch_warnings(record=True) as met:
+    warnings.simplefilter("always")
+    for _ in range(2):
+        for uncovered in (x.t().contiguous().t(), torch.randn(3, 4, 8).transpose(0, 2)):
+            bias = torch.ones(uncovered.shape[-1])
+            assert torch.equal(bent(uncovered, bias), bent.inline(uncovered, bias))
+before = compiled()
+bent(x.double(), x[0].double())
+assert compiled() == before + 1, "a prebuilt kernel is used after a call that has none"
+print(len(met), met[0].message)
+"""
+
+
+def test_one_warning_names_a_call_that_is_not_prebuilt_and_prebuilt_kernels_go_on(built: Path, user: Run) -> None:
+    printed = user(built, UNCOVERED)
+    assert printed.startswith("1 a kernel of aheadlib::bent is not prebuilt for x float32 [4, 8] with strides [1, 4]")
+    assert "bias float32 [8] on cpu, and cannot be compiled here" in printed
+    assert "No C++ compiler was found" in printed
+    assert "a call like this in the op's samples or its prebuild=" in printed
+
+
 def test_what_cannot_be_recorded_is_said(built_once: tuple[Path, str]) -> None:
     assert "aheadlib::bent: no samples in float16: TypeError: no float16 here" in built_once[1]
 
@@ -94,14 +127,44 @@ def test_show_says_what_is_prebuilt_and_what_was_checked(built: Path, user: Run,
     assert "checked 1 items passed; level quick, the CPU (x86_64), torch 2.13" in words
 
 
-def test_a_damaged_file_is_named_and_not_used(built: Path, user: Run) -> None:
+@pytest.mark.parametrize(
+    ("damaged", "contents", "message"),
+    [
+        (
+            "pointwise.so",
+            lambda image: image[:-1] + b"x",
+            "the contents of pointwise.so have changed since it was built",
+        ),
+        ("pointwise.so", lambda image: image[: len(image) // 2], "pointwise.so has "),
+        ("provenance.json", lambda text: text[: len(text) // 2], "JSONDecodeError"),
+    ],
+    ids=["tampered", "truncated", "seals"],
+)
+def test_a_damaged_file_is_named_and_not_used(
+    built: Path, user: Run, damaged: str, contents: Callable[[bytes], bytes], message: str
+) -> None:
     for library in (built / "prebuilt").rglob("pointwise.so"):
-        library.write_bytes(library.read_bytes()[:-1] + b"x")
+        path = library.with_name(damaged)
+        path.write_bytes(contents(path.read_bytes()))
     script = "import torch, aheadlib; x = torch.ones(4, 8); aheadlib.ops.bent(x, x[0]); print(aheadlib.ops.negated(x))"
     printed = user(built, script)
-    assert "the contents of pointwise.so have changed since it was built" in printed
+    assert message in printed
     assert "the plain PyTorch reference runs instead" in printed
     assert "[-1., -1.," in printed, "other files of the build are used"
+
+
+def test_a_damaged_library_of_an_extension_is_named_and_not_used(built: Path, user: Run) -> None:
+    for library in (built / "prebuilt").rglob("aheadlib_ext.so"):
+        library.write_bytes(library.read_bytes()[:-100])
+    printed = user(built, "import torch, aheadlib; print(aheadlib.ops.negated(torch.ones(2)))")
+    assert "aheadlib_ext.so has " in printed
+    assert "the plain PyTorch reference runs instead" in printed
+    assert "[-1., -1.]" in printed
+
+
+def test_a_list_of_files_that_cannot_be_read_does_not_matter(built: Path, user: Run) -> None:
+    (built / "prebuilt" / "manifest.json").write_text('{"kernels": [')
+    assert "prebuilt kernels ran" in user(built, USE)
 
 
 def test_a_build_that_fails_leaves_the_former_one(built: Path) -> None:
@@ -127,28 +190,102 @@ def test_a_kernel_that_fails_for_one_gpu_is_named(package: Path) -> None:
     assert not (package / "prebuilt").exists()
 
 
-def test_an_interrupted_build_leaves_nothing(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from opsmith.shipping import building, project
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_a_build_that_is_ended_leaves_the_former_one(package: Path, number: signal.Signals) -> None:
+    (package / "ops.py").write_text((package / "ops.py").read_text().partition("cu = ")[0])
+    former = package / "prebuilt" / "manifest.json"
+    former.parent.mkdir()
+    former.write_text("{}")
+    names = {each.name for each in package.iterdir()}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "opsmith.cli", "build", "--no-cuda"],
+        cwd=package.parents[1],
+        env={**os.environ, "PYTHONPATH": str(SOURCES)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    while not list(package.glob(".prebuilt-*/artifacts")):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(number)
+    assert process.wait(30) != 0
+    assert former.read_text() == "{}"
+    left = {each.name for each in package.iterdir()} - names - {"__pycache__"}
+    assert len(left) == (number is signal.SIGKILL), "this signal alone leaves no time to tidy"
+    build(package, "--no-cuda")
+    assert {each.name for each in package.iterdir()} - {"__pycache__"} == names
+    assert files(package / "prebuilt").keys() > {"manifest.json"}
 
-    monkeypatch.chdir(package.parents[1])
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    module = project.imported(None)
-    try:
-        planned = building.plan(module, project.ops_of(module), ())
 
-        def interrupted() -> None:
-            raise KeyboardInterrupt
+def test_files_that_no_build_wrote_are_not_replaced(package: Path) -> None:
+    (package.parents[1] / "results").mkdir()
+    (package.parents[1] / "results" / "thesis.txt").touch()
+    done = build(package, "--no-cuda", "--into", "results", fails=True)
+    assert "it has thesis.txt, which no build wrote" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (package.parents[1] / "results" / "thesis.txt").exists()
 
-        with pytest.raises(KeyboardInterrupt):
-            building.build(planned, interrupted)
-        assert sorted(each.name for each in package.iterdir() if each.name != "__pycache__") == [
-            "__init__.py", "negated.cpp", "ops.py",
-        ]  # fmt: skip
-    finally:
-        for name in [name for name in sys.modules if name.partition(".")[0] == "aheadlib"]:
-            del sys.modules[name]
-        for op in project.ops_of(module):
-            op._close()
+
+# --- The GPUs ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arch", "no_cuda", "environment", "targets"),
+    [
+        (None, False, {}, gpus.ALL),
+        ("all", False, {"GPU_TARGETS": "8.0"}, gpus.ALL),
+        ("all-major", False, {}, gpus.ALL),
+        (None, False, {"GPU_TARGETS": "8.0;9.0+PTX"}, ("sm_80", "sm_90", "compute_90")),
+        ("sm_120", False, {"GPU_TARGETS": "8.0"}, ("sm_120",)),
+        ("sm_90", True, {}, ()),
+        (None, False, {"USE_CUDA": "0"}, ()),
+    ],
+)
+def test_the_gpus_to_build_for(
+    monkeypatch: pytest.MonkeyPatch, arch: str | None, no_cuda: bool, environment: dict[str, str], targets: object
+) -> None:
+    for name in ("GPU_TARGETS", "USE_CUDA"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert targets_for(arch, no_cuda) == targets
+
+
+def test_a_variable_that_means_nothing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPU_TARGETS", "banana")
+    with pytest.raises(BuildSettingError, match="GPU_TARGETS='banana' is not a setting"):
+        targets_for(None, False)
+
+
+EXTENSION = """
+import opsmith
+ext = opsmith.extension("aheadlib_gpu", "kernel.cu", lazy=True)
+"""
+HIDE_NVRTC = 'import sys\nsys.modules["cuda.bindings.nvrtc"] = None\n'
+
+
+@pytest.mark.parametrize(
+    ("lines", "settings", "message"),
+    [
+        (HIDE_NVRTC, {}, "NVRTC, which compiles CUDA kernels, was not found"),
+        (EXTENSION, {"NVCC": "/no/such/nvcc"}, "nvcc, the CUDA compiler, was not found; looked for NVCC=/no/such/nvcc"),
+        ("", {"GPU_TARGETS": "sm_999"}, "cannot compile for 'sm_999'; it supports sm_"),
+    ],
+    ids=["no NVRTC", "no nvcc", "unknown GPU"],
+)
+@pytest.mark.usefixtures("_nvrtc")
+def test_without_a_compiler_for_the_gpus_nothing_is_begun(
+    package: Path, planned_cache: Path, tmp_path: Path, lines: str, settings: dict[str, str], message: str
+) -> None:
+    (package / "ops.py").write_text(lines + (package / "ops.py").read_text().replace("from __future__", "# "))
+    (package / "kernel.cu").touch()
+    cache = shutil.copytree(planned_cache, tmp_path / "cache")
+    settings = {"GPU_TARGETS": "sm_80", **settings, "OPSMITH_CACHE_DIR": str(cache)}
+    done = build(package, fails=True, **settings)
+    assert f"Kernels for {settings['GPU_TARGETS']} cannot be compiled here." in done.stderr
+    assert message in done.stderr and "opsmith build --no-cuda" in done.stderr
+    assert not list(package.glob("*prebuilt*")) and not list(cache.glob("packages-*"))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ No verb imports torch at its top, so that `opsmith --help` is fast and `opsmith 
 from __future__ import annotations
 
 import io
+import signal
 import sys
 
 from ..operator import child_process
@@ -32,4 +33,7 @@ def main() -> None:
     if verb in _processes.WATCHED_VERBS:
         _processes.run_watched(lambda: create()(prog_name="opsmith"))
     else:
+        # As Ctrl-C does. CI systems send it at their time limit: compilers end, what is half written is removed, and
+        # the items of a check that have run are reported.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         create()(prog_name="opsmith")

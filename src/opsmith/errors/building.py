@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .base import LocatedError, OpsmithError, indented, listed, tail
+from .toolchain import ToolMissingError
 
 
 class BuildSettingError(OpsmithError, ValueError):
@@ -51,6 +52,27 @@ class NothingToBuildError(OpsmithError, ValueError):
         super().__init__(
             f"{package} has nothing to build ahead of time. Built are its extensions, and the kernels of pointwise ops "
             f"and of opsmith.cuda_source that the samples of its ops reach (register_samples).{reasons}"
+        )
+
+
+class CudaToolsError(ToolMissingError):
+    """`opsmith build` cannot compile kernels for the GPUs that it was asked for."""
+
+    def __init__(self, targets: Sequence[str], reason: object) -> None:
+        super().__init__(
+            f"Kernels for {listed(targets)} cannot be compiled here. {reason}\n"
+            "To build for processors alone:  opsmith build --no-cuda"
+        )
+
+
+class BuildPlaceError(OpsmithError, ValueError):
+    """`opsmith build` would put its files in the place of others."""
+
+    def __init__(self, directory: object, found: Sequence[str]) -> None:
+        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+        super().__init__(
+            f"{directory} is to hold prebuilt files alone, and it has {listed(found[:3])}{more}, which no build wrote. "
+            "Move them, or choose an empty directory:  --into DIR"
         )
 
 

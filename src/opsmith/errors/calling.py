@@ -11,11 +11,14 @@ from .base import LocatedError, OpsmithError, OpsmithWarning, definition, quoted
 class ReferenceRunsWarning(OpsmithWarning):
     """A kernel could not be compiled because a tool is missing, so the plain PyTorch reference runs instead."""
 
-    def __init__(self, device: str, reason: str, kernel: str = "pointwise kernels") -> None:
-        super().__init__(
-            f"opsmith cannot compile {kernel} for {device} here, so the plain PyTorch reference runs instead "
-            f"(correct, but slower): {reason}"
-        )
+    def __init__(self, device: str, reason: object, kernel: str = "pointwise kernels", call: str = "") -> None:
+        """`call`: of an op whose package has prebuilt kernels, the call that none of them takes."""
+        what = f"opsmith cannot compile {kernel} for {device} here"
+        to_do = ""
+        if call:
+            what = f"{kernel} is not prebuilt for {call} on {device}, and cannot be compiled here"
+            to_do = "\nThe package's author can prebuild it: a call like this in the op's samples or its prebuild=."
+        super().__init__(f"{what}, so the plain PyTorch reference runs instead (correct, but slower): {reason}{to_do}")
 
 
 class ArgumentError(OpsmithError, TypeError):

@@ -261,6 +261,16 @@ class LoadError(ToolchainError, ImportError):
         super().__init__(f"{path} cannot be loaded: {message}{versions}\n{remedy}")
 
 
+class TorchTooOldError(ToolchainError, ImportError):
+    """The installed torch is older than opsmith, and the libraries of packages made with it, can work with."""
+
+    def __init__(self, installed: str, oldest: str) -> None:
+        super().__init__(
+            f"torch {installed} is installed, and opsmith needs {oldest} or newer.\n"
+            f"Install a newer one:  pip install 'torch>={oldest}'"
+        )
+
+
 class TorchReleaseError(ToolchainError):
     """The package index has no such torch for this kind of machine, or cannot be reached."""
 

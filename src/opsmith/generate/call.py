@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
-from ..errors import ReferenceRunsWarning, ToolchainError
+from ..errors import ReferenceRunsWarning, ToolchainError, ToolMissingError
 from ..launch.planner import Unplanned
 from ..operator.family import refuse_overlap
 from ..reference.tensors import extent, storage_of
 from ..runtime.operator import Operator
+from ..toolchain.cache import ships_prebuilt
 from . import launch
 from .compiler import Compiler
 from .devices import DEVICES, Emulated
@@ -60,8 +61,21 @@ class GeneratedCall:
         if outs is not None and not _fits(prepared, outs, tensors):
             return NotImplemented
         direct = outs if outs is not None and _can_write(outs, tensors) else None
-        results = self._run(prepared, tensors, arguments.values, device.index or 0, direct)
-        if results is None:
+        try:
+            results = launch.run(self.device, prepared, tensors, arguments.values, device.index or 0, direct)
+        except Unplanned:
+            return NotImplemented
+        except launch.NotCompiled as failed:
+            if self.emulated:
+                raise failed.error from None
+            if failed.first:
+                self._warn(failed.error, args)
+            return NotImplemented
+        except ToolchainError as error:
+            if self.emulated:
+                raise
+            _unusable.add(self.device_name)  # calls cannot be planned
+            warnings.warn(ReferenceRunsWarning(self.device_name, error), stacklevel=3)
             return NotImplemented
         if outs is not None and direct is None:
             for out, result in zip(outs, results, strict=True):
@@ -75,38 +89,26 @@ class GeneratedCall:
             return results
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _run(
-        self,
-        prepared: launch.Prepared,
-        tensors: Sequence[torch.Tensor | None],
-        values: Sequence[Any],
-        index: int,
-        outs: Sequence[torch.Tensor] | None,
-    ) -> list[torch.Tensor] | None:
-        """The results, or None if the reference must compute them."""
-        try:
-            return launch.run(self.device, prepared, tensors, values, index, outs)
-        except Unplanned:
-            return None
-        except launch.NotCompiled as failed:
-            if self.emulated:
-                raise failed.error from None
-            if failed.first:
-                self._warn(failed.error, f"a kernel of {self.operator.name}")
-            return None
-        except ToolchainError as error:
-            if self.emulated:
-                raise
-            _unusable.add(self.device_name)  # no other kernel can be compiled or planned either
-            self._warn(error, "pointwise kernels")
-            return None
-
-    def _warn(self, error: ToolchainError, what: str) -> None:
-        warnings.warn(ReferenceRunsWarning(self.device_name, str(error), what), stacklevel=4)
+    def _warn(self, error: ToolchainError, args: Sequence[Any]) -> None:
+        """Without a compiler, once for each op that has prebuilt kernels, and once for all others."""
+        name = f"a kernel of {self.operator.name}"
+        if not isinstance(error, ToolMissingError):
+            warning = ReferenceRunsWarning(self.device_name, error, name)
+        else:
+            shipped = ships_prebuilt(self.__module__)
+            if (missed := (self.device_name, name if shipped else "")) in _missed:
+                return
+            _missed.add(missed)
+            call = self.operator.signature.shown(args)
+            given = (name, call) if shipped else ()
+            warning = ReferenceRunsWarning(self.device_name, error, *given)
+        warnings.warn(warning, stacklevel=4)
 
 
 _unusable: set[str] = set()
-"""Devices that this machine can compile no kernel for."""
+"""Devices whose launches cannot be planned here."""
+_missed: set[tuple[str, str]] = set()
+"""Of which device and operator it has been said that there is no compiler; "" for all that have nothing prebuilt."""
 
 
 def _fits(prepared: launch.Prepared, outs: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor | None]) -> bool:

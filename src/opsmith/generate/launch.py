@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from ..errors import ToolchainError, ToolMissingError
+from ..errors import ToolchainError
 from ..launch.planner import Combine, LayoutClass, Pass, Plan, counted
 from ..launch.planner import Program as PlannedProgram
 from ..reference.tensors import scalar_type
@@ -144,13 +144,11 @@ def _compiled(device: Device, prepared: Prepared, layout: LayoutClass, index: in
 
 @contextmanager
 def _tried_once(prepared: Prepared, key: Any) -> Iterator[None]:
-    """Around the compilation of a kernel. A missing tool concerns every kernel, so its error is raised as it is."""
+    """Around the compilation of a kernel."""
     if key in prepared.failed:
         raise NotCompiled(prepared.failed[key], first=False)
     try:
         yield
-    except ToolMissingError:
-        raise
     except ToolchainError as error:
         prepared.failed[key] = error
         raise NotCompiled(error, first=True) from error

@@ -34,6 +34,8 @@ class Kernel:
     """The function that the author wrote in Python."""
     checked: bool = False
     """Whether its first results have been compared with the fake."""
+    missed: bool = False
+    """Whether a call has warned that it could not be compiled, and that the reference runs."""
     saves: tuple[str, ...] | dict[str, tuple[str, ...]] | None = None
     """Of a backward kernel: the arguments and results that must be saved for it, by dtype class where that matters
     (reference.tensors.dtype_class). None: every input."""

@@ -129,6 +129,16 @@ class Signature:
         pairs = zip(self.arguments, values, strict=True)
         return [(argument, tensor) for argument, value in pairs for tensor in flatten([argument], [value])]
 
+    def shown(self, values: Sequence[Any]) -> str:
+        """'x float32 [4, 8], bias float32 [8]': the tensors of a call."""
+        found = []
+        for argument, tensor in self.named_tensors(values):
+            if tensor is not None:
+                strides = "" if tensor.is_contiguous() else f" with strides {list(tensor.stride())}"
+                dtype = str(tensor.dtype).removeprefix("torch.")
+                found.append(f"{argument.name} {dtype} {list(tensor.shape)}{strides}")
+        return ", ".join(found)
+
     def arranged(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         """All arguments in schema order as (positional, keyword-only)."""
         if self._positional == len(self.arguments):

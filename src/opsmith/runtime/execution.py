@@ -18,8 +18,10 @@ from ..errors import (
     UndeclaredMutationError,
     definition,
 )
+from ..kernels import PythonKernel
 from ..reference.signature import Argument, Kind, Signature
 from ..reference.tensors import is_placeholder
+from ..toolchain.cache import ships_prebuilt
 
 if TYPE_CHECKING:
     from ..kernels import Kernel
@@ -44,14 +46,21 @@ def execute(operator: Operator, args: Sequence[Any]) -> Any:
     function = kernel.function
     if not kernel.checked and device is not None and not _capturing(device):
         function = functools.partial(checked_call, operator, kernel)
-    if device is not None and device.type == "cuda" and device.index != torch.cuda.current_device():
-        with torch.cuda.device(device), torch._C._DisableAutocast():  # of several GPUs, the tensors' own
+    try:
+        if device is not None and device.type == "cuda" and device.index != torch.cuda.current_device():
+            with torch.cuda.device(device), torch._C._DisableAutocast():  # of several GPUs, the tensors' own
+                returned = function(*passed)
+        elif _autocast_enabled():
+            with torch._C._DisableAutocast():
+                returned = function(*passed)
+        else:
             returned = function(*passed)
-    elif _autocast_enabled():
-        with torch._C._DisableAutocast():
-            returned = function(*passed)
-    else:
-        returned = function(*passed)
+    except ToolMissingError as error:
+        # A kernel that works in place may have changed its inputs, in an earlier launch of this call.
+        if not kernel.is_default or (operator.signature.mutated and kernel.checked):
+            raise
+        _warn_of_missing_tool(operator, kernel, args, error)
+        returned = NotImplemented
     if returned is NotImplemented:
         return operator.reference.run(*args)
     if passed is args:
@@ -111,23 +120,13 @@ def write_back(arguments: Sequence[Argument], args: Sequence[Any], passed: Seque
 
 
 def checked_call(operator: Operator, kernel: Kernel, *args: Any) -> Any:
-    """A kernel's first call: its results are compared with the fake, and its inputs must be unchanged.
-
-    If this machine lacks the tool that compiles it, the reference runs from now on; a kernel that was chosen by name
-    raises."""
+    """A kernel's first call: its results are compared with the fake, and its inputs must be unchanged."""
     watched = [
         (argument.name, tensor, tensor._version)
         for argument, tensor in operator.signature.named_tensors(args)
         if tensor is not None and not argument.mutated and not tensor.is_inference()
     ]
-    try:
-        returned = kernel.function(*args)
-    except ToolMissingError as error:
-        if not kernel.is_default:
-            raise
-        kernel.function = lambda *args: NotImplemented
-        warnings.warn(ReferenceRunsWarning(kernel.device, str(error), f"the kernel of {operator.name}"), stacklevel=2)
-        return NotImplemented
+    returned = kernel.function(*args)
     if returned is NotImplemented:
         return returned
     for name, tensor, version in watched:
@@ -138,6 +137,18 @@ def checked_call(operator: Operator, kernel: Kernel, *args: Any) -> Any:
     kernel.checked = True
     operator.attachment.update()  # from now on C++ may call it directly
     return returned
+
+
+def _warn_of_missing_tool(operator: Operator, kernel: Kernel, args: Sequence[Any], error: ToolMissingError) -> None:
+    """Once a kernel. It is not tried again, unless other calls may find something prebuilt."""
+    retried = isinstance(kernel, PythonKernel) and ships_prebuilt(getattr(kernel.author, "__module__", None) or "")
+    if not retried:
+        kernel.function = lambda *args: NotImplemented
+    if not kernel.missed:
+        kernel.missed = True
+        call = operator.signature.shown(args) if retried else ""
+        warning = ReferenceRunsWarning(kernel.device, error, f"the kernel of {operator.name}", call)
+        warnings.warn(warning, stacklevel=3)
 
 
 def check_results(operator: Operator, kernel: Kernel, args: Sequence[Any], returned: Any) -> None:

@@ -9,6 +9,7 @@ replaced by one rename when everything is there.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
 import json
@@ -25,12 +26,13 @@ from typing import Any
 from unittest import mock
 
 from .. import __version__
-from ..errors import NothingToBuildError, ToolMissingError
+from ..errors import BuildPlaceError, CudaToolsError, NothingToBuildError, ToolMissingError, UnsupportedArchError
 from ..kernels import extension as extensions
 from ..operator.op import Op
-from ..toolchain import Recipe, build_library, cache_directory, find_cxx, find_nvrtc, manylinux
+from ..toolchain import Recipe, build_library, cache_directory, find_cxx, find_nvrtc, manylinux, nvrtc, objects
 from ..toolchain.cache import PREBUILT, prebuilt_directories
 from ..toolchain.compile import cuda_major
+from ..toolchain.lock import KeyLock
 from ..toolchain.portable import for_level, levels_of, library_key, library_name
 from ..toolchain.process import run_together
 from ..toolchain.settings import max_jobs
@@ -40,6 +42,8 @@ from .passport import FILE as PASSPORT
 from .recording import Recording, record_op
 
 MANIFEST = "manifest.json"
+_LOCK = "lock"
+_HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,8 @@ def build(
 ) -> list[Row]:
     """Compiles what is planned and puts it into the package, or into a directory, with a passport if there is one.
     `advance` is called after each kernel."""
-    with compilers_cache(), staged(into or plan.directory / PREBUILT) as staging:
+    require_tools(plan)
+    with compilers_cache(), _staged(into or plan.directory / PREBUILT) as staging:
         built: dict[object, tuple[str, int]] = {}
 
         def kernel(identity: object, compile: Callable[[], Path]) -> None:
@@ -139,6 +144,17 @@ def build(
     return rows
 
 
+def require_tools(plan: Plan) -> None:
+    """Raises CudaToolsError if a compiler for the plan's GPUs is missing: at once, and not after other kernels."""
+    try:
+        if any(wanted.place in plan.targets for recording in plan.recordings for wanted in recording.wanted):
+            nvrtc.require_architectures(plan.targets)
+        if any(recipe.targets for recipe, _ in plan.libraries):
+            objects.require_architectures(plan.targets)
+    except (ToolMissingError, UnsupportedArchError) as error:
+        raise CudaToolsError(plan.targets, error) from error
+
+
 @contextmanager
 def compilers_cache() -> Iterator[None]:
     """Inside, builds are linked for other systems. They are found in and written to a cache for these versions of the
@@ -157,22 +173,45 @@ def compilers_cache() -> Iterator[None]:
 
 
 @contextmanager
-def staged(directory: Path) -> Iterator[Path]:
-    """A new directory, which takes the place of that one at the end; nothing is left of it if the block fails."""
+def _staged(directory: Path) -> Iterator[Path]:
+    """A new directory, which takes the place of that one at the end; nothing is left of it if the block fails, and
+    nothing after the next build if the process is killed."""
     directory.parent.mkdir(parents=True, exist_ok=True)
+    if (others := sorted(os.listdir(directory)) if directory.exists() else []) and MANIFEST not in others:
+        raise BuildPlaceError(directory, others)
+    _remove_left_by_killed(directory)
     staging = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+    lock = KeyLock(staging / _LOCK)
     try:
+        lock.try_acquire(f"a build for {directory}")
         (staging / "artifacts").mkdir()
         yield staging
+        lock.release()
         staging.chmod(0o755)
-        if directory.exists():
-            os.rename(directory, former := Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent)))
-            os.rename(staging, directory)
-            shutil.rmtree(former)
-        else:
-            os.rename(staging, directory)
+        _replace(directory, staging)
     finally:
+        lock.release()
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def _remove_left_by_killed(directory: Path) -> None:
+    """The staging directories whose builds did not come to their end and hold no lock any more."""
+    for left in directory.parent.glob(f".{directory.name}-*"):
+        lock = KeyLock(left / _LOCK)
+        with suppress(OSError):
+            if lock.try_acquire() and lock.effective:
+                shutil.rmtree(left)
+        lock.release()
+
+
+def _replace(directory: Path, staging: Path) -> None:
+    """Gives `directory` the contents of `staging`, which then has the former ones, if there were any."""
+    if directory.exists():
+        paths = [os.fsencode(staging), os.fsencode(directory)]
+        if ctypes.CDLL(None).renameat2(_HERE, paths[0], _HERE, paths[1], _EXCHANGE) == 0:
+            return
+        shutil.rmtree(directory)  # on NFS, which cannot exchange two
+    os.rename(staging, directory)
 
 
 def _copy(

@@ -14,16 +14,17 @@ from ..errors import PackageNotFoundError
 from ..operator import child_process
 from ..operator.op import Op
 from ..operator.registry import registry
-from ..toolchain.settings import gpu_targets, switch
-from .gpus import ALL
+from ..toolchain.settings import ALL as EVERY_GENERATION
+from ..toolchain.settings import TARGETS, gpu_targets, switch
+from . import gpus
 
 
 def targets_for(arch: str | None, no_cuda: bool) -> tuple[str, ...]:
     """The GPU architectures to build for: none without CUDA; every generation, unless some are named."""
     if no_cuda or switch("USE_CUDA") is False:
         return ()
-    named = arch or os.environ.get("GPU_TARGETS", "").strip()
-    return ALL if not named or named.lower() == "all" else gpu_targets(named)
+    named = arch or os.environ.get(TARGETS, "").strip()
+    return gpus.ALL if not named or named.lower() in EVERY_GENERATION else gpu_targets(arch or None)
 
 
 def imported(name: str | None) -> ModuleType:

@@ -11,7 +11,6 @@ import io
 import json
 import os
 import platform
-import re
 import ssl
 import struct
 import subprocess
@@ -28,8 +27,8 @@ from urllib.parse import unquote, urlsplit
 
 from ..errors import TorchReleaseError
 from ..toolchain import cache_key, manylinux, obtain
+from ..toolchain.torch_release import OLDEST, minor_release
 
-OLDEST = (2, 11)
 HEADERS = "torch/include/"
 _ARCHIVE = "headers.zip"
 _DIRECTORY_BYTES = 3_000_000  # torch's takes 1.3 MB
@@ -47,7 +46,7 @@ class Release:
     @property
     def minor(self) -> str:
         """ "2.13" of "2.13.0+cpu"."""
-        return ".".join(map(str, _numbers(self.version)))
+        return ".".join(map(str, minor_release(self.version)))
 
 
 def releases() -> list[Release]:
@@ -55,12 +54,12 @@ def releases() -> list[Release]:
     newest = release(f">={OLDEST[0]}.{OLDEST[1]}")
     found = []
     major, minor = OLDEST
-    while (major, minor) < _numbers(newest.version):
+    while (major, minor) < minor_release(newest.version):
         try:
             found.append(release(f"=={major}.{minor}.*"))
             minor += 1
         except TorchReleaseError:
-            if major == _numbers(newest.version)[0]:
+            if major == minor_release(newest.version)[0]:
                 raise
             major, minor = major + 1, 0
     return [*found, newest]
@@ -91,11 +90,6 @@ def unpacked(release: Release) -> Iterator[Path]:
         with zipfile.ZipFile(found.path(_ARCHIVE)) as archive:
             archive.extractall(directory)
         yield Path(directory, HEADERS)
-
-
-def _numbers(version: str) -> tuple[int, int]:
-    major, minor = re.split(r"[.+]", version)[:2]
-    return int(major), int(minor)
 
 
 def _platform() -> list[str]:

@@ -91,6 +91,12 @@ def search_package_of(module: str) -> None:
             prebuilt_directories.append(directory)
 
 
+def ships_prebuilt(module: str) -> bool:
+    """Whether the package that a module belongs to has prebuilt files."""
+    places = getattr(sys.modules.get(module.partition(".")[0]), "__path__", ())
+    return any(Path(place, PREBUILT).is_dir() for place in places)
+
+
 def find_prebuilt(key: str, *, label: str, filenames: Sequence[str]) -> Artifact | None:
     """The artifact of ``key`` if a package ships it."""
     for directory in prebuilt_directories:

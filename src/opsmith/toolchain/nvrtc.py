@@ -244,6 +244,13 @@ def _refused_names(log: str, wanted: Mapping[str, Sequence[str]]) -> dict[str, s
     return found
 
 
+def require_architectures(architectures: Iterable[str]) -> None:
+    """Raises what CudaProgram.compile raises where NVRTC is missing, or cannot compile for a GPU."""
+    found = find_nvrtc()
+    for arch in architectures:
+        _require_arch(found, arch)
+
+
 def _require_arch(found: Nvrtc, arch: str) -> None:
     nvrtc = nvrtc_binding()
     supported = [f"sm_{number}" for number in _value(nvrtc.nvrtcGetSupportedArchs())]

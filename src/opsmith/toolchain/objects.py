@@ -141,7 +141,7 @@ class _Plan:
         jobs = max_jobs()
         threads = max(1, jobs // len(self.objects)) if self.objects else 1
         if self.recipe.targets:
-            _require_architectures(self.recipe.targets)
+            require_architectures(self.recipe.targets)
         find_cxx()  # once, before several threads need it
         tasks = [functools.partial(each.obtain, threads) for each in self.objects]
         return run_together(tasks, jobs) if tasks else []
@@ -315,7 +315,8 @@ def without_libraries(flags: Sequence[str]) -> list[str]:
     return [flag for flag in flags if not _is_for_linker(flag)]
 
 
-def _require_architectures(targets: Sequence[str]) -> None:
+def require_architectures(targets: Sequence[str]) -> None:
+    """Raises NvccNotFoundError, and UnsupportedArchError for a GPU that nvcc cannot compile for."""
     known = nvcc_architectures()
     for target in targets:
         number = re.sub(r"\D", "", target)

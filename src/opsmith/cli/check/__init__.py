@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -76,8 +75,6 @@ def _followed(job: Job, timeout: float, jobs: int | None) -> tuple[list[Report],
     from . import screen
     from .supervisor import Supervisor
 
-    # CI systems send this at their time limit: the items that have run are reported, as after Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with screen.shown() as display:
         supervisor = Supervisor(job, display, timeout, jobs)
         try:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 
+from ....toolchain.torch_release import OLDEST, minor_release
 from ..finding import Finding
 from .driver import gpus
-
-OLDEST_TORCH = (2, 11)
 
 
 def torch() -> Finding:
@@ -19,8 +17,8 @@ def torch() -> Finding:
     build = _build()
     if torch.version.hip:
         return Finding("broken", f"{build}: ROCm is out of scope for now", fix="pip install --force-reinstall torch")
-    if _release(torch.__version__) < OLDEST_TORCH:
-        return Finding("broken", f"{build}, which is older than {'.'.join(map(str, OLDEST_TORCH))}")
+    if minor_release(torch.__version__) < OLDEST:
+        return Finding("broken", f"{build}, which is older than {'.'.join(map(str, OLDEST))}")
     x = torch.arange(6.0).reshape(2, 3).requires_grad_()
     (x @ x.T).sum().backward()
     if x.grad is None or x.grad.tolist() != [[6.0, 10.0, 14.0], [6.0, 10.0, 14.0]]:
@@ -49,8 +47,3 @@ def _build() -> str:
     if torch.version.hip:
         return f"{torch.__version__}, built for ROCm {torch.version.hip}"
     return f"{torch.__version__}, built {f'for CUDA {torch.version.cuda}' if torch.version.cuda else 'without CUDA'}"
-
-
-def _release(version: str) -> tuple[int, ...]:
-    found = re.match(r"(\d+)\.(\d+)", version)
-    return tuple(map(int, found.groups())) if found else (0, 0)
