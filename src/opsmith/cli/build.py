@@ -9,6 +9,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,6 +20,7 @@ from ._options import Json, option
 from ._screen import FAILED, RefusedError, output, prepare_json, print_note, size, tilde, write_json
 
 if TYPE_CHECKING:
+    from ..operator.op import Op
     from ..shipping.audit import Verdict
     from ..shipping.building import Plan, Row
 
@@ -46,10 +48,14 @@ def command(
     ] = False,
     into: Annotated[
         Path | None,
-        option(metavar="DIR", help="Write the result here. Default: PACKAGE/prebuilt, and dist/ for a wheel."),
+        option(metavar="DIR", help="Write the result here. Default: PACKAGE/prebuilt; dist/ for a wheel or a library."),
     ] = None,
     wheel: Annotated[
         bool, typer.Option("--wheel", help="Make the project's wheel, with the prebuilt files in it.")
+    ] = False,
+    library: Annotated[
+        bool,
+        typer.Option("--library", help="Make one shared library of the operators, for torch.ops.load_library and C++."),
     ] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Build a second time from nothing, and compare.")] = False,
     passport: Annotated[
@@ -70,6 +76,9 @@ def command(
     from ..shipping.passport import passport as travelling
 
     ops = ops_of(module)
+    if library:
+        _build_library(module, ops, targets, into, verify, json)
+        return
     proof = travelling(passport, [op.name for op in ops]) if passport else None
     planned = plan(module, ops, targets)
     if not wheel:
@@ -84,6 +93,23 @@ def command(
         with output.status("Making the wheel"):
             made = make_wheel(project, planned.package, prebuilt, into or project / "dist")
     output.print(f"\n{tilde(made)}, {size(made.stat().st_size)}", soft_wrap=True)
+
+
+def _build_library(
+    module: ModuleType, ops: Sequence[Op], targets: Sequence[str], into: Path | None, verify: bool, json: Path | None
+) -> None:
+    from ..shipping.wheel import project_of
+    from . import _build_library as library
+
+    name = module.__name__
+    place = into or project_of(Path(next(iter(module.__path__)))) / "dist"
+    path, made = library.build_into(place, name, ops, targets)
+    library.show(path, made)
+    verdicts = _audit(path)
+    facts = {"package": name, "targets": targets, "library": str(path), "operators": made.served, "notes": made.notes}
+    write_json(json, {**facts, "libraries": [vars(verdict) for verdict in verdicts]})
+    if verify:
+        library.verify(path, name, targets)
 
 
 def _build(planned: Plan, directory: Path, passport: Mapping[str, Any] | None, verify: bool, json: Path | None) -> None:
@@ -135,6 +161,7 @@ def _show(planned: Plan, rows: Sequence[Row], directory: Path) -> None:
 
 
 def _audit(directory: Path) -> Sequence[Verdict]:
+    """Of the libraries in a directory, or of one."""
     from ..shipping.audit import audited, tools_missing
     from ..toolchain import manylinux
 

@@ -28,6 +28,17 @@ class NameTakenError(OpsmithError, ValueError):
         )
 
 
+class SchemaDiffersError(OpsmithError, ValueError):
+    """A loaded library of the package defines an operator with another schema than the package declares."""
+
+    def __init__(self, name: str, declared: str, defined: str, package: str) -> None:
+        super().__init__(
+            f"{name} is declared as\n  {declared}\nand the library of {package} that this process has loaded defines it "
+            f"as\n  {defined}\nThe two are of different versions. Build the library again:  opsmith build {package} "
+            "--library"
+        )
+
+
 class NotGeneratedError(OpsmithError, TypeError):
     """Generated source was asked of an op whose kernels are written by hand."""
 

@@ -64,13 +64,13 @@ class PointwiseGeneration:
     def complete(self, family: Family, kernels: bool) -> None:
         if not family.inplace and has_floats(self.plain.signature):
             family.symbolic = SymbolicForm(family)
-        for role, operator in self._operators(family).items():
+        for role, operator in self.operators(family).items():
             if role in ("forward", "backward", "second"):
                 operator.derived_vmap = functools.partial(_by_broadcasting, self.compiler, role)
         if not kernels:
             return
         for device in DEVICES:
-            for role, operator in self._operators(family).items():
+            for role, operator in self.operators(family).items():
                 arguments = operator.signature.arguments
                 statics = tuple(not argument.is_tensor and is_static(argument) for argument in arguments)
                 self._set_kernel(GeneratedCall(self.compiler, device, role, operator), statics)
@@ -78,11 +78,11 @@ class PointwiseGeneration:
         family.differentiable.backward_replaced()
 
     def emulate(self, family: Family) -> None:
-        for role, operator in self._operators(family).items():
+        for role, operator in self.operators(family).items():
             self._set_kernel(GeneratedCall(self.compiler, "cpu", role, operator, EMULATED), None)
         family.differentiable.backward_replaced()
 
-    def _operators(self, family: Family) -> dict[str, Operator]:
+    def operators(self, family: Family) -> dict[str, Operator]:
         """The operators that get generated kernels, by role."""
         assert family.backward.backward is not None
         found = {"second": family.backward.backward, "backward": family.backward, "forward": family.differentiable}

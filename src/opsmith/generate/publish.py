@@ -34,13 +34,13 @@ def publish(operator: Operator, role: str, device: str, index: int, compiler: Co
     attachment.publish_generated(
         device,
         prepared,
-        lambda: [*prepared.planned.numbers, *_call_numbers(role, compiler, prepared)],
+        lambda: program_numbers(role, compiler, prepared),
         [(layout.encoded(index), kernel, tiles) for layout, (kernel, tiles) in kernels.items()],
     )
 
 
-def _call_numbers(role: str, compiler: Compiler, prepared: Prepared) -> list[int]:
-    """The numbers of a program for the C++ runtime only: generated.h's read_prepared."""
+def program_numbers(role: str, compiler: Compiler, prepared: Prepared) -> list[int]:
+    """A program as kernels.h's read_prepared takes it: what the planner knows of it, then what C++ needs besides."""
     inputs, results = prepared.inputs, len(compiler.result_names)
     first_argument = {"backward": results, "second": 1 + results}.get(role, 0)
     outs: list[int] = []
@@ -50,6 +50,7 @@ def _call_numbers(role: str, compiler: Compiler, prepared: Prepared) -> list[int
         outs = [slot for slot, argument in enumerate(compiler.signature.tensors) if argument.mutated]
     scalars = prepared.program.scalars
     return [
+        *prepared.planned.numbers,
         *counted((first_argument + scalar.position, int(scalar.dtype is torch.float64)) for scalar in scalars),
         *counted((slot,) for slot in outs),
         int(role in ("backward", "second")),

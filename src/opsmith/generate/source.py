@@ -4,7 +4,7 @@ compiles it."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -18,35 +18,55 @@ from .tuning import planner_tuning
 MULTIPROCESSORS = 132  # an H200's, because there may be no GPU; it decides how work is divided, not the source
 
 
+class Source(NamedTuple):
+    """What a kernel is compiled from."""
+
+    entry: str
+    text: str
+
+
+class Run(NamedTuple):
+    """A recorded call: of which operator of the op (GeneratedCall's role), with which arguments, and the kernels that it
+    ran, each of them a Source."""
+
+    role: str
+    args: Sequence[Any]
+    prepared: Prepared
+
+
 class Recorder(Device):
     """A device that records the source of each kernel and runs nothing. `combines`: the kernels that add partial
-    sums, which ops share."""
+    sums, which ops share, by dtype and number of results."""
 
     def __init__(self, device: str, multiprocessors: int = MULTIPROCESSORS) -> None:
         self._cuda = device == "cuda"
         self._target = Target(self._cuda, multiprocessors, planner_tuning()).row()
         self.texts: dict[str, str] = {}  # by entry name; one per pass of a reduction
-        self.combines: set[str] = set()
+        self.combines: dict[tuple[torch.dtype, int], str] = {}
+        self.runs: list[Run] = []
 
     def architecture(self, index: int) -> str:
         return "text"
 
-    def compile(self, program: Program, layout: LayoutClass) -> None:
+    def compile(self, program: Program, layout: LayoutClass) -> Source:
         if self._cuda:
             entry, text = emit_cuda.entry_name(program, layout), emit_cuda.text(program, layout)
         else:
             entry, text = emit_cpp.entry_name(program), emit_cpp.text(program, layout)
-        if text in self.texts.values():
-            return
-        while entry in self.texts:
-            entry += "_"
-        self.texts[entry] = text
+        if text not in self.texts.values():
+            name = entry
+            while name in self.texts:
+                name += "_"
+            self.texts[name] = text
+        return Source(entry, text)
 
     def launch(self, *arguments: Any) -> None:
         pass
 
     def combine(self, dtype: torch.dtype, combine: Combine, memory: Sequence[torch.Tensor], index: int) -> None:
-        self.combines.add(emit_cuda.combine_text(dtype, combine.jobs) if self._cuda else emit_cpp.combine_text(dtype))
+        jobs = combine.jobs if self._cuda else 1
+        text = emit_cuda.combine_text(dtype, jobs) if self._cuda else emit_cpp.combine_text(dtype)
+        self.combines[dtype, jobs] = text
 
 
 def texts(compiler: Compiler, device: str, args: Sequence[Any], backward: bool) -> dict[str, str]:
@@ -64,13 +84,15 @@ def record(compiler: Compiler, recorder: Recorder, args: Sequence[Any]) -> list[
     arguments = compiler.forward_arguments(args)
     if compiler.signature.mutated:
         pairs = zip(compiler.signature.tensors, arguments.tensors, strict=True)
-        _run(
-            compiler,
-            recorder,
-            arguments,
-            [tensor for argument, tensor in pairs if argument.mutated and tensor is not None],
-        )
-    return _run(compiler, recorder, arguments)
+        changed = [tensor for argument, tensor in pairs if argument.mutated and tensor is not None]
+        _run(compiler, recorder, "inplace", args, arguments, changed)
+    return _run(compiler, recorder, "forward", args, arguments)
+
+
+def record_out(compiler: Compiler, recorder: Recorder, args: Sequence[Any], results: Sequence[torch.Tensor]) -> None:
+    """Records the kernels of a call that writes into tensors like its results."""
+    outs = [torch.empty_like(result) for result in results]
+    _run(compiler, recorder, "out", [*args, *outs], compiler.forward_arguments(args), outs)
 
 
 def record_backward(
@@ -93,16 +115,23 @@ def record_backward(
         for result in results
     ]  # fmt: skip
     needs = needs or [tensor is not None and tensor.is_floating_point() for tensor in arguments.tensors]
-    _run(compiler, recorder, compiler.backward_arguments([*grads, *args, *kept, needs]))
+    own = [*grads, *args, *kept, list(needs)]
+    _run(compiler, recorder, "backward", own, compiler.backward_arguments(own))
 
 
 def _run(
-    compiler: Compiler, recorder: Recorder, arguments: Arguments, outs: Sequence[torch.Tensor] | None = None
+    compiler: Compiler,
+    recorder: Recorder,
+    role: str,
+    args: Sequence[Any],
+    arguments: Arguments,
+    outs: Sequence[torch.Tensor] | None = None,
 ) -> list[torch.Tensor]:
     prepared = compiler.prepared(arguments)
     if prepared is None:
         raise TypeError(f"{compiler.name} has no generated kernel for these dtypes")
     fresh = Prepared(prepared.level, prepared.program, prepared.inputs)
+    recorder.runs.append(Run(role, args, fresh))
     return run(recorder, fresh, arguments.tensors, arguments.values, 0, outs)
 
 

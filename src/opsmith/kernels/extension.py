@@ -198,6 +198,11 @@ class Extension:
         return all(source.suffix == CUDA_SUFFIX for source in self.sources)
 
     @property
+    def has_cuda(self) -> bool:
+        """Whether some of its sources are CUDA's."""
+        return any(source.suffix == CUDA_SUFFIX for source in self.sources)
+
+    @property
     def is_stable(self) -> bool:
         """Whether one library serves every torch and every Python, so that a package can ship it."""
         return self._options.abi == "stable"
@@ -220,7 +225,7 @@ class Extension:
         return (
             self._options.abi == "stable"
             and self._options.cuda is not False
-            and any(source.suffix == CUDA_SUFFIX for source in self.sources)
+            and self.has_cuda
             and not any(_REGISTRATION.search(_text(source)) for source in self.sources if source.suffix not in COMPILED)
         )
 
@@ -228,7 +233,7 @@ class Extension:
     def _with_cuda(self) -> bool:
         if self._options.cuda is not None:
             return self._options.cuda
-        return switch("USE_CUDA") is not False and any(source.suffix == CUDA_SUFFIX for source in self.sources)
+        return switch("USE_CUDA") is not False and self.has_cuda
 
     def _load(self, path: Path) -> None:
         _refuse_second_registration(self.name, self.sources, path)

@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from ..errors import NameTakenError, UnknownOpError
+from ..runtime import shipped
 from ..runtime.operator import exists
 from ..toolchain.cache import search_package_of
 from . import child_process
@@ -36,7 +37,7 @@ def find(name: str, module: str) -> Op:
 def replaced(name: str, module: str) -> Op | None:
     """The op that a declaration in a module replaces, if any. Raises NameTakenError if the name belongs to others."""
     former = registry.get(name)
-    if former is None and exists(name):
+    if former is None and exists(name) and not shipped.has_defined(name):
         raise NameTakenError(name, "a library outside opsmith")
     if former is not None and former.__module__ != module:
         raise NameTakenError(name, f"module {former.__module__}")

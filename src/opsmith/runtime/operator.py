@@ -20,7 +20,7 @@ from ..reference.forms import Reference
 from ..reference.signature import Signature, split_name
 from ..reference.tensors import DTYPE_CLASSES, on_meta
 from ..reference.vjp import autograd_restored
-from . import batching, execution
+from . import batching, execution, shipped
 from .gradients import WrittenGradient
 
 
@@ -58,10 +58,14 @@ class Operator:
         self.saves_suffice = False
 
         namespace, self.base = split_name(name)
-        if exists(name):
+        schema = self.signature.schema(name)
+        adopted = exists(name) and shipped.adopt(name, schema)
+        if exists(name) and not adopted:
             raise NameTakenError(name, "another library")
         self.library = torch.library.Library(namespace, "FRAGMENT")
-        self.library.define(self.signature.schema(self.base), tags=torch.Tag.pt2_compliant_tag)
+        if not adopted:
+            self.library.define(self.signature.schema(self.base), tags=torch.Tag.pt2_compliant_tag)
+        shipped.declared(name, schema)
         self.overload: torch._ops.OpOverload = getattr(getattr(torch.ops, namespace), self.base).default
         self.call: Callable[..., Any] = self.overload._op
         self._register()
@@ -104,6 +108,7 @@ class Operator:
         self.overload.redispatch = self._refuse  # type: ignore[method-assign]
         self.attachment.close()
         self.library._destroy()
+        shipped.closed(self.name)
 
     def _refuse(self, *args: Any, **kwargs: Any) -> Any:
         raise RedeclaredError(self.name)

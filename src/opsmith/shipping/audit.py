@@ -46,10 +46,11 @@ class Verdict:
 
 
 def audited(directory: Path) -> list[Verdict]:
-    """A verdict on each kind of library among the files of a package."""
+    """A verdict on each kind of library among the files of a package, or on one file."""
     kinds: dict[str, list[Path]] = {}
-    for path in sorted(directory.rglob("*.so")):
-        kinds.setdefault(_KINDS.get(path.name, _EXTENSIONS), []).append(path)
+    for path in sorted(directory.rglob("*.so")) if directory.is_dir() else [directory]:
+        kind = "operators" if path.name.startswith("lib") else _KINDS.get(path.name, _EXTENSIONS)
+        kinds.setdefault(kind, []).append(path)
     return [_verdict(kind, paths) for kind, paths in sorted(kinds.items())]
 
 

@@ -104,7 +104,7 @@ def build(
     """Compiles what is planned and puts it into the package, or into a directory, with a passport if there is one.
     `advance` is called after each kernel."""
     require_tools(plan)
-    with _compilers_cache(), _staged(into or plan.directory / PREBUILT) as staging:
+    with compilers_cache(), _staged(into or plan.directory / PREBUILT) as staging:
         built: dict[object, tuple[str, int]] = {}
 
         def kernel(identity: object, compile: Callable[[], Path]) -> None:
@@ -156,7 +156,7 @@ def require_tools(plan: Plan) -> None:
 
 
 @contextmanager
-def _compilers_cache() -> Iterator[None]:
+def compilers_cache() -> Iterator[None]:
     """Inside, builds are linked for other systems. They are found in and written to a cache for these versions of the
     compilers alone, so that equal inputs give equal bytes: keys of the user's cache do not hold versions."""
     tools = [str(find_cxx()), manylinux.identity()]

@@ -20,7 +20,7 @@ from ..emulator import emulate
 from ..generate import emit_cpp, emit_cuda
 from ..generate.devices import compile_cuda, cpu_build
 from ..generate.pointwise import PointwiseGeneration
-from ..generate.source import Recorder, record, record_backward
+from ..generate.source import Recorder, record, record_backward, record_out
 from ..kernels import emulation, languages
 from ..kernels.cuda_source import CudaSource, Launch
 from ..kernels.gpu import Gpu
@@ -61,7 +61,7 @@ class Recording:
 def record_op(op: Op, targets: Sequence[str], processors: Sequence[str] = emit_cpp.CAPABILITIES) -> Recording:
     """The builds of an op's kernels for these processors and GPU targets."""
     found = Recording(op.name)
-    calls = list(_calls(op, found))
+    calls = list(calls_of(op, found))
     gpus = recorded(targets) if targets else []
     if op.is_generated:
         for values, needs in calls:
@@ -75,7 +75,7 @@ def record_op(op: Op, targets: Sequence[str], processors: Sequence[str] = emit_c
 # --- the calls --------------------------------------------------------------------------------------------------------
 
 
-def _calls(op: Op, found: Recording) -> Iterator[tuple[Sequence[Any], list[Sequence[bool]]]]:
+def calls_of(op: Op, found: Recording) -> Iterator[tuple[Sequence[Any], list[Sequence[bool]]]]:
     """The arguments of each sample in each dtype, and the sets of tensors that need a gradient."""
     if op.samples is None and op.prebuild is None:
         found.note("it has no samples: register_samples says which calls to build for")
@@ -124,18 +124,8 @@ def _record_generated(
     gpus: Sequence[Gpu],
     processors: Sequence[str],
 ) -> None:
-    generation = op._families.generation
-    assert isinstance(generation, PointwiseGeneration)
-
     def fill(recorder: Recorder) -> Recorder:
-        try:
-            results = record(generation.compiler, recorder, values)
-            for each in needs:
-                record_backward(generation.compiler, recorder, values, results, each)
-            for each in needs[:1]:
-                record_backward(generation.compiler, recorder, values, results, each, expanded=True)
-        except Exception as error:  # a call that the reference must serve, too
-            found.note(f"{type(error).__name__}: {error}".splitlines()[0])
+        record_calls(op, found, recorder, values, needs)
         return recorder
 
     for capability in processors:
@@ -150,10 +140,29 @@ def _record_generated(
                 found.add(target, entry, text, functools.partial(compile_cuda, text, entry, target))
 
 
+def record_calls(
+    op: Op, found: Recording, recorder: Recorder, values: Sequence[Any], needs: Sequence[Sequence[bool]]
+) -> None:
+    """A call with these arguments and its backward, for each set of tensors that need a gradient."""
+    generation = op._families.generation
+    assert isinstance(generation, PointwiseGeneration)
+    compiler = generation.compiler
+    try:
+        results = record(compiler, recorder, values)
+        if not op.signature.mutated:
+            record_out(compiler, recorder, values, results)
+        for each in needs:
+            record_backward(compiler, recorder, values, results, each)
+        for each in needs[:1]:
+            record_backward(compiler, recorder, values, results, each, expanded=True)
+    except Exception as error:  # a call that the reference must serve, too
+        found.note(f"{type(error).__name__}: {error}".splitlines()[0])
+
+
 def _entries(recorder: Recorder, combine: str) -> Iterator[tuple[str, str]]:
     for entry, text in recorder.texts.items():
         yield entry.rstrip("_"), text
-    for text in recorder.combines:
+    for text in dict.fromkeys(recorder.combines.values()):
         yield combine, text
 
 

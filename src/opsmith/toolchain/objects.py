@@ -84,7 +84,22 @@ def build_library(recipe: Recipe) -> Path:
             return _Plan(recipe).obtain()
         except _Edited as edited:
             last = edited
-    raise ToolchainError(
+    raise _edited_too_often(recipe, last)
+
+
+def build_objects(recipe: Recipe) -> list[Path]:
+    """The objects that the library of ``recipe`` is linked from."""
+    for _ in range(_ATTEMPTS):
+        try:
+            plan = _Plan(recipe)
+            return [*plan.compiled(), *plan.linked]
+        except _Edited as edited:
+            last = edited
+    raise _edited_too_often(recipe, last)
+
+
+def _edited_too_often(recipe: Recipe, last: _Edited) -> ToolchainError:
+    return ToolchainError(
         f"{last.source} of {recipe.label} was edited each of the {_ATTEMPTS} times it was compiled. Build it again."
     )
 
@@ -122,15 +137,18 @@ class _Plan:
     def obtain(self) -> Path:
         return obtain(self.key, self._build, label=self.recipe.label, filenames=[self.library]).path(self.library)
 
-    def _build(self, workdir: Path) -> dict[str, object]:
-        recipe = self.recipe
+    def compiled(self) -> list[Path]:
         jobs = max_jobs()
         threads = max(1, jobs // len(self.objects)) if self.objects else 1
-        if recipe.targets:
-            require_architectures(recipe.targets)
+        if self.recipe.targets:
+            require_architectures(self.recipe.targets)
         find_cxx()  # once, before several threads need it
         tasks = [functools.partial(each.obtain, threads) for each in self.objects]
-        compiled = run_together(tasks, jobs) if tasks else []
+        return run_together(tasks, jobs) if tasks else []
+
+    def _build(self, workdir: Path) -> dict[str, object]:
+        recipe = self.recipe
+        compiled = self.compiled()
         linker = nvcc_for_torch() if recipe.targets else find_cxx()
         objects = [
             *self.flags,

@@ -1,14 +1,14 @@
 // How a compiled kernel is launched: on torch's thread pool, or by the CUDA driver on torch's current stream. The
-// Python fallback does this in generate/devices.py.
+// Python fallback does this in generate/devices.py. It uses no more of torch than its C shim: shipped libraries
+// (shipping/library) launch by it too.
 #pragma once
 
-#include <c10/core/Device.h>
-#include <c10/util/Exception.h>
 #include <dlfcn.h>
 #include <torch/csrc/stable/c/shim.h>
 
 #include <cstdint>
 
+#include "../../include/opsmith/errors.h"
 #include "../../launch/planner/tuning.h"
 
 namespace opsmith {
@@ -27,7 +27,7 @@ inline void launch_on_cpu(void* function, int64_t tasks, int64_t grain, int64_t*
     entry(0, tasks, parameters);
     return;
   }
-  TORCH_CHECK(torch_parallel_for(0, tasks, grain, entry, parameters) == 0, "torch_parallel_for failed");
+  check(torch_parallel_for(0, tasks, grain, entry, parameters), "torch_parallel_for");
 }
 
 // Blocks along x and y, and the threads of each.
@@ -47,10 +47,10 @@ class CudaLauncher {
   }
 
   // `overlapped`: it may begin while what precedes it ends; its kernel waits.
-  void launch(void* kernel, const Grid& grid, int64_t* its_parameters, c10::DeviceIndex index, bool overlapped) const {
+  void launch(void* kernel, const Grid& grid, int64_t* its_parameters, int index, bool overlapped) const {
     void* stream = nullptr;
-    TORCH_CHECK(current_stream_(index, &stream) == 0, "torch did not give its current stream of cuda:", int(index));
-    TORCH_CHECK(grid.blocks <= INT32_MAX, "a launch of ", grid.blocks, " blocks is more than a GPU takes");
+    if (current_stream_(index, &stream) != 0) fail("torch did not give its current stream of cuda:", index);
+    if (grid.blocks > INT32_MAX) fail("a launch of ", grid.blocks, " blocks is more than a GPU takes");
     void* parameters[] = {its_parameters};
     Attribute attribute{kProgrammaticStreamSerialization, 0, {1}};
     const Configuration configuration{{static_cast<unsigned>(grid.blocks), static_cast<unsigned>(grid.rows), 1},
@@ -64,7 +64,7 @@ class CudaLauncher {
       enter_context(index);
       code = launch_kernel_(&configuration, kernel, parameters, nullptr);
     }
-    check(code, "cuLaunchKernelEx");
+    require(code, "cuLaunchKernelEx");
   }
 
  private:
@@ -89,36 +89,36 @@ class CudaLauncher {
 
   CudaLauncher() {
     void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-    TORCH_CHECK(driver != nullptr, "the CUDA driver cannot be loaded: ", dlerror());
+    if (driver == nullptr) fail("the CUDA driver cannot be loaded: ", dlerror());
     find(driver, "cuLaunchKernelEx", launch_kernel_);
     find(driver, "cuGetErrorString", error_string_);
     find(driver, "cuDeviceGet", device_get_);
     find(driver, "cuDevicePrimaryCtxRetain", retain_context_);
     find(driver, "cuCtxSetCurrent", set_context_);
     void* torch_cuda = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
-    TORCH_CHECK(torch_cuda != nullptr, "torch's CUDA library is not loaded: ", dlerror());
+    if (torch_cuda == nullptr) fail("torch's CUDA library is not loaded: ", dlerror());
     find(torch_cuda, "aoti_torch_get_current_cuda_stream", current_stream_);
   }
 
   template <typename Function>
   static void find(void* library, const char* name, Function& function) {
     function = reinterpret_cast<Function>(dlsym(library, name));
-    TORCH_CHECK(function != nullptr, name, " is missing: ", dlerror());
+    if (function == nullptr) fail(name, " is missing: ", dlerror());
   }
 
-  void check(int code, const char* what) const {
+  void require(int code, const char* what) const {
     if (code == 0) return;
     const char* message = nullptr;
     error_string_(code, &message);
-    TORCH_CHECK(false, what, " failed: ", message == nullptr ? "unknown error" : message);
+    fail(what, " failed: ", message == nullptr ? "unknown error" : message);
   }
 
-  void enter_context(c10::DeviceIndex index) const {
+  void enter_context(int index) const {
     int device = 0;
     void* context = nullptr;
-    check(device_get_(&device, index), "cuDeviceGet");
-    check(retain_context_(&context, device), "cuDevicePrimaryCtxRetain");
-    check(set_context_(context), "cuCtxSetCurrent");
+    require(device_get_(&device, index), "cuDeviceGet");
+    require(retain_context_(&context, device), "cuDevicePrimaryCtxRetain");
+    require(set_context_(context), "cuCtxSetCurrent");
   }
 
   int (*launch_kernel_)(const Configuration*, void*, void**, void**);

@@ -1,99 +1,64 @@
-// One call of a generated kernel without Python: results allocated, launches planned, kernels found and launched. The
-// Python fallback does this in generate/launch.py.
+// One call of a generated kernel: results allocated, launches planned, kernels found and launched. The Python fallback
+// does this in generate/launch.py. `Call` gives the tensors and values of the call, and what torch's API in use offers:
+// AtenCall (arguments.h) in the C++ runtime, StableCall (shipping/library) in shipped libraries.
 #pragma once
 
-#include <ATen/EmptyTensor.h>
-#include <ATen/ops/empty_strided.h>
-#include <c10/util/SmallVector.h>
-
-#include "arguments.h"
+#include "kernels.h"
 
 namespace opsmith {
 
-inline Sizes view_of(c10::IntArrayRef values) { return {values.data(), static_cast<int>(values.size())}; }
-inline c10::IntArrayRef array_of(Sizes sizes) { return {sizes.data, static_cast<size_t>(sizes.count)}; }
-
+template <typename Call>
 class GeneratedCall {
- public:
-  GeneratedCall(const Prepared& prepared, const Gathered& given, const c10::IValue* arguments, size_t device,
-                const Target& target)
-      : prepared_(prepared),
-        given_(given),
-        arguments_(arguments),
-        device_(device),
-        index_(static_cast<c10::DeviceIndex>(target.index)),
-        reads_(prepared.program.reads.size()),
-        plan_(prepared.program, target) {}
+  using Tensor = typename Call::Tensor;
 
-  // False: Python must run the call. What has been written will be written again.
+ public:
+  GeneratedCall(const Prepared& prepared, const Call& call, const Target& target)
+      : prepared_(prepared), call_(call), index_(static_cast<int>(target.index)), plan_(prepared.program, target) {}
+
+  // False: a kernel is missing, or one kernel cannot compute the call. What has been written will be written again.
   bool run() {
     if (!find_shape() || !find_results()) return false;
     if (plan_.count() == 0) {
-      for (at::Tensor& result : results_) result.zero_();  // The sum of no elements.
+      for (Tensor& result : results_) Call::zero(result);  // The sum of no elements.
       return true;
     }
     return bind() && launch();
   }
 
-  // Replaces the arguments on the stack by the results.
-  void give(torch::jit::Stack& stack, size_t arguments) {
-    stack.resize(stack.size() - arguments);
-    if (!prepared_.outs.empty()) return;
-    if (prepared_.returns_list) {
-      c10::List<at::Tensor> list;
-      list.reserve(results_.size());
-      for (at::Tensor& result : results_) list.push_back(std::move(result));
-      stack.emplace_back(std::move(list));
-      return;
-    }
-    for (at::Tensor& result : results_) stack.emplace_back(std::move(result));
-  }
+  // With out= and in place, the tensors that were given.
+  typename Call::Tensors& results() { return results_; }
 
  private:
   static constexpr int64_t kSmallScratch = 4096;
-
-  const at::Tensor* tensor(int slot) const { return given_.tensors[slot]; }
+  static constexpr int kByte = 0;  // torch.uint8
 
   bool find_shape() {
-    for (int slot = 0; slot < given_.count; ++slot) {
-      Strided& strided = tensors_[slot];
-      strided.present = tensor(slot) != nullptr;
-      if (!strided.present) continue;
-      strided.sizes = view_of(tensor(slot)->sizes());
-      strided.strides = view_of(tensor(slot)->strides());
-      strided.placeholder = is_placeholder(*tensor(slot));
+    for (int slot = 0; slot < call_.count(); ++slot) {
+      const Tensor* tensor = call_.tensor(slot);
+      if (tensor != nullptr) {
+        tensors_[slot] = Call::layout_of(*tensor);
+        tensors_[slot].placeholder = Call::is_placeholder(*tensor);
+      }
+      tensors_[slot].present = tensor != nullptr;
     }
-    return plan_.find_shape(tensors_, given_.count);
-  }
-
-  // tensors.py's is_placeholder: a shape in place of a tensor that was not kept.
-  static bool is_placeholder(const at::Tensor& tensor) {
-    return tensor.numel() != 0 && tensor.storage().nbytes() == 0;
+    return plan_.find_shape(tensors_, call_.count());
   }
 
   bool find_results() {
     if (!prepared_.outs.empty()) {
       if (!can_write()) return false;
-      for (int slot : prepared_.outs) results_.push_back(*tensor(slot));
+      for (int slot : prepared_.outs) results_.push_back(*call_.tensor(slot));
       return true;
     }
     for (int i = 0; i < static_cast<int>(prepared_.program.results.size()); ++i) {
-      const auto dtype = static_cast<at::ScalarType>(prepared_.program.results[i].dtype);
-      const c10::IntArrayRef sizes = array_of(plan_.result_sizes(i));
-      if (device_ == 0 && plan_.linear()) {
-        results_.push_back(at::Tensor(at::detail::empty_cpu(sizes, dtype)));
+      const int dtype = prepared_.program.results[i].dtype;
+      if (plan_.linear() && call_.device() == 0) {
+        results_.push_back(call_.empty_on_cpu(plan_.result_sizes(i), dtype));
       } else {
-        results_.push_back(empty(sizes, array_of(plan_.result_strides(i).view()), dtype));
+        results_.push_back(call_.empty(plan_.result_sizes(i), plan_.result_strides(i).view(), dtype));
       }
     }
     return true;
-  }
-
-  at::Tensor empty(c10::IntArrayRef sizes, c10::IntArrayRef strides, at::ScalarType dtype) const {
-    if (device_ == 0) return at::Tensor(at::detail::empty_strided_cpu(sizes, strides, dtype));
-    return at::_ops::empty_strided::redispatch(
-        c10::DispatchKeySet(c10::DispatchKey::CUDA), c10::fromIntArrayRefKnownNonNegative(sizes),
-        c10::fromIntArrayRefKnownNonNegative(strides), dtype, c10::kStrided, *given_.device, false);
   }
 
   bool bind() {
@@ -101,25 +66,17 @@ class GeneratedCall {
     Strided results[kMaxOperands];
     int count = 0;
     for (const Program::Read& read : prepared_.program.reads) {
-      const void* address = tensor(read.slot)->const_data_ptr();
+      const void* address = Call::data(*call_.tensor(read.slot));
       if (address == nullptr) return false;  // A placeholder.
       addresses[count++] = reinterpret_cast<int64_t>(address);
     }
     for (size_t i = 0; i < results_.size(); ++i) {
-      addresses[count++] = reinterpret_cast<int64_t>(results_[i].mutable_data_ptr());
-      results[i].sizes = view_of(results_[i].sizes());
-      results[i].strides = view_of(results_[i].strides());
+      addresses[count++] = reinterpret_cast<int64_t>(Call::mutable_data(results_[i]));
+      results[i] = Call::layout_of(results_[i]);
     }
     count = 0;
     for (const Prepared::Scalar& scalar : prepared_.scalars) {
-      const c10::IValue& value = arguments_[scalar.position];
-      if (scalar.floating ? !value.isDouble() : !value.isInt()) return false;
-      if (scalar.floating) {
-        const double number = value.toDouble();
-        std::memcpy(&scalars[count++], &number, sizeof number);
-      } else {
-        scalars[count++] = value.toInt();
-      }
+      if (!call_.read(scalar, scalars[count++])) return false;
     }
     plan_.bind(results, addresses, scalars);
     return true;
@@ -127,6 +84,7 @@ class GeneratedCall {
 
   bool launch() {
     const Devices& devices = Devices::get();
+    const bool on_cpu = call_.device() == 0;
     while (const Pass* pass = plan_.next()) {
       const Loaded* kernel = prepared_.kernels.find(pass->layout, static_cast<size_t>(pass->layout_size));
       if (kernel == nullptr) return false;
@@ -134,13 +92,14 @@ class GeneratedCall {
         if (combine_kernel(pass->combines[i]) == nullptr) return false;
       }
       alignas(64) char small[kSmallScratch];
-      at::Tensor large;
+      std::optional<Tensor> large;
       if (pass->scratch_bytes != 0) {
-        const bool fits = device_ == 0 && pass->scratch_bytes <= kSmallScratch;
-        if (!fits) large = empty({pass->scratch_bytes}, {1}, at::kByte);
-        plan_.place(reinterpret_cast<int64_t>(fits ? small : large.mutable_data_ptr()));
+        const bool fits = on_cpu && pass->scratch_bytes <= kSmallScratch;
+        const int64_t one = 1;
+        if (!fits) large = call_.empty({&pass->scratch_bytes, 1}, {&one, 1}, kByte);
+        plan_.place(reinterpret_cast<int64_t>(fits ? small : Call::mutable_data(*large)));
       }
-      if (device_ == 0) {
+      if (on_cpu) {
         launch_on_cpu(kernel->function, pass->tasks, pass->grain, pass->parameters);
       } else {
         const int64_t blocks = pass->blocks != 0 ? pass->blocks : plan_.blocks_of_stream(kernel->tiles);
@@ -149,7 +108,7 @@ class GeneratedCall {
       for (int i = 0; i < pass->combine_count; ++i) {
         const Combine& combine = pass->combines[i];
         const Loaded& adds = *combine_kernel(combine);
-        if (device_ == 0) {
+        if (on_cpu) {
           launch_on_cpu(adds.function, combine.tasks, devices.tuning.cpu_grain, combine.parameters);
         } else {
           launch_on_gpu(adds, {combine.blocks, combine.jobs, devices.tuning.combine_threads}, combine.parameters);
@@ -160,7 +119,7 @@ class GeneratedCall {
   }
 
   const Loaded* combine_kernel(const Combine& combine) const {
-    return Devices::get().combine(device_, index_, combine.dtype, combine.jobs);
+    return Devices::get().combine(call_.device(), index_, combine.dtype, combine.jobs);
   }
 
   void launch_on_gpu(const Loaded& kernel, const Grid& grid, int64_t* parameters) const {
@@ -175,35 +134,37 @@ class GeneratedCall {
   bool can_write() const {
     const int inputs = prepared_.program.inputs;
     for (size_t i = 0; i < prepared_.outs.size(); ++i) {
-      const at::Tensor* out = tensor(prepared_.outs[i]);
-      const auto dtype = static_cast<at::ScalarType>(prepared_.program.results[i].dtype);
-      if (out == nullptr || out->sizes() != array_of(plan_.shape()) || out->scalar_type() != dtype) return false;
-      for (int64_t d = 0; d < out->dim(); ++d) {
-        if (out->stride(d) == 0 && out->size(d) > 1) return false;
+      const Tensor* out = call_.tensor(prepared_.outs[i]);
+      if (out == nullptr || Call::dtype(*out) != prepared_.program.results[i].dtype) return false;
+      const Strided& layout = tensors_[prepared_.outs[i]];
+      if (!(layout.sizes == plan_.shape())) return false;
+      for (int d = 0; d < layout.sizes.count; ++d) {
+        if (layout.strides[d] == 0 && layout.sizes[d] > 1) return false;
       }
       const bool in_place = prepared_.outs[i] < inputs;
       for (int slot = 0; slot < inputs; ++slot) {
-        const at::Tensor* other = tensor(slot);
-        if (other == nullptr || other == out || !ranges_meet(*out, *other)) continue;
-        const bool same = other->const_data_ptr() == out->const_data_ptr() && other->strides() == out->strides() &&
-                          other->sizes() == out->sizes();
+        const Tensor* other = call_.tensor(slot);
+        if (other == nullptr || other == out || !ranges_meet(prepared_.outs[i], slot)) continue;
+        const bool same = Call::data(*other) == Call::data(*out) && tensors_[slot].strides == layout.strides &&
+                          tensors_[slot].sizes == layout.sizes;
         if (!same || in_place) return false;
       }
       for (size_t other = 0; other < i; ++other) {
-        if (ranges_meet(*out, *tensor(prepared_.outs[other]))) return false;
+        if (ranges_meet(prepared_.outs[i], prepared_.outs[other])) return false;
       }
     }
     return true;
   }
 
   // Whether the memory between the first and the last element of two tensors has bytes in common.
-  static bool ranges_meet(const at::Tensor& first, const at::Tensor& second) {
-    if (!first.is_alias_of(second)) return false;
-    const auto range = [](const at::Tensor& tensor) {
+  bool ranges_meet(int first, int second) const {
+    if (!Call::share_storage(*call_.tensor(first), *call_.tensor(second))) return false;
+    const auto range = [this](int slot) {
+      const Strided& layout = tensors_[slot];
       int64_t reach = 0;
-      for (int64_t d = 0; d < tensor.dim(); ++d) reach += (tensor.size(d) - 1) * tensor.stride(d);
-      const char* begin = static_cast<const char*>(tensor.const_data_ptr());
-      return std::make_pair(begin, begin + (reach + 1) * static_cast<int64_t>(tensor.element_size()));
+      for (int d = 0; d < layout.sizes.count; ++d) reach += (layout.sizes[d] - 1) * layout.strides[d];
+      const char* begin = static_cast<const char*>(Call::data(*call_.tensor(slot)));
+      return std::make_pair(begin, begin + (reach + 1) * Call::itemsize(*call_.tensor(slot)));
     };
     const auto [begin, end] = range(first);
     const auto [other_begin, other_end] = range(second);
@@ -211,14 +172,11 @@ class GeneratedCall {
   }
 
   const Prepared& prepared_;
-  const Gathered& given_;
-  const c10::IValue* arguments_;
-  const size_t device_;
-  const c10::DeviceIndex index_;
-  const size_t reads_;
+  const Call& call_;
+  const int index_;
   Strided tensors_[kMaxSlots];
   Plan plan_;
-  c10::SmallVector<at::Tensor, 4> results_;
+  typename Call::Tensors results_;
 };
 
 }  // namespace opsmith

@@ -3,6 +3,7 @@
 
 #include <c10/core/DeviceGuard.h>
 
+#include "arguments.h"
 #include "entry.h"
 #include "generated_call.h"
 
@@ -40,10 +41,23 @@ class GeneratedEntry final : public c10::OperatorKernel {
     std::optional<c10::Device> gpu;
     if (generated_->device != 0) gpu = given.device;
     const c10::OptionalDeviceGuard on_their_device(gpu);  // of several GPUs, the tensors' own
-    GeneratedCall call(**prepared, given, arguments, generated_->device, *target);
+    const AtenCall given_call(given, arguments, generated_->device);
+    GeneratedCall<AtenCall> call(**prepared, given_call, *target);
     if (!call.run()) return false;
-    call.give(stack, generated_->record->arguments.size());
+    stack.resize(stack.size() - generated_->record->arguments.size());
+    if ((*prepared)->outs.empty()) push(call.results(), (*prepared)->returns_list, stack);
     return true;
+  }
+
+  static void push(AtenCall::Tensors& results, bool as_list, torch::jit::Stack& stack) {
+    if (!as_list) {
+      for (at::Tensor& result : results) stack.emplace_back(std::move(result));
+      return;
+    }
+    c10::List<at::Tensor> list;
+    list.reserve(results.size());
+    for (at::Tensor& result : results) list.push_back(std::move(result));
+    stack.emplace_back(std::move(list));
   }
 
   std::shared_ptr<Generated> generated_;

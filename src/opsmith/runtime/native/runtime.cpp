@@ -185,7 +185,10 @@ OPSMITH_EXPORT_C bool opsmith_publish_program(
     Pending* pending = Pending::of(handle, device);
     if (pending == nullptr) return;
     std::unique_ptr<Prepared>& prepared = pending->generated->programs[name];
-    if (prepared == nullptr) prepared = read_prepared({numbers, count});
+    if (prepared == nullptr) {
+      prepared = std::make_unique<Prepared>();
+      read_prepared({numbers, count}, *prepared);
+    }
     if (!prepared->program.fits()) return;
     pending->generated->by_arguments.add(pending->key->bytes, pending->key->size, prepared.get());
   });

@@ -1,0 +1,78 @@
+"""`opsmith build --library`: what the library holds, as a table, and where it loads."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from ..operator.op import Op
+from ..shipping.building import compilers_cache
+from ..shipping.library import Library, build_library_of
+from ._screen import FAILED, RefusedError, output, print_note, size, tilde
+
+
+def build_into(directory: Path, package: str, ops: Sequence[Op], targets: Sequence[str]) -> tuple[Path, Library]:
+    """Builds the library of a package and puts it into a directory."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=output, transient=True) as progress:
+        task = progress.add_task(f"Building the library of {package}", total=None)
+        with compilers_cache():
+            found = build_library_of(
+                package,
+                ops,
+                targets,
+                advance=lambda done, count: progress.update(task, completed=done, total=count),
+            )
+    directory.mkdir(parents=True, exist_ok=True)
+    return _placed(found.path, directory / found.path.name), found
+
+
+def show(path: Path, library: Library) -> None:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("operator")
+    table.add_column("kernels")
+    for name, served in library.served.items():
+        table.add_row(name, "in the library" if served else "none: schema only")
+    output.print(table)
+    output.print(f"\n{tilde(path)}, {size(path.stat().st_size)}, {library.kernels} kernels", soft_wrap=True)
+    for note in library.notes:
+        print_note(note)
+
+
+def verify(path: Path, package: str, targets: Sequence[str]) -> None:
+    """Builds again in a new process with an empty cache."""
+    with tempfile.TemporaryDirectory(prefix="opsmith-verify-") as scratch:
+        choice = ["--arch", ",".join(targets)] if targets else ["--no-cuda"]
+        command = [sys.executable, "-m", "opsmith.cli", "build", package, *choice, "--library", "--into", scratch]
+        environment = {**os.environ, "OPSMITH_CACHE_DIR": str(Path(scratch, "cache"))}
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True)
+        if ran.returncode != 0:
+            raise RefusedError(f"The second build failed.\n{ran.stderr}")
+        same = Path(scratch, path.name).read_bytes() == path.read_bytes()
+    if not same:
+        output.print("[red]A second build of the library differs.[/]")
+        raise typer.Exit(FAILED)
+    output.print("[green]✓[/] built a second time: the same bytes")
+
+
+def _placed(library: Path, place: Path) -> Path:
+    """A copy in that place, whole or not at all."""
+    descriptor, scratch = tempfile.mkstemp(prefix=f".{place.name}-", dir=place.parent)
+    os.close(descriptor)
+    try:
+        shutil.copyfile(library, scratch)
+        os.chmod(scratch, 0o755)
+        os.replace(scratch, place)
+    except BaseException:
+        os.unlink(scratch)
+        raise
+    return place

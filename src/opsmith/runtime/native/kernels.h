@@ -1,0 +1,176 @@
+// Generated kernels as C++ finds them: programs by the kinds of their arguments, and each program's kernels by layout
+// class. It uses no more of torch than its C shim: shipped libraries (shipping/library) have the same tables.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "../../launch/planner/plan.h"
+#include "devices.h"
+
+namespace opsmith {
+
+// What decides which program runs a call, as a short string of bytes: the default dtype, then each argument in order.
+// A tensor adds its dtype and whether it has no dimensions; a value that is compiled in adds a letter and its bytes.
+struct Key {
+  static constexpr size_t kCapacity = 120;
+  size_t size = 0;
+  bool fits = true;
+  uint8_t bytes[kCapacity];
+
+  void add(uint8_t byte) {
+    if (size < kCapacity) {
+      bytes[size++] = byte;
+    } else {
+      fits = false;
+    }
+  }
+  void add(const void* data, size_t length) {
+    if (size + length <= kCapacity) {
+      std::memcpy(bytes + size, data, length);
+      size += length;
+    } else {
+      fits = false;
+    }
+  }
+  void add_dtype(int dtype) { add(static_cast<uint8_t>(dtype)); }
+  void add_count(size_t count) { add(static_cast<uint8_t>(count)); }
+  void add_tensor(int dtype, bool no_dimensions) { add(static_cast<uint8_t>(dtype << 1 | no_dimensions)); }
+  void add_absent() { add(0xFF); }
+  void add_none() { add('N'); }
+  void add_bool(bool value) { add(value ? 'T' : 'F'); }
+  void add_int(int64_t value) {
+    add('I');
+    add(&value, sizeof value);
+  }
+  void add_double(double value) {
+    add('D');
+    add(&value, sizeof value);
+  }
+  void add_string(const char* text, size_t length) {
+    add('S');
+    add_count(std::min<size_t>(length, 255));
+    add(text, length);
+  }
+  void add_list(size_t length) {
+    add('L');
+    add_count(std::min<size_t>(length, 255));
+  }
+};
+
+// From bytes to values. Entries are added and never removed, so that readers need no lock; writers use one.
+template <typename Value>
+class Table {
+ public:
+  Table() = default;
+  Table(const Table&) = delete;
+  Table& operator=(const Table&) = delete;
+  ~Table() {
+    for (std::atomic<Entry*>& bucket : buckets_) {
+      for (Entry* entry = bucket; entry != nullptr;) delete std::exchange(entry, entry->next);
+    }
+  }
+
+  const Value* find(const uint8_t* bytes, size_t size) const {
+    const Entry* entry = buckets_[bucket(bytes, size)].load(std::memory_order_acquire);
+    for (; entry != nullptr; entry = entry->next) {
+      if (entry->key.size() == size && std::memcmp(entry->key.data(), bytes, size) == 0) return &entry->value;
+    }
+    return nullptr;
+  }
+
+  // An existing entry stays.
+  void add(const uint8_t* bytes, size_t size, Value value) {
+    if (find(bytes, size) != nullptr) return;
+    std::atomic<Entry*>& head = buckets_[bucket(bytes, size)];
+    head.store(new Entry{std::vector<uint8_t>(bytes, bytes + size), std::move(value), head.load()},
+               std::memory_order_release);
+  }
+
+ private:
+  static constexpr size_t kBuckets = 16;
+  struct Entry {
+    std::vector<uint8_t> key;
+    Value value;
+    Entry* next;
+  };
+
+  static size_t bucket(const uint8_t* bytes, size_t size) {
+    uint64_t hash = size;
+    for (; size >= 8; size -= 8, bytes += 8) {
+      uint64_t part;
+      std::memcpy(&part, bytes, 8);
+      hash = (hash ^ part) * 0x9E3779B97F4A7C15u;
+      hash ^= hash >> 32;
+    }
+    uint64_t part = 0;
+    std::memcpy(&part, bytes, size);
+    hash = (hash ^ part) * 0x9E3779B97F4A7C15u;
+    return hash >> 60;
+  }
+
+  std::array<std::atomic<Entry*>, kBuckets> buckets_{};
+};
+
+// A program as the planner knows it, what else a call needs, and its compiled kernels: launch.py's Prepared for one
+// operator.
+struct Prepared {
+  struct Scalar {
+    int position;  // among the operator's arguments
+    bool floating;
+  };
+  Program program;
+  std::vector<Scalar> scalars;
+  std::vector<int> outs;  // the slots that are written, in the results' order; empty: new tensors
+  bool returns_list = false;
+  Table<Loaded> kernels;  // by layout class
+};
+
+// Reads the row of numbers that generate/publish.py writes.
+inline void read_prepared(Row row, Prepared& prepared) {
+  prepared.program = read_program(row);
+  row.repeat([&] {
+    const int position = row.small();
+    prepared.scalars.push_back({position, row.flag()});
+  });
+  row.repeat([&] { prepared.outs.push_back(row.small()); });
+  prepared.returns_list = row.flag();
+}
+
+// What the generated kernels of all operators share.
+struct Devices {
+  Tuning tuning;
+  static constexpr size_t kMaxGpus = 64;
+  std::array<std::atomic<int64_t>, kMaxGpus> multiprocessors{};  // by GPU; 0: not known yet
+  std::array<std::atomic<bool>, kMaxGpus> overlaps{};            // whether a launch may begin while another ends
+  Table<Loaded> combines;  // the kernels that add partial sums, by {device, index, dtype, results of a launch}
+
+  static Devices& get() {
+    static Devices& devices = *new Devices;  // Never destroyed: a thread may outlive the end of main.
+    return devices;
+  }
+  // Where a call runs; nothing if the GPU is not known yet.
+  std::optional<Target> target(size_t device, int index) const {
+    if (device == 0) return Target{0, 0, 0, tuning};
+    const size_t place = static_cast<size_t>(index);
+    const int64_t count = place < multiprocessors.size() ? multiprocessors[place].load() : 0;
+    if (count == 0) return std::nullopt;
+    return Target{1, count, index, tuning};
+  }
+  bool overlaps_on(int index) const {
+    const size_t place = static_cast<size_t>(index);
+    return place < overlaps.size() && overlaps[place].load(std::memory_order_relaxed);
+  }
+  const Loaded* combine(size_t device, int index, int64_t dtype, int64_t jobs) const {
+    const uint8_t key[] = {static_cast<uint8_t>(device), static_cast<uint8_t>(index), static_cast<uint8_t>(dtype),
+                           static_cast<uint8_t>(jobs)};
+    return combines.find(key, sizeof key);
+  }
+};
+
+}  // namespace opsmith

@@ -1,0 +1,185 @@
+"""Building a package's library: objects of its kernels for each level of processors, images for each GPU, one source
+that registers them, all linked on torch's stable ABI."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...errors import NothingToBuildError
+from ...generate import emit_cpp
+from ...generate.devices import INCLUDE_DIRECTORY, compile_cuda
+from ...generate.source import Source
+from ...kernels.extension import Extension
+from ...operator.op import Op
+from ...toolchain import Recipe, build_library
+from ...toolchain.objects import build_objects, library_flags
+from ...toolchain.portable import for_level, levels_of
+from ...toolchain.process import run_together
+from ...toolchain.relocatable import assemble, compile_text, merged
+from ...toolchain.settings import max_jobs
+from .contents import Contents, collect
+from .text import LEVELS, Symbols, source
+
+NATIVE = Path(__file__).parent / "native"
+Task = Callable[[], Path]
+
+
+@dataclass(frozen=True)
+class Library:
+    """`served`: for each operator, whether the library has a kernel for it. `notes`: what it does not have, and why."""
+
+    path: Path
+    served: Mapping[str, bool]
+    kernels: int
+    notes: Sequence[str]
+
+
+def build_library_of(
+    package: str,
+    ops: Sequence[Op],
+    targets: Sequence[str],
+    namespace: str | None = None,
+    advance: Callable[[int, int], None] = lambda done, count: None,
+) -> Library:
+    """The library of these ops, from the cache where nothing has changed. `namespace`: torch's, in place of the ops'
+    own. `advance` is called with the number of finished kernels and of all."""
+    contents = collect(ops, targets)
+    if namespace is not None:
+        contents.entries = {
+            name: replace(entry, name=f"{namespace}::{entry.base}") for name, entry in contents.entries.items()
+        }
+    served = {entry.name: entry.is_served for entry in contents.entries.values()}
+    if not any(served.values()):
+        raise NothingToBuildError(package, contents.notes)
+    label = f"the library of {package}"
+    tasks = _Tasks(label)
+    kernels = {each: tasks.kernel(*each) for each in _sources_on_cpu(contents)}
+    images = {each: [tasks.image(each, target) for target in targets] for each in _sources_on_gpu(contents)}
+    tasks.run(advance)
+    objects = [tasks.level(name) for name, _ in LEVELS if any(level == name for level, _ in kernels)]
+    natives, linked, flags = _extensions(contents, targets)
+    if images:
+        objects.append(tasks.images())
+    text = source(package, contents, Symbols(kernels, images, natives))
+    with tempfile.TemporaryDirectory(prefix="opsmith-library-") as scratch:
+        registry = Path(scratch, "registry.cpp")
+        registry.write_text(text)
+        path = build_library(
+            Recipe(
+                f"lib{package}",
+                (registry, NATIVE / "library.cpp", *objects, *linked),
+                targets=tuple(targets) if any(each.has_cuda for each in _used(contents)) else (),
+                cflags=tuple(flags),
+                system_dirs=(NATIVE, INCLUDE_DIRECTORY),
+                label=label,
+            )
+        )
+    return Library(path, served, tasks.count, contents.notes)
+
+
+# --- generated kernels ------------------------------------------------------------------------------------------------
+
+
+def _sources_on_cpu(contents: Contents) -> list[tuple[str, Source]]:
+    programs = [program for entry in contents.entries.values() for program in entry.programs.values()]
+    leveled = [sources for program in programs for sources in program.on_cpu.values()]
+    return list(dict.fromkeys(each for held in (*leveled, *contents.combines_on_cpu.values()) for each in held.items()))
+
+
+def _sources_on_gpu(contents: Contents) -> list[Source]:
+    programs = [program for entry in contents.entries.values() for program in entry.programs.values()]
+    own = [kernel.source for program in programs for kernel in program.on_gpu.values()]
+    return list(dict.fromkeys([*own, *contents.combines_on_gpu.values()]))
+
+
+class _Tasks:
+    """What is compiled, each once, and the symbols it gets."""
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._tasks: dict[str, Task] = {}
+        self._levels: dict[str, list[str]] = {}
+        self._images: dict[str, bool] = {}  # whether it is PTX
+        self._built: dict[str, Path] = {}
+
+    @property
+    def count(self) -> int:
+        return len(self._tasks)
+
+    def kernel(self, level: str, kernel: Source) -> str:
+        with emit_cpp.written_for(level):
+            flags = [*emit_cpp.flags(), f"-D{kernel.entry}={(symbol := _symbol('kernel', level, *kernel))}"]
+        self._tasks[symbol] = functools.partial(
+            compile_text, kernel.text, flags=flags, include_dirs=[INCLUDE_DIRECTORY], label=kernel.entry
+        )
+        self._levels.setdefault(level, []).append(symbol)
+        return symbol
+
+    def image(self, kernel: Source, target: str) -> tuple[str, str]:
+        """The symbol of a kernel's binary, and what it runs on."""
+        symbol = _symbol("image", target, *kernel)
+        self._tasks[symbol] = functools.partial(compile_cuda, kernel.text, kernel.entry, target)
+        self._images[symbol] = target.startswith("compute_")
+        return symbol, target
+
+    def run(self, advance: Callable[[int, int], None]) -> None:
+        finished = 0
+
+        def task(symbol: str, build: Task) -> None:
+            nonlocal finished
+            self._built[symbol] = build()
+            finished += 1
+            advance(finished, len(self._tasks))
+
+        if self._tasks:
+            run_together([functools.partial(task, *each) for each in self._tasks.items()], max_jobs())
+
+    def level(self, name: str) -> Path:
+        symbols = sorted(self._levels[name])
+        objects = [self._built[symbol] for symbol in symbols]
+        return merged(f"kernels_{name}", objects, {symbol: symbol for symbol in symbols}, self._label)
+
+    def images(self) -> Path:
+        """An object with the binaries, each after its symbol. PTX is a text, which a zero ends."""
+        files = {symbol: self._built[symbol] for symbol in sorted(self._images)}
+        lines = [".section .rodata"]
+        for symbol in files:
+            lines += [".balign 64", f".globl {symbol}", f".hidden {symbol}", f'{symbol}: .incbin "{symbol}"', ".byte 0"]
+        return assemble("\n".join([*lines, '.section .note.GNU-stack,"",%progbits', ""]), files, self._label)
+
+
+def _symbol(kind: str, *parts: str) -> str:
+    return f"opsmith_{kind}_{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:20]}"
+
+
+# --- extensions -------------------------------------------------------------------------------------------------------
+
+
+def _used(contents: Contents) -> list[Extension]:
+    natives = [native for entry in contents.entries.values() for native in entry.natives]
+    return list({native.function.extension.name: native.function.extension for native in natives}.values())
+
+
+def _extensions(
+    contents: Contents, targets: Sequence[str]
+) -> tuple[dict[tuple[str, str, str | None], str], list[Path], list[str]]:
+    """The symbols of the extensions' functions, their objects, and the linker's flags."""
+    natives = [native.function for entry in contents.entries.values() for native in entry.natives]
+    symbols: dict[tuple[str, str, str | None], str] = {}
+    objects: list[Path] = []
+    flags: list[str] = []
+    for extension in _used(contents):
+        recipe = extension.recipe(targets)
+        functions = sorted({each.symbol for each in natives if each.extension is extension})
+        for level in levels_of(recipe):
+            own = {function: _symbol("native", extension.name, function, str(level)) for function in functions}
+            symbols.update({(extension.name, function, level): symbol for function, symbol in own.items()})
+            built = build_objects(for_level(recipe, level))
+            objects.append(merged(f"{extension.name}_{level or 'any'}", built, own, recipe.label))
+        flags += library_flags(recipe)
+    return symbols, objects, list(dict.fromkeys(flags))
