@@ -33,8 +33,8 @@ class SchemaDiffersError(OpsmithError, ValueError):
 
     def __init__(self, name: str, declared: str, defined: str, package: str) -> None:
         super().__init__(
-            f"{name} is declared as\n  {declared}\nand the library of {package} that this process has loaded defines it "
-            f"as\n  {defined}\nThe two are of different versions. Build the library again:  opsmith build {package} "
+            f"{name} is declared as\n  {declared}\nand the library of {package} that this process has loaded defines "
+            f"it as\n  {defined}\nThe two are of different versions. Build the library again:  opsmith build {package} "
             "--library"
         )
 

@@ -26,8 +26,8 @@ class Source(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A recorded call: of which operator of the op (GeneratedCall's role), with which arguments, and the kernels that it
-    ran, each of them a Source."""
+    """A recorded call: of which operator of the op (GeneratedCall's role), with which arguments, and the kernels that
+    it ran, each of them a Source."""
 
     role: str
     args: Sequence[Any]

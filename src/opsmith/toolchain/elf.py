@@ -12,6 +12,7 @@ OBJECT, FUNCTION, THREAD_LOCAL = 1, 2, 6
 _ALL_SYMBOLS, _DYNAMIC_SYMBOLS = 2, 11  # SHT_SYMTAB, SHT_DYNSYM
 _SECTION = struct.Struct("<IIQQQQIIQQ")  # Elf64_Shdr
 _SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
+_WEAK, _UNIQUE = 2, 10  # STB_WEAK, STB_GNU_UNIQUE
 _WRITABLE, _ALLOCATED, _EXECUTABLE = 1, 2, 4
 
 
@@ -66,6 +67,19 @@ def read(image: bytes, table: int = _ALL_SYMBOLS) -> tuple[list[Section], list[S
                 place = sections[index].name if index < count else ""  # a symbol may have an absolute value
                 symbols.append(Symbol(text(section.link, name), information & 15, place, value, length))
     return sections, symbols
+
+
+def weaken_unique(image: bytearray) -> None:
+    """Makes weak symbols of GNU's unique ones, which no tool makes local."""
+    (start,) = struct.unpack_from("<Q", image, 0x28)
+    size, count = struct.unpack_from("<HH", image, 0x3A)
+    for number in range(count):
+        _, kind, _, _, offset, length, *_ = _SECTION.unpack_from(image, start + number * size)
+        if kind != _ALL_SYMBOLS:
+            continue
+        for place in range(offset + 4, offset + length, _SYMBOL.size):  # the byte of binding and type
+            if image[place] >> 4 == _UNIQUE:
+                image[place] = _WEAK << 4 | image[place] & 15
 
 
 def demangled(symbol: str) -> str:

@@ -1,8 +1,8 @@
 """Objects for one library that holds the same code compiled several times, for several levels of processors.
 
-An inline function that two objects define is linked once, whichever level it was compiled for: on an older processor the
-copy for a newer one would crash. So the objects of each level are merged into one, and only the functions that it is
-asked to export stay visible.
+An inline function that two objects define is linked once, whichever level it was compiled for: on an older processor
+the copy for a newer one would crash. So the objects of each level are merged into one, and only the functions that it
+is asked to export stay visible.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ..errors import ToolMissingError
 from . import process
 from .cache import cache_key, obtain
 from .compile import contents, host_arch, include_flags, prefix_maps
+from .elf import weaken_unique
 from .find import find_cxx
 from .invoke import invoke
 
@@ -62,7 +63,7 @@ def merged(name: str, objects: Sequence[Path], exported: Mapping[str, str], labe
     filename = f"{name}.o"
     ordered = sorted(exported.items())
     key = cache_key(
-        kind="merged-object",
+        kind="merged-object 2",
         sources=contents(objects, {}, (), label),
         flags=[filename, *(f"{old}={new}" for old, new in ordered)],
         arch=host_arch(()),
@@ -73,6 +74,9 @@ def merged(name: str, objects: Sequence[Path], exported: Mapping[str, str], labe
         # Groups are resolved here: the final link would keep one copy of each inline function again.
         arguments = ["-r", "-nostdlib", "-Wl,--force-group-allocation", *map(str, objects), "-o", _LOOSE]
         facts = invoke(find_cxx(), arguments, workdir=workdir, output=_LOOSE, label=label)
+        image = bytearray((workdir / _LOOSE).read_bytes())
+        weaken_unique(image)
+        (workdir / _LOOSE).write_bytes(image)
         (workdir / "names").write_text("".join(f"{old} {new}\n" for old, new in ordered))
         (workdir / "kept").write_text("".join(f"{new}\n" for _, new in ordered))
         _run_objcopy(["--redefine-syms=names", _LOOSE], workdir, label)

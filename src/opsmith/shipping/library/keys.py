@@ -20,7 +20,7 @@ _LISTS = (Kind.TENSOR_LIST, Kind.OPTIONAL_TENSOR_LIST)
 
 def key_row(arguments: Sequence[Argument], statics: Sequence[bool], values: Sequence[Any]) -> tuple[int, ...]:
     """The row of a call. `statics`: the arguments whose values are compiled in. The default dtype is float32."""
-    parts = [(DTYPE, scalar_type(torch.float32))]
+    parts: list[tuple[int, ...]] = [(DTYPE, scalar_type(torch.float32))]
     for argument, static, value in zip(arguments, statics, values, strict=True):
         if argument.kind in _LISTS:
             parts.append((COUNT, len(value)))

@@ -52,10 +52,13 @@ def source(package: str, contents: Contents, symbols: Symbols) -> str:
             "using namespace opsmith::shipped;",
             "",
             'extern "C" {',
-            *(f"void {symbol}(int64_t begin, int64_t end, void* parameters);" for symbol in _sorted(symbols.kernels)),
+            *(
+                f"void {symbol}(int64_t begin, int64_t end, void* parameters);"
+                for symbol in sorted(set(symbols.kernels.values()))
+            ),
             *(
                 f"void {symbol}(uint64_t* stack, uint64_t inputs, uint64_t outputs);"
-                for symbol in _sorted(symbols.natives)
+                for symbol in sorted(set(symbols.natives.values()))
             ),
             *(f"extern const char {symbol}[];" for symbol in images),
             "}",
@@ -86,10 +89,6 @@ class _Arrays:
             name = self._names[declared] = f"array_{len(self._names)}"
             self.lines.append(f"static const {type} {name}[] = {text};")
         return self._names[declared]
-
-
-def _sorted(symbols: Mapping[object, str] | Mapping[tuple[str, Source], str]) -> list[str]:
-    return sorted(set(symbols.values()))
 
 
 def _operator(entry: Entry, symbols: Symbols, arrays: _Arrays) -> str:

@@ -10,11 +10,6 @@
 
 #include "operators.h"
 
-// Since torch 2.12; null before.
-extern "C" __attribute__((weak)) AOTITorchError torch_library_def_with_tags(
-    TorchLibraryHandle self, const char* schema, const int32_t* tags, int32_t count);
-extern "C" __attribute__((weak)) int32_t torch_tag_pt2_compliant_tag();
-
 namespace opsmith::shipped {
 namespace {
 
@@ -80,26 +75,30 @@ class Library {
       check(aoti_torch_library_init_fragment(space.c_str(), package_, 0, &made), "aoti_torch_library_init_fragment");
       definitions_[space] = made;
       others_[space] = aoti_torch_library_def(made, "_opsmith_library() -> int") != AOTI_TORCH_SUCCESS;
-      if (!others_[space]) {
+      if (others_[space]) {
+        report(each, "another library of this namespace is loaded");
+      } else {
         TorchLibraryHandle kernels = nullptr;
         check(aoti_torch_library_init_impl(space.c_str(), "CompositeExplicitAutograd", package_, 0, &kernels),
               "aoti_torch_library_init_impl");
         check(torch_library_impl(kernels, "_opsmith_library", &interface_of, TORCH_ABI_VERSION), "torch_library_impl");
       }
     }
-    if (others_[space]) {
-      report(each, "another library of this namespace is loaded");
-      return false;
-    }
+    if (others_[space]) return false;
     if (define_with_tag(definitions_[space], each.schema.c_str())) return true;
     report(each, "an operator of this name exists");
     return false;
   }
 
   static bool define_with_tag(TorchLibraryHandle definitions, const char* schema) {
-    if (torch_library_def_with_tags != nullptr && torch_tag_pt2_compliant_tag != nullptr) {
-      const int32_t tags[] = {torch_tag_pt2_compliant_tag()};
-      return torch_library_def_with_tags(definitions, schema, tags, 1) == AOTI_TORCH_SUCCESS;
+    // Tags came with torch 2.12: a reference to these functions would keep the library from loading before.
+    void* torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+    const auto tag = reinterpret_cast<int32_t (*)()>(dlsym(torch, "torch_tag_pt2_compliant_tag"));
+    const auto tagged = reinterpret_cast<AOTITorchError (*)(TorchLibraryHandle, const char*, const int32_t*, int32_t)>(
+        dlsym(torch, "torch_library_def_with_tags"));
+    if (torch != nullptr && tag != nullptr && tagged != nullptr) {
+      const int32_t tags[] = {tag()};
+      return tagged(definitions, schema, tags, 1) == AOTI_TORCH_SUCCESS;
     }
     return aoti_torch_library_def(definitions, schema) == AOTI_TORCH_SUCCESS;
   }

@@ -309,8 +309,8 @@ class Operator {
     std::ostringstream given;
     for (size_t position = 0; position < values.size(); ++position) {
       for_each_tensor(values[position], [&](const Tensor* tensor) {
-        if (tensor == nullptr) return;
-        given << (given.tellp() == 0 ? "" : ", ") << names_[position] << " is " << described(*tensor);
+        given << (given.tellp() == 0 ? "" : ", ") << names_[position] << " is "
+              << (tensor == nullptr ? "not given" : described(*tensor));
       });
     }
     fail("the library of ", package_, " has no kernel for this call: ", given.str(),
