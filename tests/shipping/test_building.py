@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -120,11 +121,29 @@ def test_show_says_what_is_prebuilt_and_what_was_checked(built: Path, user: Run,
     }  # fmt: skip
     (tmp_path / "check.json").write_text(json.dumps({"reports": [report]}))
     build(built, "--no-cuda", "--passport", str(tmp_path / "check.json"))
-    arguments = ["opsmith", "show", "aheadlib::bent", "--from", "aheadlib"]
-    shown = user(built, f"import sys; sys.argv = {arguments}; from opsmith.cli import main; main()")
-    words = " ".join(shown.split())
+    words = show(user, built, "aheadlib::bent")
     assert "kernels, for AVX2, AVX512, any processor" in words
+    assert re.search(r"cpu here \d+ prebuilt checked", words), words
     assert "checked 1 items passed; level quick, the CPU (x86_64), torch 2.13" in words
+    facts = json.loads(show(user, built, "aheadlib::bent", "--json", "-"))["ops"][0]
+    assert facts["here"]["cpu"].keys() == {"prebuilt"} and facts["passport"][0][0] == "checked"
+
+
+def test_show_says_what_is_not_prebuilt_any_more(built: Path, user: Run) -> None:
+    words = show(user, built, "aheadlib::negated")
+    assert "prebuilt 3 kernels, for any processor, AVX2, AVX512 cpu here 1 prebuilt" in words
+    for path in (built / "ops.py", built / "negated.cpp"):
+        path.write_text(path.read_text().replace("x * 0.5", "x * 0.25").replace("-from[i]", "0 - from[i]"))
+    assert "cpu here 1 not compiled yet" in show(user, built, "aheadlib::negated")
+    words = show(user, built, "aheadlib::bent")
+    counts = dict(re.findall(r"(\d+) (prebuilt|not compiled yet)", words.partition("cpu here")[2]))
+    assert set(counts.values()) == {"prebuilt", "not compiled yet"}, "what sums partial results has not changed"
+
+
+def show(user: Run, package: Path, *arguments: str) -> str:
+    """The words that `opsmith show` prints."""
+    line = ["opsmith", "show", *arguments, "--from", "aheadlib"]
+    return " ".join(user(package, f"import sys; sys.argv = {line}; from opsmith.cli import main; main()").split())
 
 
 @pytest.mark.parametrize(

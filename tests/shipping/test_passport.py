@@ -75,5 +75,5 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 def test_prebuilt_kernels_are_named_by_their_places() -> None:
     kernels = [{"op": OP, "place": place, "key": place} for place in ("DEFAULT", "AVX2", "sm_90", "compute_90")]
-    assert prebuilt_line(OP, {"kernels": kernels}) == "4 kernels, for AVX2, any processor, PTX 90, sm_90"
-    assert prebuilt_line("mylib::other", {"kernels": kernels}) is None
+    assert prebuilt_line([OP], {"kernels": kernels}) == "4 kernels, for AVX2, any processor, PTX 90, sm_90"
+    assert prebuilt_line(["mylib::other"], {"kernels": kernels}) is None

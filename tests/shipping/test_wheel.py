@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from packages import SOURCES, python
+from packages import SOURCES, build, python
 
 from opsmith.errors import WheelError
 from opsmith.shipping import wheel as wheels
@@ -76,6 +76,19 @@ def test_an_installed_wheel_needs_no_compiler(project: Path, planned_cache: Path
     missing = {"CXX": str(place / "none"), "PATH": "", "OPSMITH_RUNTIME": "python"}
     path = f"{SOURCES}{os.pathsep}{place}"
     assert str(place) in python(USE, planned_cache, PYTHONPATH=path, **missing)
+
+
+def test_a_package_of_which_nothing_is_built_gets_a_wheel_for_every_platform(project: Path) -> None:
+    package = project / "src" / "aheadlib"
+    lines = ["import opsmith", "from torch import Tensor", "@opsmith.op('aheadlib::same')"]
+    (package / "ops.py").write_text("\n".join([*lines, "def same(x: Tensor) -> Tensor: return x + 0"]))
+    done = build(package, "--wheel")
+    assert "aheadlib has nothing to build ahead of time" in done.stderr
+    (wheel,) = (project / "dist").iterdir()
+    assert wheel.name == "ahead_lib-1.2-py3-none-any.whl"
+    with zipfile.ZipFile(wheel) as archive:
+        assert "Root-Is-Purelib: true" in archive.read("ahead_lib-1.2.dist-info/WHEEL").decode()
+        assert "aheadlib/prebuilt/manifest.json" in archive.namelist()
 
 
 def test_every_file_is_in_the_record_and_has_the_given_date(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from ..errors import NothingToBuildError
 from ._options import Json, option
 from ._screen import FAILED, RefusedError, output, prepare_json, print_note, size, tilde, write_json
 
@@ -81,15 +82,20 @@ def command(
         return
     proof = travelling(passport, [op.name for op in ops]) if passport else None
     planned = plan(module, ops, targets)
+    if not planned.count:
+        nothing = NothingToBuildError(planned.package, [note for each in planned.recordings for note in each.notes])
+        if not (wheel and ops):
+            raise nothing
+        print_note(f"{nothing}\nThe wheel is for every platform.")
     if not wheel:
-        _build(planned, into or planned.directory / "prebuilt", proof, verify, json)
+        _build(planned, into or planned.directory / "prebuilt", True, proof, verify, json)
         return
     from ..shipping.wheel import make_wheel, project_of
 
     project = project_of(planned.directory)
     with tempfile.TemporaryDirectory(prefix="opsmith-build-") as scratch:
         prebuilt = Path(scratch, "prebuilt")
-        _build(planned, prebuilt, proof, verify, json)
+        _build(planned, prebuilt, False, proof, verify, json)
         with output.status("Making the wheel"):
             made = make_wheel(project, planned.package, prebuilt, into or project / "dist")
     output.print(f"\n{tilde(made)}, {size(made.stat().st_size)}", soft_wrap=True)
@@ -112,9 +118,12 @@ def _build_library(
         library.verify(path, name, targets)
 
 
-def _build(planned: Plan, directory: Path, passport: Mapping[str, Any] | None, verify: bool, json: Path | None) -> None:
+def _build(
+    planned: Plan, directory: Path, stays: bool, passport: Mapping[str, Any] | None, verify: bool, json: Path | None
+) -> None:
     rows = _built(planned, directory, passport)
-    _show(planned, rows, directory)
+    if rows:
+        _show(rows, directory if stays else None)
     for recording in planned.recordings:
         for note in recording.notes:
             print_note(f"{recording.op}: {note}")
@@ -141,23 +150,35 @@ def _built(planned: Plan, into: Path, passport: Mapping[str, Any] | None) -> lis
         return build(planned, lambda: progress.advance(task), into, passport)
 
 
-def _show(planned: Plan, rows: Sequence[Row], directory: Path) -> None:
+def _show(rows: Sequence[Row], directory: Path | None) -> None:
+    """One line an op, however many places there are. `directory`: where they are and stay."""
     from ..shipping.passport import place_name
 
-    places = list(dict.fromkeys(place_name(row.place) for row in sorted(rows, key=lambda row: row.place)))
+    kinds = {place: _kind(place) for place in sorted({row.place for row in rows})}
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("op")
-    for place in places:
-        table.add_column(place, justify="right")
-    table.add_column("size", justify="right")
+    table.add_column("op", overflow="fold")
+    shown = [kind for kind in _KINDS if kind in kinds.values()]
+    for title in (*shown, "size"):
+        table.add_column(title, justify="right", no_wrap=True)
     for op in dict.fromkeys(row.op for row in rows):
         own = [row for row in rows if row.op == op]
-        counts = Counter(place_name(row.place) for row in own)
+        counts = Counter(kinds[row.place] for row in own)
         bytes = sum({row.key: row.bytes for row in own}.values())
-        table.add_row(op, *(str(counts[place] or "") for place in places), size(bytes))
+        table.add_row(op, *(str(counts[kind] or "") for kind in shown), size(bytes))
     output.print(table)
     every = {row.key: row.bytes for row in rows}
-    output.print(f"\n{len(every)} builds, {size(sum(every.values()))}, in {tilde(directory)}", soft_wrap=True)
+    places = ", ".join(dict.fromkeys(place_name(place) for kind in _KINDS for place in kinds if kinds[place] == kind))
+    where = f", in {tilde(directory)}" if directory else ""
+    output.print(f"\n{len(every)} builds for {places}; {size(sum(every.values()))}{where}", soft_wrap=True)
+
+
+_KINDS = ("processors", "GPUs", "libraries")
+
+
+def _kind(place: str) -> str:
+    from ..generate.emit_cpp import CAPABILITIES
+
+    return _KINDS[0] if place in CAPABILITIES else _KINDS[1] if place.startswith(("sm_", "compute_")) else _KINDS[2]
 
 
 def _audit(directory: Path) -> Sequence[Verdict]:

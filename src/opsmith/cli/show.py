@@ -87,13 +87,15 @@ def _facts(op: Op) -> dict[str, Any]:
 
 
 def _shipped(op: Op) -> dict[str, Any]:
-    """What the op's package ships: whether its kernels are prebuilt, and its passport."""
+    """What the op's package ships, where its kernels on this machine come from, and its passport."""
     from ..shipping.building import MANIFEST
+    from ..shipping.origin import extensions_of, origins
     from ..shipping.passport import lines, of_package, prebuilt_line
 
-    prebuilt = prebuilt_line(op.name, of_package(op.__module__, MANIFEST))
+    names = {op.name, *(name for name, _ in extensions_of(op))}
     return {
-        "prebuilt": prebuilt or ("nothing: compiled here, on first use" if op.kernels else "nothing: it has no kernel"),
+        "prebuilt": prebuilt_line(names, of_package(op.__module__, MANIFEST)) or "nothing",
+        "here": {device: dict(counts) for device, counts in origins(op).items()},
         "passport": [list(line) for line in lines(op.name, of_package(op.__module__))],
     }
 
@@ -114,6 +116,8 @@ def _print_parts(facts: dict[str, Any]) -> None:
     for number, call in enumerate(facts["python_calls"]):
         table.add_row("" if number else "Python runs in", "", Text(call))
     table.add_row("prebuilt", "", Text(facts["prebuilt"]))
+    for device, counts in facts["here"].items():
+        table.add_row(f"{device} here", "", Text(", ".join(f"{count} {origin}" for origin, count in counts.items())))
     for name, line in facts["passport"]:
         table.add_row(name, "", Text(line))
     output.print(table)

@@ -26,7 +26,7 @@ from typing import Any
 from unittest import mock
 
 from .. import __version__
-from ..errors import BuildPlaceError, CudaToolsError, NothingToBuildError, ToolMissingError, UnsupportedArchError
+from ..errors import BuildPlaceError, CudaToolsError, ToolMissingError, UnsupportedArchError
 from ..kernels import extension as extensions
 from ..operator.op import Op
 from ..toolchain import Recipe, build_library, cache_directory, find_cxx, find_nvrtc, manylinux, nvrtc, objects
@@ -89,10 +89,7 @@ def plan(package: ModuleType, ops: Sequence[Op], targets: Sequence[str]) -> Plan
         if each.module.partition(".")[0] == name and each.is_stable and (targets or not each.is_cuda_alone)
     ]
     libraries = [(recipe, level) for recipe in recipes for level in levels_of(recipe)]
-    made = Plan(name, Path(next(iter(package.__path__))), tuple(targets), recordings, libraries)
-    if not made.count:
-        raise NothingToBuildError(name, [note for each in recordings for note in each.notes])
-    return made
+    return Plan(name, Path(next(iter(package.__path__))), tuple(targets), recordings, libraries)
 
 
 def build(

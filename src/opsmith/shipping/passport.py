@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,9 +106,9 @@ def _speed_line(row: Mapping[str, Any]) -> str:
     return f"{what}; {row['environment']['device']}, torch {row['environment']['torch']}"
 
 
-def prebuilt_line(op: str, manifest: Mapping[str, Any]) -> str | None:
-    """'36 kernels for AVX2, AVX512, any processor, sm_90': what a package ships of an op."""
-    rows = [row for row in manifest.get("kernels", ()) if row["op"] == op]
+def prebuilt_line(names: Collection[str], manifest: Mapping[str, Any]) -> str | None:
+    """'36 kernels, for AVX2, AVX512, any processor, sm_90': what a package ships of an op and its extensions."""
+    rows = [row for row in manifest.get("kernels", ()) if row["op"] in names]
     if not rows:
         return None
     places = sorted({row["place"] for row in rows})
@@ -118,4 +118,4 @@ def prebuilt_line(op: str, manifest: Mapping[str, Any]) -> str | None:
 def place_name(place: str) -> str:
     """'PTX 120' of compute_120, 'any processor' of the baseline."""
     processors = {"DEFAULT": "any processor", "x86-64": "any processor", "x86-64-v3": "AVX2", "x86-64-v4": "AVX512"}
-    return processors.get(place, place.replace("compute_", "PTX "))
+    return processors.get(place, place.replace("compute_", "PTX "))  # "any": a library for all

@@ -58,14 +58,14 @@ class Recording:
             self.notes.append(text)
 
 
-def record_op(op: Op, targets: Sequence[str], cpu: bool = True) -> Recording:
-    """The builds of an op's kernels for processors and for these GPU targets."""
+def record_op(op: Op, targets: Sequence[str], processors: Sequence[str] = emit_cpp.CAPABILITIES) -> Recording:
+    """The builds of an op's kernels for these processors and GPU targets."""
     found = Recording(op.name)
     calls = list(calls_of(op, found))
     gpus = recorded(targets) if targets else []
     if op.is_generated:
         for values, needs in calls:
-            _record_generated(op, found, values, needs, targets, gpus, cpu)
+            _record_generated(op, found, values, needs, targets, gpus, processors)
     if targets and (choices := _choices_with_cuda(op)):
         for gpu in gpus:
             _record_launches(op, found, calls, choices, targets, gpu)
@@ -122,13 +122,13 @@ def _record_generated(
     needs: list[Sequence[bool]],
     targets: Sequence[str],
     gpus: Sequence[Gpu],
-    cpu: bool,
+    processors: Sequence[str],
 ) -> None:
     def fill(recorder: Recorder) -> Recorder:
         record_calls(op, found, recorder, values, needs)
         return recorder
 
-    for capability in emit_cpp.CAPABILITIES if cpu else ():
+    for capability in processors:
         with emit_cpp.written_for(capability):
             recorder = fill(Recorder("cpu"))
             for entry, text in _entries(recorder, emit_cpp.COMBINE):

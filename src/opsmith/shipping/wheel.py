@@ -46,7 +46,7 @@ def project_of(directory: Path) -> Path:
 def make_wheel(project: Path, package: str, prebuilt: Path, into: Path) -> Path:
     """The path of the wheel of `project`, in which the files of the directory `prebuilt` are those of `package`.
 
-    Its platform is the audit's. Nothing is left in `into` if it fails. Raises WheelError.
+    Its platform is the audit's; any, if nothing is built. Nothing is left in `into` if it fails. Raises WheelError.
     """
     with tempfile.TemporaryDirectory(prefix="opsmith-wheel-") as scratch:
         pure = _built(project, Path(scratch))
@@ -64,9 +64,10 @@ def make_wheel(project: Path, package: str, prebuilt: Path, into: Path) -> Path:
     members = {name: each for name, each in members.items() if not name.startswith(f"{place}/{PREBUILT}/")}
     for path in sorted(path for path in prebuilt.rglob("*") if path.is_file()):
         members[f"{place}/{PREBUILT}/{path.relative_to(prebuilt).as_posix()}"] = _Member(path.read_bytes(), _FILE)
-    platform = platform_tag(audited(prebuilt))
     information = f"{name}-{version}.dist-info"
-    members[f"{information}/WHEEL"] = _retagged(members[f"{information}/WHEEL"], f"{abi}-{platform}")
+    if any((prebuilt / "artifacts").iterdir()):
+        platform = platform_tag(audited(prebuilt))
+        members[f"{information}/WHEEL"] = _retagged(members[f"{information}/WHEEL"], f"{abi}-{platform}")
     return _written(members, information, into / f"{name}-{version}-{python}-{abi}-{platform}.whl")
 
 
@@ -92,9 +93,10 @@ def _built(project: Path, scratch: Path) -> Path:
 def _lacks_backend(project: Path) -> bool:
     """Whether the backend must be fetched, into an environment of its own."""
     from build import ProjectBuilder
+    from pyproject_hooks import quiet_subprocess_runner
 
     try:
-        return bool(ProjectBuilder(project).check_dependencies("wheel"))
+        return bool(ProjectBuilder(project, runner=quiet_subprocess_runner).check_dependencies("wheel"))
     except Exception:  # the backend itself is not here, or the project's file is wrong, which the build says better
         return True
 

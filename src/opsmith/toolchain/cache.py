@@ -22,7 +22,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..errors import CacheError, CacheFallbackWarning, CacheSecurityError, CorruptCacheEntryWarning
@@ -120,6 +120,23 @@ def find(key: str, *, label: str, filenames: Sequence[str]) -> Artifact | None:
     return None
 
 
+class NotBuilt(Exception):
+    """Inside `looking_up`: there is no artifact."""
+
+
+_only_looking = threading.local()
+
+
+@contextlib.contextmanager
+def looking_up() -> Iterator[None]:
+    """Inside, `obtain` builds nothing in this thread: it raises NotBuilt."""
+    _only_looking.active = True
+    try:
+        yield
+    finally:
+        _only_looking.active = False
+
+
 def obtain(key: str, build: Build, *, label: str, filenames: Sequence[str]) -> Artifact:
     """The artifact of ``key``: found, or built by ``build(workdir)`` once, whichever processes want it.
 
@@ -129,6 +146,8 @@ def obtain(key: str, build: Build, *, label: str, filenames: Sequence[str]) -> A
     """
     if found := find(key, label=label, filenames=filenames):
         return found
+    if getattr(_only_looking, "active", False):
+        raise NotBuilt
     store = Store(_location())
     with progress(label) as task:
         if store.directory not in _fallback_reasons:

@@ -132,7 +132,7 @@ class _Plan:
         self.sources = [Path(source).absolute() for source in sources]
         self.texts = {f"{file_stem(name)}.cpp": text} if text is not None else {}
         self.library = f"{file_stem(name)}.so"
-        self.filenames = [self.library, *self.texts]
+        self.filenames = [self.library]
         flags, self.include_dirs = without_include_flags(cflags, include_dirs)
         self.flags = [*_CXX_FLAGS, *self.settings.cflags, *flags]
         self.key = cache_key(
