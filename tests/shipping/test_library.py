@@ -149,6 +149,7 @@ masked = grad * (y > 0)
 assert torch.equal(found[0], masked * 2.0)
 torch.testing.assert_close(found[1], masked.sum(0))
 assert ops.gated(torch.empty(0, 8), bias).shape == (0, 8)
+assert torch.equal(ops.gated(x[:1], bias), torch.relu(x[:1] * 2 + bias)), "a batch of one, which no sample has"
 out = torch.empty(5, 8)
 ops.gated_out(x, bias, out=out)
 assert torch.equal(out, y)

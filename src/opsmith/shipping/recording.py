@@ -86,7 +86,23 @@ def calls_of(op: Op, found: Recording) -> Iterator[tuple[Sequence[Any], list[Seq
             except TypeError as error:
                 found.note(f"sample {sample.name or '?'}: {error}")
                 continue
-            yield values, _needs(op.signature.flatten(values))
+            needs = _needs(op.signature.flatten(values))
+            for variant in _variants(op, values) if op.is_generated else [values]:
+                yield variant, needs
+
+
+def _variants(op: Op, values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """A call, and what users are sure to call beside it: with contiguous tensors, and with one row where it has many,
+    which may broadcast otherwise."""
+    yield values
+    tensors = op.signature.flatten(values)
+    given = [tensor for tensor in tensors if tensor is not None]
+    if not all(tensor.is_contiguous() for tensor in given):
+        yield op.signature.unflatten(values, [None if t is None else t.contiguous() for t in tensors])
+    full = max((tensor.ndim for tensor in given), default=0)
+    if full > 1 and len({tensor.shape for tensor in given}) > 1:
+        first = [None if t is None else t[:1].contiguous() if t.ndim == full else t for t in tensors]
+        yield op.signature.unflatten(values, first)
 
 
 def _samples(op: Op, dtype: torch.dtype, found: Recording) -> Iterable[Sample]:
