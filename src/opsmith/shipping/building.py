@@ -15,7 +15,6 @@ import json
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -38,6 +37,7 @@ from ..toolchain.store import PROVENANCE
 from . import own, torch_headers
 from .passport import FILE as PASSPORT
 from .recording import Recording, record_op
+from .staging import staged
 
 MANIFEST = "manifest.json"
 
@@ -99,7 +99,8 @@ def build(
 ) -> list[Row]:
     """Compiles what is planned and puts it into the package, or into a directory, with a passport if there is one.
     `advance` is called after each kernel."""
-    with _compilers_cache(), _staged(into or plan.directory / PREBUILT) as staging:
+    with _compilers_cache(), staged(into or plan.directory / PREBUILT) as staging:
+        (staging / "artifacts").mkdir()
         built: dict[object, tuple[str, int]] = {}
 
         def kernel(identity: object, compile: Callable[[], Path]) -> None:
@@ -154,25 +155,6 @@ def _compilers_cache() -> Iterator[None]:
             yield
     finally:
         prebuilt_directories[:] = shipped
-
-
-@contextmanager
-def _staged(directory: Path) -> Iterator[Path]:
-    """A new directory, which takes the place of that one at the end; nothing is left of it if the block fails."""
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
-    try:
-        (staging / "artifacts").mkdir()
-        yield staging
-        staging.chmod(0o755)
-        if directory.exists():
-            os.rename(directory, former := Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent)))
-            os.rename(staging, directory)
-            shutil.rmtree(former)
-        else:
-            os.rename(staging, directory)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _copy(

@@ -1,0 +1,467 @@
+"""The operators of a kernel for the Hub, by torch alone: references, shape rules and gradients.
+
+The carrier copies what is here into the generated file, so nothing here may need opsmith: functions of other modules
+are copied along.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ...generate.reference import result_strides
+from ...reference.tensors import dtype_class, is_placeholder, settle
+
+
+class Operator:
+    """One operator of the dispatcher: its arguments, and how its reference runs."""
+
+    backward: Gradient | None = None
+
+    def __init__(self, library: torch.library.Library, schema: str, defaults: Mapping[str, Any]) -> None:
+        self.name = schema.partition("(")[0]
+        operators = getattr(torch.ops, library.ns)
+        if not hasattr(operators, self.name):  # a shared library defines its operators itself
+            library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+        self.schema = schema
+        self.library = library
+        self.overload = getattr(operators, self.name).default
+        arguments = self.overload._schema.arguments
+        self.names = [argument.name for argument in arguments]
+        self.kinds = [str(argument.type) for argument in arguments]
+        self.keyword_only = [argument.kwarg_only for argument in arguments]
+        self.changed = [each.alias_info is not None and each.alias_info.is_write for each in arguments]
+        self.defaults = defaults
+        self.returns_list = [str(each.type) for each in self.overload._schema.returns] == ["List[Tensor]"]
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Every argument in schema order."""
+        rest = self.names[len(args) :]
+        return [*args, *(kwargs[name] if name in kwargs else self.defaults.get(name) for name in rest)]
+
+    def arranged(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """All arguments as (positional, keyword-only)."""
+        count = len(values) - sum(self.keyword_only)
+        return list(values[:count]), dict(zip(self.names[count:], values[count:], strict=True))
+
+    def call(self, values: Sequence[Any]) -> Any:
+        positional, keyword = self.arranged(values)
+        return self.overload(*positional, **keyword)
+
+    def tensors(self, values: Sequence[Any]) -> list[torch.Tensor | None]:
+        """The tensors among the arguments; a list gives one entry for each element."""
+        found: list[torch.Tensor | None] = []
+        for kind, value in zip(self.kinds, values, strict=True):
+            if kind in ("Tensor", "Optional[Tensor]"):
+                found.append(value)
+            elif "Tensor" in kind:
+                found += value
+        return found
+
+    def owners(self, values: Sequence[Any]) -> list[str]:
+        """For each of these tensors the name of its argument."""
+        found: list[str] = []
+        for name, kind, value in zip(self.names, self.kinds, values, strict=True):
+            if "Tensor" in kind:
+                found += [name] * (1 if kind in ("Tensor", "Optional[Tensor]") else len(value))
+        return found
+
+    def filled(self, values: Sequence[Any], tensors: Sequence[torch.Tensor | None]) -> list[Any]:
+        """The arguments with other tensors, in the order of `tensors`."""
+        rest = iter(tensors)
+        found: list[Any] = []
+        for kind, value in zip(self.kinds, values, strict=True):
+            if kind in ("Tensor", "Optional[Tensor]"):
+                found.append(next(rest))
+            elif "Tensor" in kind:
+                found.append([next(rest) for _ in value])
+            else:
+                found.append(value)
+        return found
+
+    def packed(self, results: Sequence[torch.Tensor]) -> Any:
+        if self.returns_list:
+            return list(results)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def laid_out(self, results: Sequence[torch.Tensor], values: Sequence[Any]) -> list[torch.Tensor]:
+        """Results as the op returns them, with the strides that an elementwise op of torch would give them."""
+        given = [tensor for tensor in self.tensors(values) if tensor is not None]
+        strides = [result_strides(tuple(result.shape), given) for result in results]
+        return [
+            result
+            if result.stride() == each or result.numel() == 0
+            else torch.empty_strided(result.shape, each, dtype=result.dtype, device=result.device).copy_(result)
+            for result, each in zip(results, strides, strict=True)
+        ]
+
+    def empty(self, likes: Sequence[torch.Tensor], values: Sequence[Any], keeps_layout: bool) -> list[torch.Tensor]:
+        """New results like these: with that layout, or contiguous."""
+        if not keeps_layout:
+            return [torch.empty(like.shape, dtype=like.dtype, device=like.device) for like in likes]
+        given = [tensor for tensor in self.tensors(values) if tensor is not None]
+        return [
+            torch.empty_strided(
+                like.shape, result_strides(tuple(like.shape), given), dtype=like.dtype, device=like.device
+            )
+            for like in likes
+        ]
+
+    # How its reference runs: recorded by torch's own operators, as a kernel, and on fake tensors.
+
+    def composite(self, values: Sequence[Any]) -> list[torch.Tensor]:
+        raise NotImplementedError
+
+    def run(self, values: Sequence[Any]) -> Any:
+        raise NotImplementedError
+
+    def fake(self, values: Sequence[Any]) -> Any:
+        raise NotImplementedError
+
+    def register(self, announce: Callable[[str], None]) -> None:
+        """The reference serves the calls that the shared library has no kernel for."""
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return self.run(self.bind(args, kwargs))
+
+        def fake(*args: Any, **kwargs: Any) -> Any:
+            return self.fake(self.bind(args, kwargs))
+
+        self.library.impl(self.name, run, "CompositeExplicitAutograd")
+        self.library.define(f"_{self.name}_reference{self.schema[len(self.name) :]}")
+        self.library.impl(f"_{self.name}_reference", run, "CompositeExplicitAutograd")
+        announce(self.name)
+        torch.library.register_fake(f"{self.library.ns}::{self.name}", fake, lib=self.library)
+
+
+class Functional(Operator):
+    """An operator that returns new tensors: the author's function."""
+
+    inert: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        library: torch.library.Library,
+        schema: str,
+        function: Callable[..., Any],
+        defaults: Mapping[str, Any],
+        keeps_layout: bool,
+        fake: Callable[..., Any] | None = None,
+    ) -> None:
+        super().__init__(library, schema, defaults)
+        self.function, self.keeps_layout, self.written_fake = function, keeps_layout, fake
+        self.saves: Mapping[str, tuple[str, ...]] = {}
+        self.results_kept: Mapping[str, tuple[str, ...]] = {}
+        self.passthrough: Mapping[str, tuple[int | None, ...]] = {}
+        self.random = ""
+        self.is_recorded = True
+
+    def composite(self, values: Sequence[Any]) -> list[torch.Tensor]:
+        positional, keyword = self.arranged(values)
+        with without_autocast(self.tensors(values)):
+            returned = self.function(*positional, **keyword)
+        return [returned] if isinstance(returned, torch.Tensor) else list(returned)
+
+    def run(self, values: Sequence[Any]) -> Any:
+        given = [tensor for tensor in self.tensors(values) if tensor is not None]
+        results = settle(self.composite(values), given)
+        return self.packed(self.laid_out(results, values) if self.keeps_layout else results)
+
+    def fake(self, values: Sequence[Any]) -> Any:
+        if self.written_fake is not None:
+            positional, keyword = self.arranged(values)
+            return self.written_fake(*positional, **keyword)
+        return self.packed(self.empty(self.composite(values), values, self.keeps_layout))
+
+    def saved(self, tensors: Sequence[torch.Tensor | None]) -> tuple[Sequence[str] | None, Sequence[str]]:
+        """What the backward kernel of the call's device reads: (arguments, or None for all; results)."""
+        device = next(tensor.device.type for tensor in tensors if tensor is not None)
+        key = f"{device} {dtype_class(tensors)}"
+        plain = all(tensor is None or type(tensor) in (torch.Tensor, torch.nn.Parameter) for tensor in tensors)
+        return self.saves.get(key) if plain else None, self.results_kept.get(key, ())
+
+    def register(self, announce: Callable[[str], None]) -> None:
+        super().register(announce)
+
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            return record(self, self.bind(args, kwargs))
+
+        if self.is_recorded:
+            self.library.impl(self.name, recorded, "Autograd")
+
+
+class Gradient(Functional):
+    """The operator of another's gradients: gradients of its results in, those that are needed out.
+
+    Its reference recomputes the other's and lets torch differentiate it."""
+
+    def __init__(self, library: torch.library.Library, schema: str, of: Functional) -> None:
+        super().__init__(library, schema, of.function, {}, of.keeps_layout)
+        self.of = of
+        self.grads = 1 if of.returns_list else len(of.overload._schema.returns)
+        of.backward = self
+
+    def split(self, values: Sequence[Any]) -> tuple[list[torch.Tensor | None], Sequence[Any], list[bool]]:
+        """(gradients of the results, the other operator's arguments, which gradients are needed)."""
+        grads = list(values[0]) if self.of.returns_list else list(values[: self.grads])
+        return grads, values[self.grads : self.grads + len(self.of.names)], values[-1]
+
+    def composite(self, values: Sequence[Any]) -> list[torch.Tensor]:
+        with torch.enable_grad():
+            return self.pulled(values, True)
+
+    def run(self, values: Sequence[Any]) -> Any:
+        with torch.inference_mode(False), autograd_on(), torch.enable_grad():
+            found = self.pulled(values, False)
+        given = [tensor for tensor in self.tensors(values) if tensor is not None]
+        results = settle([grad.detach() for grad in found], given)
+        return self.laid_out(results, values) if self.keeps_layout else results
+
+    def fake(self, values: Sequence[Any]) -> Any:
+        _, inputs, needs = self.split(values)
+        pairs = zip(self.of.tensors(inputs), needs, strict=True)
+        return self.empty([like for like, needed in pairs if needed and like is not None], values, self.keeps_layout)
+
+    def pulled(self, values: Sequence[Any], differentiable: bool) -> list[torch.Tensor]:
+        grads, inputs, needs = self.split(values)
+        tensors = self.of.tensors(inputs)
+        if self.random:
+            raise RuntimeError(
+                f"{self.of.name} has no gradient: its reference draws random numbers ({self.random}), and running it "
+                "again would draw others. Use it under torch.no_grad()."
+            )
+        if any(is_placeholder(tensor) for tensor in tensors):
+            raise RuntimeError(
+                f"{self.name} was called with an input that was not saved for it, because its kernel reads only "
+                f"{', '.join(dict.fromkeys(name for each in self.of.saves.values() for name in each))}."
+            )
+        leaves = [
+            None if tensor is None else leaf(tensor, needed, differentiable)
+            for tensor, needed in zip(tensors, needs, strict=True)
+        ]
+        wanted = [each for each, needed in zip(leaves, needs, strict=True) if needed and each is not None]
+        results = self.of.composite(self.of.filled(inputs, leaves))
+        pairs = [(r, g) for r, g in zip(results, grads, strict=True) if g is not None and r.requires_grad]
+        found: Sequence[torch.Tensor | None] = [None] * len(wanted)
+        if pairs and wanted:
+            found = torch.autograd.grad(
+                [result for result, _ in pairs],
+                wanted,
+                [grad.to(result.dtype) for result, grad in pairs],
+                create_graph=differentiable,
+                allow_unused=True,
+            )
+        return [
+            torch.zeros_like(each) if grad is None else grad.contiguous()
+            for each, grad in zip(wanted, found, strict=True)
+        ]
+
+
+class Changing(Operator):
+    """An operator that writes to its arguments. No gradient is recorded through it."""
+
+    def fake(self, values: Sequence[Any]) -> Any:
+        return None
+
+    def register(self, announce: Callable[[str], None]) -> None:
+        super().register(announce)
+
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            values = self.bind(args, kwargs)
+            if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in self.tensors(values)):
+                raise RuntimeError(
+                    f"{self.overload} writes to a tensor in a call that records gradients. Call the function of this "
+                    "module without out=, or use torch.no_grad()."
+                )
+            with torch._C._AutoDispatchBelowAutograd():
+                return self.overload(*args, **kwargs)
+
+        def counted(keyset: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
+            self.overload.redispatch(keyset & torch._C._after_ADInplaceOrView_keyset, *args, **kwargs)
+            for changed, value in zip(self.changed, self.bind(args, kwargs), strict=True):
+                if changed and not value.is_inference():
+                    torch.autograd.graph.increment_version(value)
+
+        self.library.impl(self.name, recorded, "Autograd")
+        self.library.impl(self.name, counted, "ADInplaceOrView", with_keyset=True)
+
+
+class InPlace(Changing):
+    """The author's function that changes its arguments."""
+
+    def __init__(
+        self, library: torch.library.Library, schema: str, function: Callable[..., Any], defaults: Mapping[str, Any]
+    ) -> None:
+        super().__init__(library, schema, defaults)
+        self.function = function
+
+    def run(self, values: Sequence[Any]) -> Any:
+        positional, keyword = self.arranged(values)
+        with without_autocast(self.tensors(values)):
+            self.function(*positional, **keyword)
+
+    def on_copies(self, *args: Any, **kwargs: Any) -> Any:
+        """As a function that changes copies and returns them."""
+        pairs = zip(self.changed, self.bind(args, kwargs), strict=True)
+        values = [value.clone(memory_format=torch.contiguous_format) if each else value for each, value in pairs]
+        self.run(values)
+        return tuple(value for each, value in zip(self.changed, values, strict=True) if each)
+
+
+class Out(Changing):
+    """The out= form: the operator itself, then a copy into the given tensors."""
+
+    def __init__(self, library: torch.library.Library, schema: str, of: Functional) -> None:
+        super().__init__(library, schema, of.defaults)
+        self.of = of
+
+    def run(self, values: Sequence[Any]) -> Any:
+        count = len(self.of.names)
+        returned = self.of.call(values[:count])
+        results = [returned] if isinstance(returned, torch.Tensor) else returned
+        for name, out, result in zip(self.names[count:], values[count:], results, strict=True):
+            if out.shape != result.shape or out.dtype != result.dtype:
+                raise ValueError(
+                    f"{self.of.name}: {name} is {out.dtype} {tuple(out.shape)}, and the result is "
+                    f"{result.dtype} {tuple(result.shape)}. Give a tensor like the result."
+                )
+            out.copy_(result)
+
+
+# --- recording gradients ----------------------------------------------------------------------------------------------
+
+
+def record(operator: Functional, values: Sequence[Any]) -> Any:
+    """A call on the Autograd key. torch.func and forward mode go through the reference."""
+    tensors = operator.tensors(values)
+    if torch._C._are_functorch_transforms_active() or any(has_tangent(tensor) for tensor in tensors):
+        layout = torch.preserve_format if operator.keeps_layout else torch.contiguous_format
+        return operator.packed([each.clone(memory_format=layout) for each in operator.composite(values)])
+    if not (torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)):
+        with torch._C._AutoDispatchBelowAutograd():
+            return operator.call(values)
+    if operator.backward is None:
+        return operator.packed(operator.composite(values))
+    if operator.inert:
+        values = [
+            value.detach() if name in operator.inert and isinstance(value, torch.Tensor) else value
+            for name, value in zip(operator.names, values, strict=True)
+        ]
+        tensors = operator.tensors(values)
+    apply: Any = Recorded.apply
+    results = apply(operator, values, *tensors)
+    return list(results) if operator.returns_list else results
+
+
+class Recorded(torch.autograd.Function):
+    """One recorded call: it saves what the backward operator takes, and calls it."""
+
+    @staticmethod
+    def forward(ctx: Any, operator: Functional, values: Sequence[Any], *tensors: torch.Tensor | None) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            returned = operator.call(operator.filled(values, tensors))
+        results = [returned] if isinstance(returned, torch.Tensor) else list(returned)
+        names, kept = operator.saved(tensors)
+        unsaved = {
+            index: (tensor.shape, tensor.dtype, tensor.device, owner)
+            for index, (owner, tensor) in enumerate(zip(operator.owners(values), tensors, strict=True))
+            if names is not None and tensor is not None and owner not in names
+        }
+        inputs = [None if index in unsaved else tensor for index, tensor in enumerate(tensors)]
+        pairs = zip(result_names(operator, results), results, strict=True)
+        ctx.save_for_backward(*inputs, *(result if name in kept else None for name, result in pairs))
+        ctx.call = operator, operator.filled(values, [None] * len(tensors)), len(tensors), unsaved
+        ctx.set_materialize_grads(False)
+        discrete = [each for each in results if not (each.is_floating_point() or each.is_complex())]
+        if discrete:
+            ctx.mark_non_differentiable(*discrete)
+        return tuple(returned) if operator.returns_list else returned
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[Any, ...]:
+        operator, values, count, unsaved = ctx.call
+        needs = list(ctx.needs_input_grad[2:])
+        found: list[torch.Tensor | None] = [None] * count
+        if not any(needs) or all(grad is None for grad in grads):
+            return None, None, *found
+        if unsaved and torch.is_grad_enabled():
+            missing = ", ".join(dict.fromkeys(name for *_, name in unsaved.values()))
+            raise RuntimeError(
+                f"{operator.name} has no second gradient here: its backward kernel does not read {missing}, so that "
+                "was not saved. Leave out create_graph=True."
+            )
+        saved = ctx.saved_tensors
+        tensors = [placeholder(*unsaved[i][:3]) if i in unsaved else tensor for i, tensor in enumerate(saved[:count])]
+        device = next(tensor.device.type for tensor in tensors if tensor is not None)
+        for index, place in enumerate(operator.passthrough.get(device, ())):
+            grad, tensor = None if place is None else grads[place], tensors[index]
+            if grad is not None and tensor is not None and needs[index] and is_like(grad, tensor):
+                found[index], needs[index] = grad, False
+        if any(needs):
+            results = list(saved[count:]) or [None] * len(grads)
+            listed = operator.returns_list
+            pulled = operator.backward.call([
+                *([list(grads)] if listed else grads), *operator.filled(values, tensors),
+                *([results] if listed else results), needs,
+            ])  # fmt: skip
+            rest = iter(pulled)
+            found = [next(rest) if needed else grad for needed, grad in zip(needs, found, strict=True)]
+        return None, None, *found
+
+
+def result_names(operator: Functional, results: Sequence[torch.Tensor]) -> Sequence[str]:
+    """The names by which a backward kernel refers to results."""
+    if operator.returns_list:
+        return ["outputs"] * len(results)
+    return ["output"] if len(results) == 1 else [f"output_{index}" for index in range(len(results))]
+
+
+def placeholder(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """A tensor without memory, in the place of one that was not saved."""
+    empty = torch.empty_strided(shape, (0,) * len(shape), dtype=dtype, device=device)
+    empty.untyped_storage().resize_(0)
+    return empty
+
+
+def is_like(grad: torch.Tensor, tensor: torch.Tensor) -> bool:
+    return (grad.shape, grad.dtype, grad.device) == (tensor.shape, tensor.dtype, tensor.device)
+
+
+def leaf(tensor: torch.Tensor, needed: bool, differentiable: bool) -> torch.Tensor:
+    """A tensor passed twice must be two leaves; with `differentiable` each keeps its history."""
+    if tensor.is_inference() and not torch.is_inference_mode_enabled():
+        tensor = tensor.clone()
+    own = tensor.view_as(tensor) if differentiable else tensor.detach()
+    return own.requires_grad_() if needed and not own.requires_grad else own
+
+
+def has_tangent(tensor: torch.Tensor | None) -> bool:
+    forward = torch.autograd.forward_ad
+    if tensor is None or forward._current_level < 0:
+        return False
+    return forward.unpack_dual(tensor).tangent is not None
+
+
+@contextlib.contextmanager
+def autograd_on() -> Iterator[None]:
+    """Autograd as at the top of the dispatcher, for a kernel that differentiates."""
+    keys = torch._C.DispatchKey
+    names = (keys.AutogradFunctionality, keys.AutogradOther, keys.AutogradNestedTensor, keys.ADInplaceOrView)
+    exclude = torch._C._dispatch_tls_local_exclude_set()
+    for name in names:
+        exclude = exclude - torch._C.DispatchKeySet(name)
+    with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), exclude):
+        yield
+
+
+@contextlib.contextmanager
+def without_autocast(tensors: Sequence[torch.Tensor | None]) -> Iterator[None]:
+    """References run outside of autocast regions: what a region does is the op's own rule."""
+    with contextlib.ExitStack() as stack:
+        for device in {tensor.device.type for tensor in tensors if tensor is not None} & {"cpu", "cuda"}:
+            if torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
+        yield
