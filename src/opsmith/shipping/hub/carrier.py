@@ -345,7 +345,7 @@ class Carrier:
         return NotSelfContainedError(place.owner, name or place.name, what, fix, line)
 
 
-_WITHOUT_OPSMITH = "opsmith is not installed where the kernel is loaded: use torch alone"
+_WITHOUT_OPSMITH = "use torch alone: opsmith is not installed where the kernel is loaded"
 
 
 def _is_opsmiths(decorator: Any) -> bool:

@@ -29,6 +29,11 @@ from .initialiser import NAMESPACE, initialiser
 STABLE_ABI = "torch-stable-abi211"
 """Of torch 2.11, the oldest that opsmith supports: kernels offers it to that release and to later ones."""
 LEAST_KERNELS = "0.17.0"
+NO_LICENCE = "NOASSERTION"
+_UNLICENSED = (
+    f'The licence in metadata.json is {NO_LICENCE}, since none is known. Give `license = "..."` in pyproject.toml, and '
+    "install the project (pip install -e .)."
+)
 _NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
 
 Build = Callable[[str], Path]
@@ -70,16 +75,16 @@ def write_hub(
     file = f"{module}.so" if library is not None else None
     generated = initialiser(package, ops, file, served or {}, _proof(passport, backend))
     namespace = f"_{module}_{_digest(package, generated.text, backend, targets)}"
+    licence = _licence(package.__name__.partition(".")[0])
     facts = {
         "name": name,
         "id": namespace,
         "version": 1,
+        "license": licence,
         "kernels-minver": LEAST_KERNELS,
         "python-depends": generated.dependencies,
         "backend": _backend(backend, targets),
     }
-    if licence := _licence(package.__name__.partition(".")[0]):
-        facts["license"] = licence
     place = directory / "build" / f"{STABLE_ABI}-{backend}-{platform.machine()}-{platform.system().lower()}"
     built = library(namespace) if library is not None else None
     with staged(place) as staging:
@@ -87,7 +92,8 @@ def write_hub(
         (staging / "metadata.json").write_text(json.dumps(facts, indent=2) + "\n")
         if built is not None and file is not None:
             shutil.copyfile(built, staging / file)
-    return Variant(place, namespace, generated.notes)
+    notes = [_UNLICENSED] if licence == NO_LICENCE else []
+    return Variant(place, namespace, [*notes, *generated.notes])
 
 
 def _hub_name(package: str) -> str:
@@ -139,7 +145,11 @@ def _sources(package: ModuleType) -> Iterator[Path]:
             yield path
 
 
-def _licence(distribution: str) -> str | None:
-    with suppress(metadata.PackageNotFoundError, KeyError):
-        return metadata.metadata(distribution)["License-Expression"]
-    return None
+def _licence(package: str) -> str:
+    """The licence of the distribution that a package belongs to, as SPDX writes it."""
+    for distribution in metadata.packages_distributions().get(package, [package]):
+        with suppress(metadata.PackageNotFoundError):
+            held = metadata.metadata(distribution).json
+            if named := held.get("license_expression") or held.get("license"):
+                return str(named).partition("\n")[0]
+    return NO_LICENCE

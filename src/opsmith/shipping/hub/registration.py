@@ -8,8 +8,7 @@ from __future__ import annotations
 import ctypes
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -17,8 +16,7 @@ from ...reference.tensors import overlap
 from .support import Functional, Gradient, InPlace, Operator, Out, result_names
 
 
-@dataclass
-class Parts:
+class Parts(NamedTuple):
     """One op as it was built. `schemas`: by role ("forward", "backward", "second", "out", "functional")."""
 
     schemas: Mapping[str, str]
@@ -27,10 +25,10 @@ class Parts:
     gradient: tuple[Callable[..., Any], Callable[..., Any] | None] | None = None
     keeps_layout: bool = False
     generated: bool = False
-    saves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    results_kept: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    passthrough: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
-    autocast: Mapping[str, str | torch.dtype] = field(default_factory=dict)
+    saves: Mapping[str, tuple[str, ...]] = {}
+    results_kept: Mapping[str, tuple[str, ...]] = {}
+    passthrough: Mapping[str, tuple[int | None, ...]] = {}
+    autocast: Mapping[str, str | torch.dtype] = {}
     random: str = ""
 
 

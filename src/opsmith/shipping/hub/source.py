@@ -150,9 +150,9 @@ def _compiled(node: ast.Lambda) -> CodeType:
 
 def _dedented(text: str) -> str:
     """The text at the margin. If that would change a string in it, it is written again from its tree."""
-    shifted = textwrap.dedent(text)
-    if shifted == text:
+    if not text[:1].isspace():
         return text
+    shifted = textwrap.dedent(text)
     original = ast.parse(f"if True:\n{text}").body[0]
     assert isinstance(original, ast.If)
     try:

@@ -7,13 +7,14 @@ are copied along.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ...generate.reference import result_strides
-from ...reference.tensors import dtype_class, is_placeholder, settle
+from ...reference.tensors import dtype_class, settle
 
 
 class Operator:
@@ -35,6 +36,7 @@ class Operator:
         self.keyword_only = [argument.kwarg_only for argument in arguments]
         self.changed = [each.alias_info is not None and each.alias_info.is_write for each in arguments]
         self.defaults = defaults
+        self.raised: dict[int, Exception] = {}  # by thread
         self.returns_list = [str(each.type) for each in self.overload._schema.returns] == ["List[Tensor]"]
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -50,6 +52,17 @@ class Operator:
     def call(self, values: Sequence[Any]) -> Any:
         positional, keyword = self.arranged(values)
         return self.overload(*positional, **keyword)
+
+    def call_below(self, values: Sequence[Any]) -> Any:
+        """The call below autograd. An error of the reference is raised as it is, also if it came by way of C++."""
+        try:
+            with torch._C._AutoDispatchBelowAutograd():
+                return self.call(values)
+        except RuntimeError as error:
+            raised = self.raised.pop(threading.get_ident(), None)
+            if raised is None:
+                raise
+            raise raised from error
 
     def tensors(self, values: Sequence[Any]) -> list[torch.Tensor | None]:
         """The tensors among the arguments; a list gives one entry for each element."""
@@ -127,12 +140,19 @@ class Operator:
         def run(*args: Any, **kwargs: Any) -> Any:
             return self.run(self.bind(args, kwargs))
 
+        def run_for_library(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return run(*args, **kwargs)
+            except Exception as error:
+                self.raised[threading.get_ident()] = error
+                raise
+
         def fake(*args: Any, **kwargs: Any) -> Any:
             return self.fake(self.bind(args, kwargs))
 
         self.library.impl(self.name, run, "CompositeExplicitAutograd")
         self.library.define(f"_{self.name}_reference{self.schema[len(self.name) :]}")
-        self.library.impl(f"_{self.name}_reference", run, "CompositeExplicitAutograd")
+        self.library.impl(f"_{self.name}_reference", run_for_library, "CompositeExplicitAutograd")
         announce(self.name)
         torch.library.register_fake(f"{self.library.ns}::{self.name}", fake, lib=self.library)
 
@@ -203,6 +223,7 @@ class Gradient(Functional):
         self.of = of
         self.grads = 1 if of.returns_list else len(of.overload._schema.returns)
         of.backward = self
+        self.unsaved: dict[int, str] = {}  # by thread
 
     def split(self, values: Sequence[Any]) -> tuple[list[torch.Tensor | None], Sequence[Any], list[bool]]:
         """(gradients of the results, the other operator's arguments, which gradients are needed)."""
@@ -233,10 +254,10 @@ class Gradient(Functional):
                 f"{self.of.name} has no gradient: its reference draws random numbers ({self.random}), and running it "
                 "again would draw others. Use it under torch.no_grad()."
             )
-        if any(is_placeholder(tensor) for tensor in tensors):
+        if missing := self.unsaved.get(threading.get_ident()):
             raise RuntimeError(
-                f"{self.name} was called with an input that was not saved for it, because its kernel reads only "
-                f"{', '.join(dict.fromkeys(name for each in self.of.saves.values() for name in each))}."
+                f"{self.of.name} has no gradient for this call: the library has no kernel for its dtypes and layouts, "
+                f"and the reference needs {missing}, which was not saved, since the kernel does not read it."
             )
         leaves = [
             None if tensor is None else leaf(tensor, needed, differentiable)
@@ -276,8 +297,7 @@ class Changing(Operator):
                     f"{self.overload} writes to a tensor in a call that records gradients. Call the function of this "
                     "module without out=, or use torch.no_grad()."
                 )
-            with torch._C._AutoDispatchBelowAutograd():
-                return self.overload(*args, **kwargs)
+            return self.call_below(values)
 
         def counted(keyset: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
             self.overload.redispatch(keyset & torch._C._after_ADInplaceOrView_keyset, *args, **kwargs)
@@ -341,8 +361,7 @@ def record(operator: Functional, values: Sequence[Any]) -> Any:
         layout = torch.preserve_format if operator.keeps_layout else torch.contiguous_format
         return operator.packed([each.clone(memory_format=layout) for each in operator.composite(values)])
     if not (torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)):
-        with torch._C._AutoDispatchBelowAutograd():
-            return operator.call(values)
+        return operator.call_below(values)
     if operator.backward is None:
         return operator.packed(operator.composite(values))
     if operator.inert:
@@ -361,8 +380,7 @@ class Recorded(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, operator: Functional, values: Sequence[Any], *tensors: torch.Tensor | None) -> Any:
-        with torch._C._AutoDispatchBelowAutograd():
-            returned = operator.call(operator.filled(values, tensors))
+        returned = operator.call_below(operator.filled(values, tensors))
         results = [returned] if isinstance(returned, torch.Tensor) else list(returned)
         names, kept = operator.saved(tensors)
         unsaved = {
@@ -387,8 +405,8 @@ class Recorded(torch.autograd.Function):
         found: list[torch.Tensor | None] = [None] * count
         if not any(needs) or all(grad is None for grad in grads):
             return None, None, *found
+        missing = ", ".join(dict.fromkeys(name for *_, name in unsaved.values()))
         if unsaved and torch.is_grad_enabled():
-            missing = ", ".join(dict.fromkeys(name for *_, name in unsaved.values()))
             raise RuntimeError(
                 f"{operator.name} has no second gradient here: its backward kernel does not read {missing}, so that "
                 "was not saved. Leave out create_graph=True."
@@ -403,10 +421,14 @@ class Recorded(torch.autograd.Function):
         if any(needs):
             results = list(saved[count:]) or [None] * len(grads)
             listed = operator.returns_list
-            pulled = operator.backward.call([
-                *([list(grads)] if listed else grads), *operator.filled(values, tensors),
-                *([results] if listed else results), needs,
-            ])  # fmt: skip
+            inputs = operator.filled(values, tensors)
+            operator.backward.unsaved[threading.get_ident()] = missing
+            try:
+                pulled = operator.backward.call([
+                    *([list(grads)] if listed else grads), *inputs, *([results] if listed else results), needs
+                ])  # fmt: skip
+            finally:
+                del operator.backward.unsaved[threading.get_ident()]
             rest = iter(pulled)
             found = [next(rest) if needed else grad for needed, grad in zip(needs, found, strict=True)]
         return None, None, *found
@@ -420,10 +442,9 @@ def result_names(operator: Functional, results: Sequence[torch.Tensor]) -> Seque
 
 
 def placeholder(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """A tensor without memory, in the place of one that was not saved."""
-    empty = torch.empty_strided(shape, (0,) * len(shape), dtype=dtype, device=device)
-    empty.untyped_storage().resize_(0)
-    return empty
+    """In the place of a tensor that was not saved, with its shape and a single element of memory. No kernel reads it,
+    and the reference refuses the call (Gradient.unsaved)."""
+    return torch.zeros((), dtype=dtype, device=device).expand(shape)
 
 
 def is_like(grad: torch.Tensor, tensor: torch.Tensor) -> bool:
