@@ -132,10 +132,10 @@ def _build_for_hub(
 ) -> list[str]:
     """A variant for processors, and one for CUDA if there are targets. Returns their names."""
     from ..shipping.hub import write_hub
-    from ..toolchain.compile import cuda_major
+    from ..toolchain import find_nvrtc
 
     variants: list[dict[str, str]] = []
-    for backend in ["cpu", *([f"cu{cuda_major()}0"] if targets else [])]:
+    for backend in ["cpu", *([f"cu{find_nvrtc().major}0"] if targets else [])]:
         # The shared library of --library, and which of its operators have kernels, go here.
         library, served = None, dict[str, bool]()
         chosen = targets if backend != "cpu" else ()

@@ -86,6 +86,12 @@ def _(device, dtype):
     yield opsmith.Sample((torch.ones(4, device=device, dtype=dtype),))
 
 
+@opsmith.op("NAME::record")
+def record(x: Tensor, package: float = 1.0) -> Tensor:
+    """Names that the generated file has, too."""
+    return x * package
+
+
 class Bent(nn.Module):
     """A layer with a bias of its own."""
 

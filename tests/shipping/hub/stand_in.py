@@ -110,6 +110,8 @@ import opsmith
 
 @opsmith.op("NAME::scaled")
 def scaled(x: Tensor, factor: float = 2.0) -> Tensor:
+    if not x.numel():
+        raise ValueError("scaled: x is empty")
     return x * factor
 
 

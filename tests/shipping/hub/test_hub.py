@@ -37,6 +37,7 @@ CALLS: dict[str, Callable[[], tuple[list[Any], dict[str, Any]]]] = {
     "both": lambda: ([drawn(3, 4)], {}),
     "matched": lambda: ([drawn(3, 4), drawn(4, 2)], {}),
     "doubled": lambda: ([drawn(3)], {}),
+    "record": lambda: ([drawn(3)], {"package": 2.0}),
 }
 
 
@@ -365,6 +366,8 @@ def test_kernels_of_the_shared_library_run_and_the_reference_serves_the_rest(bui
     assert torch.equal(torch.as_tensor(x.grad), torch.full_like(x, 3.0))
     assert torch.equal(kernel.scaled(x.detach(), out=torch.empty(3, 4)), x * 2) and built.launches() == before + 4
     assert kernel.scaled(torch.ones(2, device="meta")).shape == (2,)  # a device without kernels
+    with pytest.raises(ValueError, match="scaled: x is empty"):  # the reference's own error, through C++
+        kernel.scaled(torch.ones(0, dtype=torch.float64))
     opcheck(built.operators.scaled.default, (x, 3.0))
 
 

@@ -20,7 +20,7 @@ from ...reference.tensors import DTYPE_CLASSES
 from ...runtime.operator import Operator
 from . import registration
 from .carrier import Carrier, literal
-from .layers import Layer, classes, layers_of
+from .layers import Layer, classes, layers_of, modules_of
 
 NAMESPACE = "@namespace@"
 """Stands for the namespace, which is made of a digest of the text."""
@@ -30,7 +30,7 @@ _TYPES = {
     "Scalar": "int | float | complex",
 }  # fmt: skip
 _ROLES = ("forward", "functional", "backward", "second", "out")
-_RESERVED = ("annotations", "torch", "types", "Path", "layers", "package")
+_RESERVED = ("annotations", "torch", "types", "Path", "layers", "_package")
 
 
 class Text(NamedTuple):
@@ -52,7 +52,7 @@ def initialiser(
     by op, the check items that passed. Raises HubError and NotSelfContainedError."""
     names = _names(package.__name__, ops)
     packages = ("opsmith.ops", "opsmith.nn") if package.__name__ == "opsmith" else (package.__name__.partition(".")[0],)
-    carrier = Carrier(names, packages, _RESERVED)
+    carrier = Carrier(names, packages, (*_RESERVED, *(each.__name__ for each in modules_of(package))))
     parts = [_parts(op, carrier, served) for op in ops]
     found, notes = layers_of(package, carrier, proof)
     opened = carrier.carry(registration.opened, "opsmith", "open_package", ("opsmith",))
@@ -203,7 +203,7 @@ __all__ = [{
 
 def _registered(opened: str, made: str, parts: Sequence[Mapping[str, str]], library: str | None) -> str:
     path = "None" if library is None else f'str(Path(__file__).parent / "{library}")'
-    lines = [f"package = {opened}(", f'    "{NAMESPACE}",', f"    {path},", "    ["]
+    lines = [f"_package = {opened}(", f'    "{NAMESPACE}",', f"    {path},", "    ["]
     for fields in parts:
         lines += [f"        {made}("]
         lines += [textwrap.indent(f"{name}={value},", " " * 12) for name, value in fields.items()]
@@ -231,7 +231,7 @@ def _function(op: Op, name: str) -> str:
         lines.append(textwrap.indent(f'"""{_docstring(op.__doc__)}"""', "    "))
     given = ", ".join(each.name for each in signature.arguments)
     if signature.mutated:
-        return "\n".join([*lines, f'    return package.change("{name}", [{given}])'])
+        return "\n".join([*lines, f'    return _package.change("{name}", [{given}])'])
     call = ", ".join(f"{each.name}={each.name}" if each.keyword_only else each.name for each in signature.arguments)
     if out:
         own = [each.name for each in out]

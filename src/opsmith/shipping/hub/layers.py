@@ -37,7 +37,7 @@ def layers_of(
     """The layers, and notes: which modules are left out, and which flags are False for lack of proof."""
     layers: list[Layer] = []
     notes: list[str] = []
-    for module in _modules(package):
+    for module in modules_of(package):
         owner = f"The layer {module.__name__}"
         try:
             forward, ops, source = carrier.method(module.forward, owner)
@@ -87,7 +87,7 @@ def classes(layers: Sequence[Layer]) -> str:
     return "\n\n".join([*parts, f"layers = types.SimpleNamespace({names})"])
 
 
-def _modules(package: ModuleType) -> list[type[nn.Module]]:
+def modules_of(package: ModuleType) -> list[type[nn.Module]]:
     """The package's classes of modules that have a forward of their own, by name."""
     prefix = f"{package.__name__}."
     found: dict[str, type[nn.Module]] = {}

@@ -1,6 +1,6 @@
 """Registration of a kernel for the Hub, by torch alone: the shared library, and every part of each op.
 
-The carrier copies what is here into the generated file, as it does with support.py.
+The carrier copies what is here into the generated file, as it does with operators.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import torch
 
 from ...reference.tensors import overlap
-from .support import Functional, Gradient, InPlace, Operator, Out, result_names
+from .operators import Functional, Gradient, InPlace, Operator, Out
+from .recording import result_names
 
 
 class Parts(NamedTuple):
