@@ -15,6 +15,7 @@ SOURCE = r"""
 #include <torch/csrc/stable/tensor.h>
 
 #include <cmath>
+#include <cstring>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -85,7 +86,15 @@ static void grown_backward(StableIValue* stack, uint64_t, uint64_t) {
   stack[0] = torch::stable::detail::from(found);
 }
 
+// emptied_(Tensor(x!) x) -> (), for float32.
+static void emptied_(StableIValue* stack, uint64_t, uint64_t) {
+  const Tensor x(torch::stable::detail::to<Tensor>(stack[0]));
+  std::memset(x.data_ptr(), 0, x.numel() * sizeof(float));
+  ++launched;
+}
+
 STABLE_TORCH_LIBRARY(NAMESPACE_NAME, m) {
+  m.def("emptied_(Tensor(x!) x) -> ()");
   m.def("scaled(Tensor x, float factor=2.0) -> Tensor");
   m.def("scaled_backward(Tensor? grad_output, Tensor x, float factor, Tensor? output, bool[] needs) -> Tensor[]");
   m.def("scaled_out(Tensor x, float factor=2.0, *, Tensor(out!) out) -> ()");
@@ -94,6 +103,7 @@ STABLE_TORCH_LIBRARY(NAMESPACE_NAME, m) {
 }
 STABLE_TORCH_LIBRARY_IMPL(NAMESPACE_NAME, CPU, m) {
   m.impl("scaled", &scaled);
+  m.impl("emptied_", &emptied_);
   m.impl("grown", &grown);
   m.impl("grown_backward", &grown_backward);
 }
@@ -118,6 +128,11 @@ def scaled(x: Tensor, factor: float = 2.0) -> Tensor:
 @opsmith.op("NAME::grown")
 def grown(x: Tensor) -> Tensor:
     return x.exp()
+
+
+@opsmith.op("NAME::emptied_", mutates_args=("x",))
+def emptied_(x: Tensor) -> None:
+    x.zero_()
 
 
 written = opsmith.extension("NAME_written", Path(__file__).with_name("written.cpp"), lazy=True)
