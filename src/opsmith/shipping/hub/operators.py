@@ -137,8 +137,9 @@ class Operator:
     def fake(self, values: Sequence[Any]) -> Any:
         raise NotImplementedError
 
-    def register(self, announce: Callable[[str], None]) -> None:
-        """The reference serves the calls that the shared library has no kernel for."""
+    def register(self, announce: Callable[[str], None] | None) -> None:
+        """The reference serves the calls that the shared library has no kernel for. `announce` tells the library where
+        it is: C++ calls it by a name of its own."""
 
         def run(*args: Any, **kwargs: Any) -> Any:
             return self.run(self.bind(args, kwargs))
@@ -154,9 +155,10 @@ class Operator:
             return self.fake(self.bind(args, kwargs))
 
         self.library.impl(self.name, run, "CompositeExplicitAutograd")
-        self.library.define(f"_{self.name}_reference{self.schema[len(self.name) :]}")
-        self.library.impl(f"_{self.name}_reference", run_for_library, "CompositeExplicitAutograd")
-        announce(self.name)
+        if announce is not None:
+            self.library.define(f"_{self.name}_reference{self.schema[len(self.name) :]}")
+            self.library.impl(f"_{self.name}_reference", run_for_library, "CompositeExplicitAutograd")
+            announce(self.name)
         torch.library.register_fake(f"{self.library.ns}::{self.name}", fake, lib=self.library)
 
 
@@ -206,7 +208,7 @@ class Functional(Operator):
         plain = all(tensor is None or type(tensor) in (torch.Tensor, torch.nn.Parameter) for tensor in tensors)
         return self.saves.get(key) if plain else None, self.results_kept.get(key, ())
 
-    def register(self, announce: Callable[[str], None]) -> None:
+    def register(self, announce: Callable[[str], None] | None) -> None:
         super().register(announce)
 
         def recorded(*args: Any, **kwargs: Any) -> Any:
@@ -290,7 +292,7 @@ class Changing(Operator):
     def fake(self, values: Sequence[Any]) -> Any:
         return None
 
-    def register(self, announce: Callable[[str], None]) -> None:
+    def register(self, announce: Callable[[str], None] | None) -> None:
         super().register(announce)
 
         def recorded(*args: Any, **kwargs: Any) -> Any:

@@ -26,11 +26,8 @@ def record(operator: Functional, values: Sequence[Any]) -> Any:
     if operator.backward is None:
         return operator.packed(operator.composite(values))
     if operator.inert:
-        values = [
-            value.detach() if name in operator.inert and isinstance(value, torch.Tensor) else value
-            for name, value in zip(operator.names, values, strict=True)
-        ]
-        tensors = operator.tensors(values)
+        pairs = zip(operator.owners(values), tensors, strict=True)
+        tensors = [each.detach() if each is not None and name in operator.inert else each for name, each in pairs]
     apply: Any = Recorded.apply
     results = apply(operator, values, *tensors)
     return list(results) if operator.returns_list else results

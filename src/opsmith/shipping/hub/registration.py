@@ -38,7 +38,7 @@ class Package:
 
     def __init__(self, namespace: str, shared_library: str | None) -> None:
         self.operators: dict[str, Operator] = {}
-        self.announce: Callable[[str], None] = lambda name: None
+        self.announce: Callable[[str], None] | None = None
         if shared_library is not None:
             torch.ops.load_library(shared_library)
             tell = getattr(ctypes.CDLL(shared_library), "opsmith_library_fallback", None)
