@@ -42,6 +42,7 @@ def wrote(folder: Path, **files: Any) -> list[Path]:
 
 def test_checks_and_times_of_the_packages_ops_are_printed(tmp_path: Path) -> None:
     held = passport(wrote(tmp_path, check=checked(), bench=timed()), [OP])
+    assert [check["items"] for check in held["checks"]] == [["values"]]
     assert lines(OP, held) == [
         ("checked", "1 items passed, 1 do not apply or were skipped; level full, NVIDIA H200, torch 2.11.0"),
         (

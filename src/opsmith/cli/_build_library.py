@@ -14,37 +14,35 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from ..operator.op import Op
 from ..shipping.building import compilers_cache
-from ..shipping.library import Library, build_library_of
+from ..shipping.library import Contents, Library, build_library_of
 from ._screen import FAILED, RefusedError, output, print_note, size, tilde
 
 
-def build_into(directory: Path, package: str, ops: Sequence[Op], targets: Sequence[str]) -> tuple[Path, Library]:
-    """Builds the library of a package and puts it into a directory."""
+def build(package: str, contents: Contents, targets: Sequence[str], namespace: str | None = None) -> Library:
+    """The library of a package, in the cache."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=output, transient=True) as progress:
         task = progress.add_task(f"Building the library of {package}", total=None)
         with compilers_cache():
-            found = build_library_of(
+            return build_library_of(
                 package,
-                ops,
+                contents,
                 targets,
-                advance=lambda done, count: progress.update(task, completed=done, total=count),
+                namespace,
+                lambda done, count: progress.update(task, completed=done, total=count),
             )
-    directory.mkdir(parents=True, exist_ok=True)
-    return _placed(found.path, directory / found.path.name), found
 
 
-def show(path: Path, library: Library) -> None:
+def show(path: Path, contents: Contents, library: Library) -> None:
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("operator")
     table.add_column("kernels")
-    for name, served in library.served.items():
+    for name, served in contents.served.items():
         table.add_row(name, "in the library" if served else "none: schema only")
     output.print(table)
     output.print(f"\n{tilde(path)}, {size(path.stat().st_size)}, {library.kernels} kernels", soft_wrap=True)
-    for note in library.notes:
+    for note in contents.notes:
         print_note(note)
 
 
@@ -64,8 +62,10 @@ def verify(path: Path, package: str, targets: Sequence[str]) -> None:
     output.print("[green]✓[/] built a second time: the same bytes")
 
 
-def _placed(library: Path, place: Path) -> Path:
-    """A copy in that place, whole or not at all."""
+def placed(library: Path, directory: Path) -> Path:
+    """A copy in a directory, whole or not at all."""
+    directory.mkdir(parents=True, exist_ok=True)
+    place = directory / library.name
     descriptor, scratch = tempfile.mkstemp(prefix=f".{place.name}-", dir=place.parent)
     os.close(descriptor)
     try:

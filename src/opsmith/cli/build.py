@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..operator.op import Op
     from ..shipping.audit import Verdict
     from ..shipping.building import Plan, Row
+    from ..shipping.library import Contents
 
 
 def command(
@@ -58,6 +59,12 @@ def command(
         bool,
         typer.Option("--library", help="Make one shared library of the operators, for torch.ops.load_library and C++."),
     ] = False,
+    hf_kernel: Annotated[
+        Path | None,
+        option(
+            "--hf-kernel", metavar="DIR", help="Write a kernel for the Hugging Face Hub into DIR, and nothing else."
+        ),
+    ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Build a second time from nothing, and compare.")] = False,
     passport: Annotated[
         list[Path] | None,
@@ -71,6 +78,10 @@ def command(
     prepare_json(json)
     if debug:
         os.environ["DEBUG"] = "1"
+    if hf_kernel is not None and (wheel or library or into is not None):
+        raise RefusedError("--hf-kernel DIR is all that is written: leave out --wheel, --library and --into.")
+    if library and (wheel or passport):
+        raise RefusedError("--library makes the library and nothing else: leave out --wheel and --passport.")
     targets = targets_for(arch, no_cuda)
     module = imported(package)
     from ..shipping.building import plan
@@ -81,6 +92,11 @@ def command(
         _build_library(module, ops, targets, into, verify, json)
         return
     proof = travelling(passport, [op.name for op in ops]) if passport else None
+    if hf_kernel is not None:
+        variants = _build_for_hub(module, ops, targets, proof, hf_kernel, json)
+        if verify:
+            _verify(module.__name__, targets, hf_kernel, "--hf-kernel", passport or (), variants)
+        return
     planned = plan(module, ops, targets)
     if not planned.count:
         nothing = NothingToBuildError(planned.package, [note for each in planned.recordings for note in each.notes])
@@ -104,16 +120,28 @@ def command(
 def _build_library(
     module: ModuleType, ops: Sequence[Op], targets: Sequence[str], into: Path | None, verify: bool, json: Path | None
 ) -> None:
+    from ..shipping.library import collect
     from ..shipping.wheel import project_of
     from . import _build_library as library
 
     name = module.__name__
+    contents = collect(ops, targets)
     place = into or project_of(Path(next(iter(module.__path__)))) / "dist"
-    path, made = library.build_into(place, name, ops, targets)
-    library.show(path, made)
+    made = library.build(name, contents, targets)
+    path = library.placed(made.path, place)
+    library.show(path, contents, made)
     verdicts = _audit(path)
-    facts = {"package": name, "targets": targets, "library": str(path), "operators": made.served, "notes": made.notes}
-    write_json(json, {**facts, "libraries": [vars(verdict) for verdict in verdicts]})
+    write_json(
+        json,
+        {
+            "package": name,
+            "targets": targets,
+            "library": str(path),
+            "operators": contents.served,
+            "notes": contents.notes,
+            "libraries": [vars(verdict) for verdict in verdicts],
+        },
+    )
     if verify:
         library.verify(path, name, targets)
 
@@ -139,6 +167,40 @@ def _build(
     )
     if verify:
         _verify(planned.package, planned.targets, directory)
+
+
+def _build_for_hub(
+    module: ModuleType,
+    ops: Sequence[Op],
+    targets: Sequence[str],
+    passport: Mapping[str, Any] | None,
+    directory: Path,
+    json: Path | None,
+) -> list[str]:
+    """A variant for processors, and one for CUDA if there are targets. Returns their names."""
+    from ..shipping.hub import write_hub
+    from ..shipping.library import collect
+    from ..toolchain import find_nvrtc
+    from ._build_library import build
+
+    name = module.__name__
+    variants: list[dict[str, str]] = []
+    for backend in ["cpu", *([f"cu{find_nvrtc().major}0"] if targets else [])]:
+        chosen = targets if backend != "cpu" else ()
+        contents = collect(ops, chosen)
+        served = {key.partition("::")[2]: has_kernels for key, has_kernels in contents.served.items()}
+
+        def library(namespace: str, contents: Contents = contents, chosen: Sequence[str] = chosen) -> Path:
+            return build(name, contents, chosen, namespace).path
+
+        own = library if any(served.values()) else None
+        made = write_hub(directory, module, ops, own, passport, served=served, backend=backend, targets=chosen)
+        variants.append({"backend": backend, "directory": str(made.directory), "namespace": made.namespace})
+        output.print(f"[green]✓[/] {tilde(made.directory)}", soft_wrap=True)
+        for note in (*made.notes, *contents.notes):
+            print_note(f"{backend}: {note}")
+    write_json(json, {"package": module.__name__, "targets": targets, "variants": variants})
+    return [Path(each["directory"]).name for each in variants]
 
 
 def _built(planned: Plan, into: Path, passport: Mapping[str, Any] | None) -> list[Row]:
@@ -198,17 +260,26 @@ def _audit(directory: Path) -> Sequence[Verdict]:
     return verdicts
 
 
-def _verify(package: str, targets: Sequence[str], directory: Path) -> None:
-    """Builds again in a new process with an empty cache; raises RefusedError at the first difference."""
+def _verify(
+    package: str,
+    targets: Sequence[str],
+    directory: Path,
+    option: str = "--into",
+    passport: Sequence[Path] = (),
+    variants: Sequence[str] = (),
+) -> None:
+    """Builds again in a new process with an empty cache; raises RefusedError at the first difference. `variants`: the
+    directories that this build has written, where others may lie beside them."""
     with tempfile.TemporaryDirectory(prefix="opsmith-verify-") as scratch:
-        again = Path(scratch, "prebuilt")
+        again = Path(scratch, "again")
         choice = ["--arch", ",".join(targets)] if targets else ["--no-cuda"]
-        command = [sys.executable, "-m", "opsmith.cli", "build", package, *choice, "--into", str(again)]
+        proof = [argument for path in passport for argument in ("--passport", str(path))]
+        command = [sys.executable, "-m", "opsmith.cli", "build", package, *choice, option, str(again), *proof]
         environment = {**os.environ, "OPSMITH_CACHE_DIR": str(Path(scratch, "cache"))}
         ran = subprocess.run(command, env=environment, capture_output=True, text=True)
         if ran.returncode != 0:
             raise RefusedError(f"The second build failed.\n{ran.stderr}")
-        first, second = _contents(directory), _contents(again)
+        first, second = _contents(directory, variants), _contents(again, variants)
     if different := sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name)):
         listed = "\n".join(f"  {name}" for name in different[:10])
         output.print(f"[red]{len(different)} of {len(first)} files differ in a second build:[/]\n{listed}")
@@ -216,7 +287,12 @@ def _verify(package: str, targets: Sequence[str], directory: Path) -> None:
     output.print(f"[green]✓[/] built a second time: {len(first)} files, all the same")
 
 
-def _contents(directory: Path) -> dict[str, bytes]:
+def _contents(directory: Path, variants: Sequence[str]) -> dict[str, bytes]:
     """By name; a passport is given, not built."""
-    found = (path for path in directory.rglob("*") if path.is_file() and path.name != "passport.json")
-    return {str(path.relative_to(directory)): path.read_bytes() for path in found}
+    found: dict[str, bytes] = {}
+    for path in directory.rglob("*"):
+        name = path.relative_to(directory)
+        ours = not variants or any(part in variants for part in name.parts)
+        if ours and path.is_file() and path.name != "passport.json" and "__pycache__" not in name.parts:
+            found[str(name)] = path.read_bytes()
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .base import LocatedError, OpsmithError, indented, listed, tail
+from .base import LocatedError, OpsmithError, SourceLine, indented, listed, tail
 from .toolchain import ToolMissingError
 
 
@@ -96,3 +96,21 @@ class WheelError(OpsmithError, RuntimeError):
     def __init__(self, project: object, what: str, output: str = "") -> None:
         lines = f":\n{indented(tail(output, 15))}" if output else "."
         super().__init__(f"No wheel can be made of {project}: {what}{lines}")
+
+
+class NotSelfContainedError(OpsmithError, ValueError):
+    """What `opsmith build --hf-kernel` writes stands by itself, and a function refers to what cannot be written."""
+
+    def __init__(self, owner: str, name: str, what: str, fix: str, line: SourceLine | None = None) -> None:
+        self.owner = owner
+        where = f"\n  {line}" if line is not None and line.text else ""
+        ending = f"\n{fix[0].upper()}{fix[1:]}." if fix else ""
+        message = f"{owner} refers to {name!r}, which cannot go into a kernel for the Hub: {what}."
+        super().__init__(f"{message}{where}{ending}")
+
+
+class HubError(OpsmithError, ValueError):
+    """`opsmith build --hf-kernel` cannot write a package as a kernel for the Hub."""
+
+    def __init__(self, package: str, what: str) -> None:
+        super().__init__(f"{package} cannot be written as a kernel for the Hub: {what}.")

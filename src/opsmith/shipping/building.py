@@ -9,14 +9,12 @@ replaced by one rename when everything is there.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import hashlib
 import json
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -26,13 +24,12 @@ from typing import Any
 from unittest import mock
 
 from .. import __version__
-from ..errors import BuildPlaceError, CudaToolsError, ToolMissingError, UnsupportedArchError
+from ..errors import CudaToolsError, ToolMissingError, UnsupportedArchError
 from ..kernels import extension as extensions
 from ..operator.op import Op
 from ..toolchain import Recipe, build_library, cache_directory, find_cxx, find_nvrtc, manylinux, nvrtc, objects
 from ..toolchain.cache import PREBUILT, prebuilt_directories
 from ..toolchain.compile import cuda_major
-from ..toolchain.lock import KeyLock
 from ..toolchain.portable import for_level, levels_of, library_key, library_name
 from ..toolchain.process import run_together
 from ..toolchain.settings import max_jobs
@@ -40,10 +37,9 @@ from ..toolchain.store import PROVENANCE
 from . import own, torch_headers
 from .passport import FILE as PASSPORT
 from .recording import Recording, record_op
+from .staging import staged
 
 MANIFEST = "manifest.json"
-_LOCK = "lock"
-_HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 
 
 @dataclass(frozen=True)
@@ -101,7 +97,8 @@ def build(
     """Compiles what is planned and puts it into the package, or into a directory, with a passport if there is one.
     `advance` is called after each kernel."""
     require_tools(plan)
-    with compilers_cache(), _staged(into or plan.directory / PREBUILT) as staging:
+    with compilers_cache(), staged(into or plan.directory / PREBUILT, MANIFEST) as staging:
+        (staging / "artifacts").mkdir()
         built: dict[object, tuple[str, int]] = {}
 
         def kernel(identity: object, compile: Callable[[], Path]) -> None:
@@ -167,48 +164,6 @@ def compilers_cache() -> Iterator[None]:
             yield
     finally:
         prebuilt_directories[:] = shipped
-
-
-@contextmanager
-def _staged(directory: Path) -> Iterator[Path]:
-    """A new directory, which takes the place of that one at the end; nothing is left of it if the block fails, and
-    nothing after the next build if the process is killed."""
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    if (others := sorted(os.listdir(directory)) if directory.exists() else []) and MANIFEST not in others:
-        raise BuildPlaceError(directory, others)
-    _remove_left_by_killed(directory)
-    staging = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
-    lock = KeyLock(staging / _LOCK)
-    try:
-        lock.try_acquire(f"a build for {directory}")
-        (staging / "artifacts").mkdir()
-        yield staging
-        lock.release()
-        staging.chmod(0o755)
-        _replace(directory, staging)
-    finally:
-        lock.release()
-        shutil.rmtree(staging, ignore_errors=True)
-
-
-def _remove_left_by_killed(directory: Path) -> None:
-    """The staging directories whose builds did not come to their end and hold no lock any more."""
-    for left in directory.parent.glob(f".{directory.name}-*"):
-        lock = KeyLock(left / _LOCK)
-        with suppress(OSError):
-            if lock.try_acquire() and lock.effective:
-                shutil.rmtree(left)
-        lock.release()
-
-
-def _replace(directory: Path, staging: Path) -> None:
-    """Gives `directory` the contents of `staging`, which then has the former ones, if there were any."""
-    if directory.exists():
-        paths = [os.fsencode(staging), os.fsencode(directory)]
-        if ctypes.CDLL(None).renameat2(_HERE, paths[0], _HERE, paths[1], _EXCHANGE) == 0:
-            return
-        shutil.rmtree(directory)  # on NFS, which cannot exchange two
-    os.rename(staging, directory)
 
 
 def _copy(

@@ -46,7 +46,7 @@ def _checked(path: Path, report: Mapping[str, Any]) -> dict[str, Any]:
         raise PassportError(path, f"says that {report['op']} is not ok: {reason}")
     counts = {status: statuses.count(status) for status in ("passed", "skipped")}
     kept = {key: report[key] for key in ("op", "device", "level", "emulated", "environment")}
-    return {**kept, **counts}
+    return {**kept, **counts, "items": [item["name"] for item in report["items"] if item["status"] == "passed"]}
 
 
 def _speeds(held: Mapping[str, Any], ops: Sequence[str]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,14 +15,13 @@ from ...generate import emit_cpp
 from ...generate.devices import INCLUDE_DIRECTORY, compile_cuda
 from ...generate.source import Source
 from ...kernels.extension import Extension
-from ...operator.op import Op
 from ...toolchain import Recipe, build_library
 from ...toolchain.objects import build_objects, library_flags
 from ...toolchain.portable import for_level, levels_of
 from ...toolchain.process import run_together
 from ...toolchain.relocatable import assemble, compile_text, merged
 from ...toolchain.settings import max_jobs
-from .contents import Contents, collect
+from .contents import Contents
 from .text import LEVELS, Symbols, source
 
 NATIVE = Path(__file__).parent / "native"
@@ -31,30 +30,23 @@ Task = Callable[[], Path]
 
 @dataclass(frozen=True)
 class Library:
-    """`served`: for each operator, whether the library has a kernel for it. `notes`: what it does not have, and why."""
-
     path: Path
-    served: Mapping[str, bool]
     kernels: int
-    notes: Sequence[str]
 
 
 def build_library_of(
     package: str,
-    ops: Sequence[Op],
+    contents: Contents,
     targets: Sequence[str],
     namespace: str | None = None,
     advance: Callable[[int, int], None] = lambda done, count: None,
 ) -> Library:
-    """The library of these ops, from the cache where nothing has changed. `namespace`: torch's, in place of the ops'
-    own. `advance` is called with the number of finished kernels and of all."""
-    contents = collect(ops, targets)
+    """The library of what was collected for these targets, from the cache where nothing has changed. `namespace`:
+    torch's, in place of the ops' own. `advance` is called with the number of finished kernels and of all."""
     if namespace is not None:
-        contents.entries = {
-            name: replace(entry, name=f"{namespace}::{entry.base}") for name, entry in contents.entries.items()
-        }
-    served = {entry.name: entry.is_served for entry in contents.entries.values()}
-    if not any(served.values()):
+        renamed = [replace(entry, name=f"{namespace}::{entry.base}") for entry in contents.entries.values()]
+        contents = replace(contents, entries={entry.name: entry for entry in renamed})
+    if not any(entry.is_served for entry in contents.entries.values()):
         raise NothingToBuildError(package, contents.notes)
     label = f"the library of {package}"
     tasks = _Tasks(label)
@@ -79,7 +71,7 @@ def build_library_of(
                 label=label,
             )
         )
-    return Library(path, served, tasks.count, contents.notes)
+    return Library(path, tasks.count)
 
 
 # --- generated kernels ------------------------------------------------------------------------------------------------

@@ -89,6 +89,12 @@ class Contents:
     combines_on_cpu: dict[torch.dtype, dict[str, Source]] = field(default_factory=dict)
     combines_on_gpu: dict[tuple[torch.dtype, int], Source] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    """What the library does not have, and why."""
+
+    @property
+    def served(self) -> dict[str, bool]:
+        """For each operator, whether the library has a kernel for it."""
+        return {name: entry.is_served for name, entry in self.entries.items()}
 
     def note(self, text: str) -> None:
         if text not in self.notes:
