@@ -40,7 +40,7 @@ _WITHOUT = {
     "torch": "`opsmith doctor`, `opsmith lint` and `opsmith cache` work, nothing else",
     "driver": "every op works on the CPU; NVRTC and nvcc compile without a GPU too",
     "gpu": "every op works on the CPU",
-    "nvrtc": "prebuilt kernels, CPU kernels, Triton, and .cu files through nvcc work; opsmith.cuda_source compiles nothing",
+    "nvrtc": "prebuilt and CPU kernels, Triton, and .cu files through nvcc work; opsmith.cuda_source compiles nothing",
     "nvcc": "everything but .cu files in opsmith.extension works; opsmith.cuda_source needs only NVRTC",
     "cxx": "every op works; a kernel that is not prebuilt or compiled yet is left to the reference",
     "headers": "opsmith works; Triton and torch.compile build against Python.h",
