@@ -179,6 +179,7 @@ def _copy(
         "key": key,
         "label": provenance["label"],
         "compiler": _without_paths(provenance["compiler"]),
+        **{name: provenance[name] for name in [nvrtc.FACTS] if name in provenance},
         **(facts or {}),
     }
     for name in provenance["files"]:

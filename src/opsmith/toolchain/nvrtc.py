@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,8 +18,9 @@ from .headers import included_files
 from .settings import line_info
 
 _CUBIN = "kernel.cubin"
-_FACTS = "module.json"
-_FILES = (_CUBIN, _FACTS)
+_FILES = (_CUBIN,)
+FACTS = "module"
+"""In the provenance of a cubin: what a CudaModule has besides."""
 _ARCHITECTURE = re.compile(r"sm_(\d+)(\d)")
 _OLDEST = 75  # the first that CUDA 13 compiles for
 _PRELUDE = "<opsmith>"
@@ -79,7 +79,7 @@ class CudaProgram:
                 built = self._obtain([*self.options, *line_info()])
             except _Edited:
                 continue
-            facts = json.loads(built.path(_FACTS).read_bytes())
+            facts = built.provenance[FACTS]
             return CudaModule(built.path(_CUBIN), facts["names"], facts["refused"], facts["log"])
 
     def _obtain(self, options: Sequence[str]) -> Artifact:
@@ -103,10 +103,9 @@ class CudaProgram:
                 raise self._error(rejected.log, found, command, workdir) from None
             if self._headers() != headers:
                 raise _Edited
-            facts = {"names": program.names, "refused": refused, "log": program.log}
             (workdir / _CUBIN).write_bytes(program.code)
-            (workdir / _FACTS).write_text(json.dumps(facts, indent=1))
-            return {"compiler": f"{found} ({found.path})", "command": command}
+            facts = {"names": program.names, "refused": refused, "log": program.log}
+            return {"compiler": f"{found} ({found.path})", "command": command, FACTS: facts}
 
         if found := prebuilt([self.arch, *_earlier(self.arch)]):
             return found
@@ -129,7 +128,7 @@ class CudaProgram:
         located = [self._line_directive()] if any(map(_LINE_INFO.match, options)) else []
         requested = [part for group, parts in self.expressions.items() for part in (group, *parts, "")]
         return cache_key(
-            kind="nvrtc-module",
+            kind="cubin",
             sources={"source": self.source, **headers},
             flags=[*self._flags(arch, options), "--", self.prelude, *requested, *located],
             arch=arch,

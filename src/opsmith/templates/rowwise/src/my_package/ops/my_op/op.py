@@ -53,8 +53,8 @@ def check(x: Tensor, residual: Tensor, weight: Tensor) -> None:
         raise TypeError(f"my_op: {dtypes}; they must be of one float dtype")
 
 
-# Samples: the calls that check and bench make. Small ones, and one that is worth timing. Checks change them: other
-# strides, sizes, dtypes, special values.
+# Samples: the calls that check and bench make, and whose kernels `opsmith build` compiles. Small ones, and on a GPU one
+# that is worth timing. Checks change them: other strides, sizes, dtypes, special values.
 
 
 @my_op.register_samples

@@ -33,8 +33,8 @@ def my_op_(x: Tensor, residual: Tensor, bias: Tensor) -> None:
     x.copy_(residual * torch.sigmoid(residual))
 
 
-# Samples: the calls that check and bench make. Small ones, and one that is worth timing. Checks change them: other
-# strides, sizes, dtypes, special values.
+# Samples: the calls that check and bench make, and whose kernels `opsmith build` compiles. Small ones, and on a GPU one
+# that is worth timing. Checks change them: other strides, sizes, dtypes, special values.
 
 
 @my_op.register_samples
