@@ -34,7 +34,7 @@ ENVIRONMENT = {
     "OPSMITH_QUIET": "`1` hides the progress of builds.",
     "OPSMITH_RUNTIME": "`native` or `python` selects the tier; by default the C++ runtime where it is built.",
 }
-INTERNAL = {"OPSMITH_DECLARED", "OPSMITH_CHILD"}  # set by opsmith for its own child processes
+INTERNAL = {"OPSMITH_CHILD"}  # set by opsmith for its own child processes
 
 
 def page() -> str:

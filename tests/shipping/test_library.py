@@ -225,6 +225,22 @@ def test_the_library_and_the_package_in_either_order(library: Path, order: str, 
     assert printed.strip() == "both", "and nothing on stderr"
 
 
+def test_what_a_process_has_declared_is_not_its_childrens(library: Path) -> None:
+    """A child by fork has the parent's operators; one that starts a program has none."""
+    script = """
+import os, subprocess, sys
+import librarian
+if (child := os.fork()) == 0:
+    torch.ops.load_library(LIBRARY)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+alone = f"import torch; torch.ops.load_library({LIBRARY!r}); "
+alone += "print(torch.ops.librarian.gated(torch.ones(2, 8), torch.ones(8)).sum())"
+subprocess.run([sys.executable, "-c", alone], check=True)
+"""
+    assert run(script, library, with_opsmith=True).strip() == "tensor(48.)"
+
+
 def test_a_program_that_holds_an_operator_of_the_library_still_runs_after_the_import(library: Path) -> None:
     script = "torch.ops.load_library(LIBRARY)\nx, bias = torch.ones(2, 8), torch.ones(8)\n"
     script += "traced = torch.jit.trace(lambda x: ops.gated(x, bias), (x,))\nimport librarian\nprint(traced(x).sum())"

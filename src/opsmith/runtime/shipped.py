@@ -1,11 +1,12 @@
 """Shared libraries of packages (`opsmith build --library`) and the same package in Python, in one process.
 
 A library loaded first has defined the operators: Python compares its schemas, keeps the definitions, and takes over the
-kernels. A library loaded later finds in the environment what Python has declared, and leaves those operators alone.
+kernels. A library loaded later finds what Python has declared, and leaves those operators alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 
@@ -14,7 +15,7 @@ import torch
 from ..errors import SchemaDiffersError
 
 _MARK = "_opsmith_library"  # NAMESPACE::_opsmith_library() -> int: the address of the library's interface
-_DECLARED = "OPSMITH_DECLARED"
+_DECLARED = "opsmith-declared"
 _VERSION = 1
 
 
@@ -60,8 +61,7 @@ def _interface(namespace: str) -> _Interface | None:
 # --- what Python has declared, for libraries that are loaded later ----------------------------------------------------
 
 _schemas: dict[str, str] = {}
-_cell = ctypes.c_char_p()  # the address of the text with every schema, one a line
-_texts: list[bytes] = []  # the last ones are kept, for a library that is reading
+_file: int | None = None  # a file without a place, which libraries find among the process's own by its name
 
 
 def declared(name: str, schema: str) -> None:
@@ -75,12 +75,22 @@ def closed(name: str) -> None:
 
 
 def _publish() -> None:
-    _texts.append("\n".join(_schemas.values()).encode())
-    _cell.value = _texts[-1]
-    del _texts[:-2]
-    if not os.environ.get(_DECLARED, "").startswith(f"{os.getpid()}:"):
-        # With the process's number, because child processes inherit it.
-        os.environ[_DECLARED] = f"{os.getpid()}:{ctypes.addressof(_cell):#x}"
+    global _file
+    with contextlib.suppress(OSError):  # a library then finds out when it defines the same operators
+        if _file is None:
+            _file = os.memfd_create(_DECLARED, os.MFD_CLOEXEC)
+        text = "".join(f"{schema}\n" for schema in _schemas.values()).encode()
+        os.pwrite(_file, text, 0)
+        os.ftruncate(_file, len(text))
 
 
-os.register_at_fork(after_in_child=_publish)
+def _after_fork() -> None:
+    """The parent's file is the child's, too, until the child declares something of its own."""
+    global _file
+    if _file is not None:
+        os.close(_file)
+        _file = None
+        _publish()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -4,9 +4,9 @@
 // Operators may be in the process already, because the Python package is imported, or another build of the library is
 // loaded. What came first stays, and a difference is reported on stderr: an exception cannot leave dlopen.
 
-#include <unistd.h>
-
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 
 #include "operators.h"
 
@@ -111,18 +111,27 @@ class Library {
     each.registrations.push_back(made);
   }
 
-  // What runtime/shipped.py publishes in the environment: this process, and the address of the declared schemas.
-  static std::optional<std::string> declared_by_python(const std::string& name) {
-    const char* published = std::getenv("OPSMITH_DECLARED");
-    long process = 0;
-    const char* const* cell = nullptr;
-    if (published == nullptr || std::sscanf(published, "%ld:%p", &process, (void**)&cell) != 2) return std::nullopt;
-    if (process != static_cast<long>(getpid()) || *cell == nullptr) return std::nullopt;
-    std::istringstream lines(*cell);
-    for (std::string line; std::getline(lines, line);) {
-      if (line.compare(0, name.size(), name) == 0 && line[name.size()] == '(') return line;
+  // The schema of an operator that the imported package has declared.
+  std::optional<std::string> declared_by_python(const std::string& name) {
+    if (!declared_.has_value()) declared_ = declarations();
+    for (const std::string& line : *declared_) {
+      if (line.compare(0, name.size() + 1, name + "(") == 0) return line;
     }
     return std::nullopt;
+  }
+
+  // What runtime/shipped.py has written into a file without a place, one schema a line.
+  static std::vector<std::string> declarations() {
+    std::vector<std::string> found;
+    const std::filesystem::path own = "/proc/self/fd";
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(own, error)) {
+      const std::string name = std::filesystem::read_symlink(entry.path(), error).string();
+      if (name.rfind("/memfd:opsmith-declared", 0) != 0) continue;
+      std::ifstream file(entry.path());
+      for (std::string line; std::getline(file, line);) found.push_back(line);
+    }
+    return found;
   }
 
   void report(const Operator& each, const char* reason) const {
@@ -132,6 +141,7 @@ class Library {
 
   const char* package_ = "";
   std::deque<Operator> operators_;
+  std::optional<std::vector<std::string>> declared_;
   std::map<std::string, TorchLibraryHandle> definitions_;  // by namespace
   std::map<std::string, bool> others_;  // whether another library has the namespace
   Interface interface_{};
