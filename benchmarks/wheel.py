@@ -1,0 +1,219 @@
+"""opsmith's own wheel where no compiler is: every shipped op runs its prebuilt kernels in the first process.
+
+    make wheel
+    python benchmarks/wheel.py dist/opsmith-*.whl [--device cuda] [--json FILE]
+
+The wheel is unpacked, and a new process uses it with an empty cache; there, starting a program and loading NVRTC raise.
+It calls each op on its samples, forward and backward, and keeps the results. A second process has compilers and no
+prebuilt files: its results are compared with the first one's (--compare; on a CPU that takes minutes).
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+FIRST_CALL_MS = 50.0
+CALL_BAR = 1.2
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+# --- in the processes that use the wheel ------------------------------------------------------------------------------
+
+
+def refuse_compilers() -> None:
+    """Whatever would compile raises from now on."""
+
+    def refuse(*arguments: Any, **keywords: Any) -> Any:
+        raise AssertionError(f"a program was started: {arguments}")
+
+    subprocess.Popen.__init__ = refuse  # type: ignore[method-assign]
+    load = ctypes.CDLL.__init__
+
+    def loaded(self: Any, name: Any = None, *arguments: Any, **keywords: Any) -> None:
+        assert "nvrtc" not in str(name), "NVRTC was loaded"
+        load(self, name, *arguments, **keywords)
+
+    ctypes.CDLL.__init__ = loaded  # type: ignore[method-assign]
+    sys.modules["cuda.bindings.nvrtc"] = None  # type: ignore[assignment]
+
+
+def calls(op: Any, device: str) -> Iterator[tuple[str, list[Any]]]:
+    """(name, arguments) of each sample in each dtype, the same in both processes."""
+    for dtype in DTYPES:
+        torch.manual_seed(0)
+        for number, sample in enumerate(op.samples_for(device, dtype)):
+            values = op.signature.bind_call(sample.args, dict(sample.kwargs))
+            yield f"{str(dtype)[6:]} {sample.name or number}", list(values)
+
+
+def results(op: Any, values: list[Any]) -> list[torch.Tensor]:
+    """Of a call, and the gradients of its floating tensors."""
+    tensors = op.signature.flatten(values)
+    leaves = [
+        None if t is None else t.detach().clone().requires_grad_(t.is_floating_point() and not op.signature.mutated)
+        for t in tensors
+    ]
+    returned = op(*op.signature.unflatten(values, leaves))
+    found = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+    wanted = [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
+    targets = [each for each in found if each.requires_grad]
+    if targets and wanted:
+        grads = [torch.ones_like(each) for each in targets]
+        found += [g for g in torch.autograd.grad(targets, wanted, grads, allow_unused=True) if g is not None]
+    return [each.detach().cpu() for each in found]
+
+
+def use(device: str, into: Path, compilers: bool) -> None:
+    """In a process of its own: every op on its samples, times of first calls, the cost of a call."""
+    if not compilers:
+        refuse_compilers()
+        warnings.simplefilter("error")
+    import opsmith
+    from opsmith import ops, runtime
+
+    if device == "cuda":
+        torch.ones(1, device=device).sum().item()  # the context exists from here on
+    facts: dict[str, Any] = {"tier": runtime.tier(), "opsmith": opsmith.__version__, "first": {}, "failed": {}}
+    kept: dict[str, list[torch.Tensor]] = {}
+    for name in ops.names():
+        op = getattr(ops, name)
+        for label, values in calls(op, device) if not name.startswith("_") else ():
+            try:
+                if name not in facts["first"]:
+                    facts["first"][name] = first_call_ms(op, values, device)
+                kept[f"{name} {label}"] = results(op, values)
+            except Exception as error:  # reported, and the others go on
+                facts["failed"][f"{name} {label}"] = f"{type(error).__name__}: {error}".splitlines()[0]
+    facts["call_us"], facts["aten_us"] = call_us(ops.square, device), call_us(torch.square, device)
+    torch.save(kept, into / "results.pt")
+    (into / "facts.json").write_text(json.dumps(facts))
+
+
+def first_call_ms(op: Any, values: Sequence[Any], device: str) -> float:
+    copies = [value.clone() if isinstance(value, torch.Tensor) else value for value in values]
+    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
+    synchronize()
+    begin = time.perf_counter()
+    op(*copies)
+    synchronize()
+    return (time.perf_counter() - begin) * 1e3
+
+
+def call_us(function: Any, device: str) -> float:
+    """The median of ten rounds, on 64 elements."""
+    torch.set_num_threads(1)
+    x, rounds = torch.randn(64, device=device), []
+    for _ in range(10):
+        begin = time.perf_counter()
+        for _ in range(2000):
+            function(x)
+        rounds.append((time.perf_counter() - begin) / 2000 * 1e6)
+        if device == "cuda":
+            torch.cuda.synchronize()
+    return sorted(rounds)[len(rounds) // 2]
+
+
+# --- in the process that compares -------------------------------------------------------------------------------------
+
+
+def run_in(package: Path, device: str, compilers: bool) -> tuple[dict[str, Any], dict[str, list[torch.Tensor]]]:
+    with tempfile.TemporaryDirectory(prefix="opsmith-wheel-") as scratch:
+        environment = {**os.environ, "PYTHONPATH": str(package), "OPSMITH_CACHE_DIR": f"{scratch}/cache"}
+        if not compilers:
+            environment |= {"PATH": scratch, "CXX": f"{scratch}/none", "CUDA_HOME": scratch, "OPSMITH_RUNTIME": "auto"}
+        command = [sys.executable, __file__, "--use", scratch, "--device", device]
+        subprocess.run([*command, *(["--compilers"] if compilers else [])], env=environment, check=True)
+        facts = json.loads(Path(scratch, "facts.json").read_text())
+        facts["built"] = len(list(Path(scratch, "cache").glob("artifacts/*")))
+        return facts, torch.load(f"{scratch}/results.pt")
+
+
+def differences(
+    own: dict[str, list[torch.Tensor]], others: dict[str, list[torch.Tensor]]
+) -> tuple[int, dict[str, float]]:
+    """(how many calls have the same bits, the largest difference of the others in steps of the dtype)."""
+    same, worst = 0, {}
+    for name, found in own.items():
+        steps = [_steps(mine, other) for mine, other in zip(found, others[name], strict=True)]
+        if any(steps):
+            worst[name] = max(steps)
+        else:
+            same += 1
+    return same, worst
+
+
+def _steps(mine: torch.Tensor, other: torch.Tensor) -> float:
+    if torch.equal(torch.nan_to_num(mine, nan=77.0), torch.nan_to_num(other, nan=77.0)):
+        return 0.0
+    scale = other.abs().nan_to_num(0.0, 0.0, 0.0).max().double().clamp(min=torch.finfo(other.dtype).tiny)
+    return float((mine.double() - other.double()).abs().nan_to_num(0.0).max() / (scale * torch.finfo(other.dtype).eps))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("wheel", type=Path, nargs="?")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--compare", action="store_true", help="with kernels compiled here")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--use", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--compilers", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.use:
+        use(options.device, options.use, options.compilers)
+        return 0
+    with tempfile.TemporaryDirectory(prefix="opsmith-wheel-") as scratch:
+        with zipfile.ZipFile(options.wheel) as archive:
+            archive.extractall(scratch)
+        facts, own = run_in(Path(scratch), options.device, compilers=False)
+        row = {
+            "device": torch.cuda.get_device_name() if options.device == "cuda" else "cpu",
+            "wheel_mb": options.wheel.stat().st_size / 1e6,
+            "tier": facts["tier"],
+            "calls": len(own),
+            "failed": len(facts["failed"]),
+            "built": facts["built"],
+            "slowest_first_call_ms": max(facts["first"].values()),
+            "call_us": facts["call_us"],
+            "aten_us": facts["aten_us"],
+            "times_aten": facts["call_us"] / facts["aten_us"],
+        }
+        if options.compare:
+            for path in Path(scratch, "opsmith", "prebuilt", "artifacts").iterdir():
+                if not any("runtime" in each.name or "planner" in each.name for each in path.iterdir()):
+                    for each in path.iterdir():
+                        each.unlink()
+            _, others = run_in(Path(scratch), options.device, compilers=True)
+            row["same_bits"], worst = differences(own, others)
+            row["most_steps"] = max(worst.values(), default=0.0)
+    table = Table("what", "value", title="opsmith's wheel without compilers")
+    for key, value in row.items():
+        table.add_row(key, f"{value:.3g}" if isinstance(value, float) else str(value))
+    Console().print(table)
+    for name, error in facts["failed"].items():
+        print(f"failed: {name}: {error}")
+    if options.json:
+        about = {"torch": torch.__version__, "opsmith": facts["opsmith"], "wheel": options.wheel.name}
+        found = {"benchmark": "wheel", "about": about, "rows": [{**row, "first_call_ms": facts["first"]}]}
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    met = row["times_aten"] <= CALL_BAR and row["slowest_first_call_ms"] < FIRST_CALL_MS
+    return 0 if met and not facts["failed"] and not facts["built"] and facts["tier"] == "native" else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
