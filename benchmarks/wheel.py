@@ -63,12 +63,17 @@ def calls(op: Any, device: str) -> Iterator[tuple[str, list[Any]]]:
 
 
 def results(op: Any, values: list[Any]) -> list[torch.Tensor]:
-    """Of a call, and the gradients of its floating tensors."""
+    """Of a call, and the gradients of the tensors that need one in the sample; of all, if none does."""
+    from opsmith.reference.tensors import copied_as_laid_out
+
     tensors = op.signature.flatten(values)
-    leaves = [
-        None if t is None else t.detach().clone().requires_grad_(t.is_floating_point() and not op.signature.mutated)
-        for t in tensors
-    ]
+    some = any(t is not None and t.requires_grad for t in tensors)
+
+    def leaf(t: torch.Tensor) -> torch.Tensor:
+        needed = t.requires_grad if some else t.is_floating_point() and not op.signature.mutated
+        return copied_as_laid_out(t.detach()).requires_grad_(needed)
+
+    leaves = [None if t is None else leaf(t) for t in tensors]
     returned = op(*op.signature.unflatten(values, leaves))
     found = list(returned) if isinstance(returned, (tuple, list)) else [returned]
     wanted = [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
