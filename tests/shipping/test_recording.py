@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
-from opsmith import Op
+import opsmith
+from opsmith import Op, runtime
+from opsmith.generate import devices, emit_cpp
 from opsmith.shipping.recording import record_op
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "10_prebuild.py"
@@ -45,3 +52,73 @@ def test_an_op_without_samples_says_so(example: ModuleType, monkeypatch: pytest.
     found = record_op(example.scaled_relu, [])
     assert not found.wanted
     assert found.notes == ["it has no samples: register_samples says which calls to build for"]
+
+
+def residual(x: Tensor, scale: Tensor, other: Tensor) -> Tensor:
+    return x * scale + other
+
+
+def several(x: Tensor, y: Tensor, k: int = 2) -> tuple[Tensor, Tensor]:
+    return x * y + k, torch.where(x > y, x, y)
+
+
+def mixed(x: Tensor, bits: Tensor, flip: bool = False) -> Tensor:
+    return torch.where(bits > 0, x, 0.0 if flip else -x)
+
+
+def strangers(fresh: Callable[[str], str]) -> Iterator[Op]:
+    def declared(function: Callable[..., Any], *samples: Callable[[], tuple[Any, ...]]) -> Op:
+        op = opsmith.pointwise(fresh(function.__name__))(function)
+        op.register_samples(
+            lambda device, dtype: (opsmith.Sample(tuple(_as(dtype, each) for each in s())) for s in samples)
+        )
+        return op
+
+    rows = torch.randn
+    yield declared(residual, lambda: (rows(6, 5), rows(5), rows(6, 5)), lambda: (rows(3, 1, 4), rows(2, 1), rows(4)))
+    yield declared(several, lambda: (rows(7), rows(7)), lambda: (rows(4, 6).t(), rows(6, 1), 3))
+    yield declared(
+        mixed, lambda: (rows(5, 4)[:, ::2], torch.ones(5, 1, dtype=torch.int64)), lambda: (rows(()), rows(()))
+    )
+
+
+def _as(dtype: torch.dtype, value: Any) -> Any:
+    return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+def test_what_calls_compile_has_been_recorded(fresh: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls of samples, forward and backward, need no kernel that is not built. Kernels that do nothing stand in."""
+    nothing = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(lambda begin, end, p: None)
+    compiled: list[str] = []
+
+    def instead(text: str, entry: str) -> int:
+        compiled.append(text)
+        return ctypes.cast(nothing, ctypes.c_void_p).value or 0
+
+    monkeypatch.setattr(devices, "_cpu_function", instead)
+    monkeypatch.setattr(devices, "cpu_combine", lambda dtype: instead(emit_cpp.combine_text(dtype), emit_cpp.COMBINE))
+    monkeypatch.setattr(emit_cpp, "CAPABILITIES", (emit_cpp.capability(),))
+    with runtime.forced("python"):  # C++ would keep the kernels that do nothing
+        own = list(strangers(fresh))
+        for shipped in (getattr(opsmith.ops, name) for name in opsmith.ops.names()):
+            if shipped.is_generated and not shipped.signature.mutated:
+                own.append(opsmith.pointwise(fresh(shipped.__name__))(shipped.reference))
+                own[-1].samples = shipped.samples
+    for op in own:
+        recorded = {wanted.identity for wanted in record_op(op, []).wanted}
+        for dtype in (torch.float32, torch.bfloat16):
+            for sample in op.samples_for("cpu", dtype):
+                _call(op, sample)
+        missing = [text.splitlines()[0] for text in compiled if not any(text in each for each in recorded)]
+        assert compiled and not missing, (op.name, missing)
+        compiled.clear()
+
+
+def _call(op: Op, sample: opsmith.Sample) -> None:
+    values = op.signature.bind_call(sample.args, dict(sample.kwargs))
+    leaves = [
+        None if t is None else t.detach().requires_grad_(t.is_floating_point()) for t in op.signature.flatten(values)
+    ]
+    returned = op(*op.signature.unflatten(values, leaves))
+    targets = [each for each in (returned if isinstance(returned, tuple) else [returned]) if each.requires_grad]
+    torch.autograd.backward(targets, [torch.ones_like(each) for each in targets])

@@ -18,6 +18,7 @@ import torch
 
 from ..emulator import emulate
 from ..generate import emit_cpp, emit_cuda
+from ..generate.compiler import Compiler
 from ..generate.devices import compile_cuda, cpu_build
 from ..generate.pointwise import PointwiseGeneration
 from ..generate.source import Recorder, record, record_backward, record_out
@@ -168,11 +169,30 @@ def record_calls(
         if not op.signature.mutated:
             record_out(compiler, recorder, values, results)
         for each in needs:
-            record_backward(compiler, recorder, values, results, each)
+            for asked in dict.fromkeys([tuple(each), _computed(compiler, values, results, each)]):
+                if any(asked):
+                    record_backward(compiler, recorder, values, results, asked)
         for each in needs[:1]:
             record_backward(compiler, recorder, values, results, each, expanded=True)
     except Exception as error:  # a call that the reference must serve, too
         found.note(f"{type(error).__name__}: {error}".splitlines()[0])
+
+
+def _computed(
+    compiler: Compiler, values: Sequence[Any], results: Sequence[torch.Tensor], needs: Sequence[bool]
+) -> tuple[bool, ...]:
+    """The gradients that autograd asks the kernel for: not one that is a result's own gradient, unchanged."""
+    tensors = compiler.signature.flatten(values)
+    saved = compiler.saved(tensors).inputs
+
+    def passes(slot: int) -> bool:
+        place = compiler.passthrough[slot] if compiler.passthrough else None
+        tensor = tensors[slot]
+        if place is None or tensor is None or slot in saved:
+            return False
+        return (tensor.shape, tensor.dtype) == (results[place].shape, results[place].dtype)
+
+    return tuple(needed and not passes(slot) for slot, needed in enumerate(needs))
 
 
 def _entries(recorder: Recorder, combine: str) -> Iterator[tuple[str, str]]:
