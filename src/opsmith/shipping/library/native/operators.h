@@ -57,7 +57,7 @@ class Combines {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!gpus_.insert(index).second) return;
     for (const GpuCombineData& each : on_gpu_) {
-      if (void* handle = Gpus::get().load(each.kernel, index)) add(kGpu, index, each.dtype, each.jobs, handle);
+      if (void* handle = Gpus::get().load(each.kernel.images, each.kernel.entry, index)) add(kGpu, index, each.dtype, each.jobs, handle);
     }
   }
 
@@ -87,7 +87,7 @@ struct Shipped : Prepared {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!gpus_.insert(index).second) return;
     for (const GpuKernelData& each : on_gpu_) {
-      void* handle = Gpus::get().load(each, index);
+      void* handle = Gpus::get().load(each.images, each.entry, index);
       if (handle == nullptr) continue;
       std::vector<uint8_t> layout(each.layout.begin(), each.layout.end());
       layout.at(offsetof(LayoutClass, index)) = static_cast<uint8_t>(index);
