@@ -23,10 +23,10 @@ inline void set_host(const Host* host) { host_place() = host; }
 
 inline emulator::ParameterKind kind_of(const ParameterInfo& parameter) {
   using emulator::ParameterKind;
-  if (parameter.kind == Kind::pointer) {
-    return parameter.element == Kind::pointer ? ParameterKind::pointer_to_pointers : ParameterKind::pointer;
+  if (parameter.kind == ValueKind::pointer) {
+    return parameter.element == ValueKind::pointer ? ParameterKind::pointer_to_pointers : ParameterKind::pointer;
   }
-  return parameter.kind == Kind::other ? ParameterKind::record : ParameterKind::value;
+  return parameter.kind == ValueKind::other ? ParameterKind::record : ParameterKind::value;
 }
 
 inline void launch_named(
@@ -49,7 +49,7 @@ inline void launch_named(
   std::vector<emulator::HostParameter> parameters;
   for (size_t i = 0; i < count; ++i) {
     const ParameterInfo& each = info->parameters[i];
-    if (each.kind == Kind::other) {
+    if (each.kind == ValueKind::other) {
       const char* from = static_cast<const char*>(pointers[i]);
       pointers[i] = structs.emplace_back(from, from + each.size).data();
     }

@@ -18,20 +18,20 @@ template <typename Type>
 inline constexpr bool is_half = std::is_same_v<Type, half> || std::is_same_v<Type, bfloat16>;
 
 template <typename Type>
-constexpr Kind number_kind() {
-  if constexpr (std::is_same_v<Type, half>) return Kind::half;
-  else if constexpr (std::is_same_v<Type, bfloat16>) return Kind::bfloat16;
-  else if constexpr (std::is_same_v<Type, bool>) return Kind::boolean;
-  else if constexpr (std::is_floating_point_v<Type>) return Kind::floating;
-  else if constexpr (std::is_integral_v<Type>) return std::is_signed_v<Type> ? Kind::integer : Kind::natural;
-  else if constexpr (std::is_pointer_v<Type>) return Kind::pointer;
-  else return Kind::other;
+constexpr ValueKind number_kind() {
+  if constexpr (std::is_same_v<Type, half>) return ValueKind::half;
+  else if constexpr (std::is_same_v<Type, bfloat16>) return ValueKind::bfloat16;
+  else if constexpr (std::is_same_v<Type, bool>) return ValueKind::boolean;
+  else if constexpr (std::is_floating_point_v<Type>) return ValueKind::floating;
+  else if constexpr (std::is_integral_v<Type>) return std::is_signed_v<Type> ? ValueKind::integer : ValueKind::natural;
+  else if constexpr (std::is_pointer_v<Type>) return ValueKind::pointer;
+  else return ValueKind::other;
 }
 
 // An argument and its C++ type.
 struct Argument {
-  Kind kind = Kind::other;
-  Kind element = Kind::other;  // of a pointer
+  ValueKind kind = ValueKind::other;
+  ValueKind element = ValueKind::other;  // of a pointer
   bool to_const = false;
   uint64_t size = 0;
   uint64_t element_size = 0;  // 0: not known
@@ -52,14 +52,14 @@ Argument argument(const Type& value) {
   made.kind = number_kind<Type>();
   made.size = sizeof(Type);
   if constexpr (std::is_null_pointer_v<Type>) {
-    made.kind = Kind::pointer;
+    made.kind = ValueKind::pointer;
     made.address = nullptr;
   } else if constexpr (std::is_pointer_v<Type>) {
     using Element = std::remove_pointer_t<Type>;
     made.to_const = std::is_const_v<Element>;
     made.element = number_kind<std::remove_cv_t<Element>>();
     if constexpr (!std::is_void_v<Element> && !std::is_function_v<Element>) {
-      if (made.element != Kind::other) made.element_size = sizeof(Element);
+      if (made.element != ValueKind::other) made.element_size = sizeof(Element);
     }
     made.address = reinterpret_cast<const void*>(value);
   } else if constexpr (std::is_enum_v<Type>) {
@@ -95,8 +95,8 @@ class Conversion {
       position_ = i;
       pointers[i] = &slots[i];
       slots[i] = 0;
-      if (info_.parameters[i].kind == Kind::other) {
-        if (given[i].kind != Kind::other) mismatch("a struct", given[i]);
+      if (info_.parameters[i].kind == ValueKind::other) {
+        if (given[i].kind != ValueKind::other) mismatch("a struct", given[i]);
         if (given[i].size != info_.parameters[i].size) {
           wrong("has ", info_.parameters[i].size, " bytes, and was given a struct of ", given[i].size);
         }
@@ -110,26 +110,26 @@ class Conversion {
  private:
   uint64_t converted(const ParameterInfo& parameter, const Argument& given) const {
     switch (parameter.kind) {
-      case Kind::integer: return integer(parameter, given);
-      case Kind::natural: return integer(parameter, given);
-      case Kind::boolean:
+      case ValueKind::integer: return integer(parameter, given);
+      case ValueKind::natural: return integer(parameter, given);
+      case ValueKind::boolean:
         if (!is_integer(given)) mismatch("a bool", given);
         if (given.natural > 1) wrong("takes true or false, and was given ", shown(given));
         return given.natural;
-      case Kind::pointer: return pointer(parameter, given);
+      case ValueKind::pointer: return pointer(parameter, given);
       default: return floating(parameter, given);
     }
   }
 
   static bool is_integer(const Argument& given) {
-    return given.kind == Kind::integer || given.kind == Kind::natural || given.kind == Kind::boolean;
+    return given.kind == ValueKind::integer || given.kind == ValueKind::natural || given.kind == ValueKind::boolean;
   }
 
   uint64_t integer(const ParameterInfo& parameter, const Argument& given) const {
     if (!is_integer(given)) mismatch("an integer", given);
     const int bits = static_cast<int>(8 * parameter.size);
-    const bool negative = given.kind == Kind::integer && given.integer < 0;
-    const bool is_signed = parameter.kind == Kind::integer;
+    const bool negative = given.kind == ValueKind::integer && given.integer < 0;
+    const bool is_signed = parameter.kind == ValueKind::integer;
     const uint64_t most = ~uint64_t{0} >> (64 - bits + (is_signed ? 1 : 0));
     const bool fits = negative ? is_signed && given.integer >= -static_cast<int64_t>(most) - 1 : given.natural <= most;
     if (!fits) {
@@ -142,8 +142,8 @@ class Conversion {
   uint64_t floating(const ParameterInfo& parameter, const Argument& given) const {
     double value = given.real;
     if (is_integer(given)) {
-      value = given.kind == Kind::integer ? static_cast<double>(given.integer) : static_cast<double>(given.natural);
-    } else if (given.kind == Kind::pointer || given.kind == Kind::other) {
+      value = given.kind == ValueKind::integer ? static_cast<double>(given.integer) : static_cast<double>(given.natural);
+    } else if (given.kind == ValueKind::pointer || given.kind == ValueKind::other) {
       mismatch("a number", given);
     }
     uint64_t slot = 0;
@@ -152,9 +152,9 @@ class Conversion {
       fits = !std::isfinite(value) || std::isfinite(static_cast<float>(narrow)) || sizeof narrow == sizeof(double);
       std::memcpy(&slot, &narrow, sizeof narrow);
     };
-    if (parameter.kind == Kind::half) {
+    if (parameter.kind == ValueKind::half) {
       put(half(static_cast<float>(value)));
-    } else if (parameter.kind == Kind::bfloat16) {
+    } else if (parameter.kind == ValueKind::bfloat16) {
       put(bfloat16(static_cast<float>(value)));
     } else if (parameter.size == sizeof(float)) {
       put(static_cast<float>(value));
@@ -166,7 +166,7 @@ class Conversion {
   }
 
   uint64_t pointer(const ParameterInfo& parameter, const Argument& given) const {
-    if (given.kind != Kind::pointer) mismatch("a pointer", given);
+    if (given.kind != ValueKind::pointer) mismatch("a pointer", given);
     const bool known = parameter.element_size != 0 && given.element_size != 0;
     if (known && (parameter.element != given.element || parameter.element_size != given.element_size)) {
       wrong("was given a pointer to ", type_name(given.element, given.element_size));
@@ -182,22 +182,22 @@ class Conversion {
     return address;
   }
 
-  static std::string type_name(Kind kind, uint64_t size) {
+  static std::string type_name(ValueKind kind, uint64_t size) {
     const std::string bits = std::to_string(8 * size);
     switch (kind) {
-      case Kind::integer: return "int" + bits;
-      case Kind::natural: return "uint" + bits;
-      case Kind::boolean: return "bool";
-      case Kind::floating: return size == 4 ? "float" : "double";
-      case Kind::half: return "half";
-      case Kind::bfloat16: return "bfloat16";
-      case Kind::pointer: return "pointers";
+      case ValueKind::integer: return "int" + bits;
+      case ValueKind::natural: return "uint" + bits;
+      case ValueKind::boolean: return "bool";
+      case ValueKind::floating: return size == 4 ? "float" : "double";
+      case ValueKind::half: return "half";
+      case ValueKind::bfloat16: return "bfloat16";
+      case ValueKind::pointer: return "pointers";
       default: return "a struct";
     }
   }
 
   static std::string shown(const Argument& given) {
-    return given.kind == Kind::integer ? std::to_string(given.integer) : std::to_string(given.natural);
+    return given.kind == ValueKind::integer ? std::to_string(given.integer) : std::to_string(given.natural);
   }
 
   std::string named(uint64_t position) const {
@@ -207,8 +207,8 @@ class Conversion {
 
   [[noreturn]] void mismatch(const char* wanted, const Argument& given) const {
     const char* what = is_integer(given)               ? "an integer"
-                       : given.kind == Kind::pointer   ? "a pointer"
-                       : given.kind == Kind::other     ? "a struct"
+                       : given.kind == ValueKind::pointer   ? "a pointer"
+                       : given.kind == ValueKind::other     ? "a struct"
                                                        : "a floating-point number";
     wrong("takes ", wanted, ", and was given ", what);
   }

@@ -7,14 +7,14 @@
 namespace opsmith __attribute__((visibility("hidden"))) {
 
 // Of a parameter, an argument, or the elements that a pointer leads to. `other`: a struct; as an element, anything.
-enum class Kind : int32_t { integer = 0, natural, boolean, floating, half, bfloat16, pointer, other };
+enum class ValueKind : int32_t { integer = 0, natural, boolean, floating, half, bfloat16, pointer, other };
 
 struct ParameterInfo {
   const char* name;  // "x"; empty where the author gives none
   const char* type;  // "const float*"
   uint64_t size;
-  Kind kind;
-  Kind element;           // of a pointer
+  ValueKind kind;
+  ValueKind element;           // of a pointer
   uint64_t element_size;  // 0: any
   uint64_t alignment;     // that a pointer must have
   int32_t is_read_only;   // a pointer to const
