@@ -61,7 +61,7 @@ class EmulatedFunction(NativeFunction):
             found = _libraries.setdefault(self.extension, {})
             if checks not in found:
                 found[checks] = built = compile_extension(self.extension.emulator_recipe(), checks)
-                if hasattr(native := load_library(built.path), "opsmith_set_host"):
+                if hasattr(native := load_library(built.path), host.SET_HOST):
                     find = host.finding(functools.partial(_find, self.extension.kernels), _failed)
                     host.set_host(native, find, gpu=lambda: state.settings.gpu)
             return found[checks]

@@ -261,7 +261,7 @@ class Extension:
             return
         library = load_library(path)
         if self.kernels is not None:
-            if not hasattr(library, "opsmith_set_host"):
+            if not hasattr(library, host.SET_HOST):
                 raise ExtensionArgumentError(
                     self.name, "it has kernels=, and no source includes <opsmith/kernel.h>, which launches them"
                 )

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from .cuda_source.plan import Plan
     from .cuda_source.source import CudaSource
 
+SET_HOST = "opsmith_set_host"
+"""The function of a library of host code that takes a HostStructure."""
 FOUND, FAILED, DECLINED, NOTHING = range(4)
 INTEGER, NATURAL, BOOLEAN, FLOATING, HALF, BFLOAT16, POINTER, OTHER = range(8)
 
@@ -87,7 +89,7 @@ def set_host(
     """Gives a library of host code what it asks for."""
     host = HostStructure(None, find, allow or _Allow(), _gpu_of(gpu) if gpu else _Gpu(), _Declined())
     _kept.append(host)
-    library.opsmith_set_host(ctypes.byref(host))
+    getattr(library, SET_HOST)(ctypes.byref(host))
     return host
 
 

@@ -10,6 +10,7 @@
 
 #include "call.h"
 #include "gpu.h"
+#include "hosts.h"
 
 namespace opsmith::shipped {
 
@@ -273,6 +274,7 @@ class Operator {
     for (size_t i = 0; i < taken.size(); ++i) own[i] = give(taken[i]);
     taken.clear();
     function(own.data(), native.positions.count, results_.size());
+    if (HostCode::has_declined()) return false;
     std::copy(own.begin(), own.begin() + static_cast<int64_t>(results_.size()), stack);
     return true;
   }
