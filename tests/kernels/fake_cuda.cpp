@@ -240,6 +240,7 @@ API void fake_reset(void* current) {
   mode = 0;
 }
 API void fake_attribute(int attribute, int value) { attributes[attribute] = value; }
+API void fake_device_attribute(int attribute, int value) { device_attributes[attribute] = value; }
 API void* fake_current() { return context; }
 API void fake_version(int given) { version = given; }
 API void fake_fail(const char* function, int code) { failures[function].push_back(code); }
