@@ -1,7 +1,7 @@
-"""Run by test_named_launch_driver.py in a process of its own, with a fake driver: prints the name of each case that holds.
+"""Run by test_named_launch_driver.py in a process of its own, with a fake driver: prints the name of each case that
+holds.
 
-Arguments: the directory with the libraries that stand for the driver and for torch's CUDA part, and one for a cache of
-its own.
+Its argument: the directory with the libraries that stand for the driver and for torch's CUDA part.
 """
 
 from __future__ import annotations
@@ -20,16 +20,14 @@ from unittest import mock
 
 import torch
 
-# Before host code is loaded, which asks it for the current stream.
-ctypes.CDLL(f"{sys.argv[1]}/libtorch_cuda.so", mode=ctypes.RTLD_GLOBAL)
-
-from kernels.fake_cuda import FakeCuda, Launched, on_gpu
-
 import opsmith
+from kernels.fake_cuda import FakeCuda, Launched, on_gpu
 from opsmith.errors import NvrtcNotFoundError, ReferenceRunsWarning
 from opsmith.kernels import host
 from opsmith.launch.driver import MAX_DYNAMIC_SHARED_BYTES, substituted
 
+# Before host code is loaded, which asks it for the current stream.
+ctypes.CDLL(f"{sys.argv[1]}/libtorch_cuda.so", mode=ctypes.RTLD_GLOBAL)
 HERE = Path(__file__).parent
 cu = opsmith.cuda_source(HERE / "named_kernels.cu")
 ext = opsmith.extension(
@@ -227,6 +225,14 @@ def a_kernel_that_is_missing_after_a_launch_is_an_error() -> None:
         warnings.simplefilter("ignore")
         assert "NVRTC" in message(lambda: cpp.mistaken(torch.ones(64), 12))
     assert [each.grid for each in cuda.launches][-1:] == [(1, 1, 1)]
+
+
+def an_extension_without_kernels_says_so() -> None:
+    flags = ["-DAS_ON_GPU", f"-I{HERE}"]
+    other = opsmith.extension("without_kernels", [HERE / "named_launches.cpp"], extra_cflags=flags)
+    operator = other.mistaken.as_operator(lambda f: f + SCHEMAS["mistaken"])
+    text = message(lambda: operator.call(x, 0))
+    assert "the extension has no kernels: opsmith.extension(..., kernels=cu)" in text, text
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the CUDA driver is given for a launch by name from C++: exactly what it is given for the same launch from Python.
+"""What the CUDA driver is given for a launch by name from C++: what it is given for the same launch from Python.
 
 The cases are in named_launch_process.py, and run in one process with a fake driver.
 """

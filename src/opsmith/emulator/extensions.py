@@ -225,9 +225,7 @@ class _Slot(NamedTuple):
     piece: Piece
 
 
-def _pointers(
-    call: _Call, kernel: str, launched: HostLaunch, names: Sequence[str], library: Library
-) -> list[_Slot]:
+def _pointers(call: _Call, kernel: str, launched: HostLaunch, names: Sequence[str], library: Library) -> list[_Slot]:
     """The pointers of a launch. Raises EmulationError for one whose memory is not known."""
     made = [Piece("", each.description.decode(), each.begin, each.end, each.storage) for each in launched.tensors]
     known = [*call.pieces, *made]

@@ -59,8 +59,11 @@ _Gpu: Callable[..., Any] = ctypes.CFUNCTYPE(None, _address, ctypes.POINTER(GpuIn
 _Declined: Callable[..., Any] = ctypes.CFUNCTYPE(None)
 
 
+_of_host: Any = (("context", _address), ("find", _Find), ("allow", _Allow), ("gpu", _Gpu), ("declined", _Declined))
+
+
 class HostStructure(ctypes.Structure):
-    _fields_ = (("context", _address), ("find", _Find), ("allow", _Allow), ("gpu", _Gpu), ("declined", _Declined))
+    _fields_ = _of_host
 
 
 _kept: list[Any] = []
@@ -83,9 +86,7 @@ def attach(library: ctypes.CDLL, source: CudaSource, label: str) -> None:
     set_host(library, _finding(find, label), _allowing(allow))
 
 
-def set_host(
-    library: ctypes.CDLL, find: Any, allow: Any = None, gpu: Callable[[], Any] | None = None
-) -> HostStructure:
+def set_host(library: ctypes.CDLL, find: Any, allow: Any = None, gpu: Callable[[], Any] | None = None) -> HostStructure:
     """Gives a library of host code what it asks for."""
     host = HostStructure(None, find, allow or _Allow(), _gpu_of(gpu) if gpu else _Gpu(), _Declined())
     _kept.append(host)
@@ -130,9 +131,7 @@ def _finding(find: Callable[[str, int], KernelInfo], label: str) -> Any:
 
 def _allowing(allow: Callable[[str, int, int, int], None]) -> Any:
     @_Allow
-    def allowed(
-        context: int, name: bytes, index: int, threads: int, shared: int, message: int, capacity: int
-    ) -> int:
+    def allowed(context: int, name: bytes, index: int, threads: int, shared: int, message: int, capacity: int) -> int:
         try:
             allow(name.decode(), index, threads, shared)
         except BaseException as error:
@@ -223,4 +222,3 @@ _ELEMENTS = {
 
 def emulated_gpu() -> Any:
     return emulation.state.settings.gpu
-

@@ -55,9 +55,7 @@ def build_library_of(
     kernels = {each: tasks.kernel(*each) for each in _sources_on_cpu(contents)}
     images = {each: [tasks.image(each, target) for target in targets] for each in _sources_on_gpu(contents)}
     named = {
-        source: {
-            spelling: [tasks.unit(source, name, target) for target in targets] for spelling, name in names.items()
-        }
+        source: {spelling: [tasks.unit(source, name, target) for target in targets] for spelling, name in names.items()}
         for source, names in contents.by_name.items()
     }
     tasks.run(advance)
@@ -199,7 +197,10 @@ def _extensions(
 
 
 def _launched(
-    source: CudaSource, names: Mapping[str, str], images: Mapping[str, Sequence[tuple[str, str]]], targets: Sequence[str]
+    source: CudaSource,
+    names: Mapping[str, str],
+    images: Mapping[str, Sequence[tuple[str, str]]],
+    targets: Sequence[str],
 ) -> list[NamedKernel]:
     """The kernels that C++ launches by name, with what their parameters take."""
     found = []
