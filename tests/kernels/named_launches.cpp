@@ -1,4 +1,4 @@
-// Host code that launches the kernels of named_kernels.cu by name; the emulator's tests and those of the driver build it.
+// Host code that launches the kernels of named_kernels.cu by name. Tests build it for the emulator and for a fake driver.
 #ifdef AS_ON_GPU
 #include "as_on_gpu.h"
 #endif

@@ -119,10 +119,7 @@ def test_mistakes_are_refused_in_words(fresh: Fresh, which: int, message: str) -
         declared(fresh, same, "mistaken")(torch.ones(64), which)
 
 
-def test_the_gpu_that_launches_are_planned_for(fresh: Fresh) -> None:
-    def gpu(x: Tensor) -> tuple[int, int, int]:
-        raise AssertionError
-
+def test_the_gpu_that_launches_are_planned_for() -> None:
     call = emulation.cuda_emulator().function(ext.gpu).as_operator(lambda f: f"{f}(Tensor x) -> (int, int, int)").call
     small = emulation.Gpu("small", "sm_86", 20, 99 << 10)
     with opsmith.emulate():

@@ -1,5 +1,5 @@
-// The arguments of a launch by name, held against the kernel's parameters while the program runs: counted, converted, and
-// refused where they do not fit.
+// The arguments of a launch by name, held against the kernel's parameters while the program runs: counted, converted,
+// and refused where they do not fit.
 #pragma once
 
 #include <cmath>
@@ -142,7 +142,8 @@ class Conversion {
   uint64_t floating(const ParameterInfo& parameter, const Argument& given) const {
     double value = given.real;
     if (is_integer(given)) {
-      value = given.kind == ValueKind::integer ? static_cast<double>(given.integer) : static_cast<double>(given.natural);
+      const bool is_signed = given.kind == ValueKind::integer;
+      value = is_signed ? static_cast<double>(given.integer) : static_cast<double>(given.natural);
     } else if (given.kind == ValueKind::pointer || given.kind == ValueKind::other) {
       mismatch("a number", given);
     }

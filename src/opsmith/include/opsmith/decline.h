@@ -29,8 +29,8 @@ extern "C" __attribute__((visibility("default"), noinline)) inline void opsmith_
 
 namespace opsmith __attribute__((visibility("hidden"))) {
 
-// Ends the call; the reference serves it, as where a Python kernel returns NotImplemented. To be called before the first
-// launch: what a kernel has changed in place stays changed. It costs an exception, tens of microseconds.
+// Ends the call; the reference serves it, as where a Python kernel returns NotImplemented. To be called before the
+// first launch: what a kernel has changed in place stays changed. It costs an exception, tens of microseconds.
 [[noreturn]] inline void decline() {
   opsmith_may_decline();
   throw detail::Declined();

@@ -18,8 +18,8 @@
 //   OPSMITH_EXPORT(square_forward, square)
 //
 // A library of such functions loads into every torch from 2.11 on, whatever torch it was compiled against. Without nvcc
-// this header needs no CUDA: a .cpp file launches kernels of an opsmith.cuda_source by name (named_launch.h), a .cu file
-// its own. OPSMITH_WITH_CUDA is defined, in C++ files as well, where an extension is built with its .cu files.
+// this header needs no CUDA: a .cpp file launches kernels of an opsmith.cuda_source by name (named_launch.h), a .cu
+// file its own. OPSMITH_WITH_CUDA is defined, in C++ files as well, where an extension is built with its .cu files.
 #pragma once
 
 #include <torch/csrc/stable/library.h>

@@ -41,8 +41,8 @@ void launch(std::string_view kernel, const Geometry& geometry, const Tensor& ten
   launch(kernel, geometry, current_stream(tensor), arguments...);
 }
 
-// The GPU that holds a tensor, in the numbers that launches are planned with: opsmith.gpu_of of C++. A kernel that plans
-// by these numbers can be built ahead of time for other GPUs, and runs in the emulator.
+// The GPU that holds a tensor, in the numbers that launches are planned with: opsmith.gpu_of of C++. A kernel that
+// plans by these numbers can be built ahead of time for other GPUs, and runs in the emulator.
 inline GpuInfo gpu_of(const Tensor& tensor) {
   if (!tensor.is_cuda()) fail("gpu_of was asked for a tensor that is on no CUDA device");
   return detail::gpu_of(tensor);

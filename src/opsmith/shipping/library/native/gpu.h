@@ -33,7 +33,7 @@ class Gpus {
     devices.multiprocessors.at(index) = driver_.attribute(Driver::kMultiprocessors, index);
   }
 
-  // The handle of a kernel on a GPU; null if none of the images runs there. The kernels of an image share its variables.
+  // The handle of a kernel on a GPU; null if none of the images runs there. Kernels of one image share its variables.
   void* load(const Span<Image>& images, const char* entry, int index) {
     meet(index);
     const int architecture = architectures_.at(index);

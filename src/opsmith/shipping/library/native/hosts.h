@@ -1,4 +1,4 @@
-// What the host code of extensions asks of a shipped library: kernels by their names, out of the images that it carries.
+// What the host code of extensions asks of a shipped library: kernels by their names, out of the images it carries.
 #pragma once
 
 #include <cstdio>
