@@ -232,3 +232,62 @@ def test_a_launch_by_name_is_declined_in_the_emulator(op: opsmith.Op) -> None:
 def test_only_code_that_can_decline_is_called_with_care(declining: Any) -> None:
     assert declining.negated.may_decline
     assert not native_kernels.extension().square_forward.may_decline
+
+
+# --- on a GPU ---------------------------------------------------------------------------------------------------------
+
+
+def scaled_on_gpu(fresh: Fresh) -> opsmith.Op:
+    made = opsmith.op(fresh("scaled"))(scaled)
+    made.register_kernel("cuda", ext.scaled_forward)
+    made.register_backward("cuda", ext.scaled_backward, saves=("x", "factor"))
+    return made
+
+
+@pytest.mark.gpu
+def test_values_gradients_and_declined_calls_on_a_gpu(tier: str, fresh: Fresh) -> None:
+    op = scaled_on_gpu(fresh)
+    for dtype in (torch.float32, torch.float64):
+        x = torch.randn(1000, 7, device="cuda", dtype=dtype, requires_grad=True)
+        for factor in (3.0, 13.0, 2.0):
+            (gradient,) = torch.autograd.grad(op(x, factor).sum(), x)
+            assert torch.equal(op(x, factor), x * factor) and torch.equal(gradient, torch.full_like(x, factor))
+    with pytest.raises(RuntimeError, match=r"'count' \(int\) holds -2147483648 to 2147483647"):
+        op(x.float(), 2.0, 2**31)
+    for device in range(torch.cuda.device_count()):
+        y = torch.randn(100, device=f"cuda:{device}")
+        assert torch.equal(op(y, 2.0), y * 2.0)
+
+
+@pytest.mark.gpu
+def test_launches_go_to_the_current_stream_and_into_graphs(tier: str, fresh: Fresh) -> None:
+    op, x = scaled_on_gpu(fresh), torch.randn(1 << 20, device="cuda")
+    op.prepare(x, 2.0)
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(10_000_000)
+        x.add_(1)
+        y = op(x, 2.0)
+    stream.synchronize()
+    assert torch.equal(y, x * 2.0)
+    with torch.cuda.graph(graph, stream=stream):
+        z = op(x, 3.0)
+    x.copy_(torch.randn_like(x))
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(z, x * 3.0)
+
+
+@pytest.mark.gpu
+def test_more_shared_memory_than_48_kib_on_a_gpu(fresh: Fresh) -> None:
+    def flipped(x: Tensor, block: int, shared_bytes: int) -> Tensor:
+        return x.flip(-1)
+
+    op, x = declared(fresh, flipped, "reversed"), torch.randn(3, 48, device="cuda")
+    for shared_bytes in (192, 90_000, 60_000):
+        assert torch.equal(op(x, 48, shared_bytes), x.flip(-1))
+    with pytest.raises(RuntimeError, match="of shared memory a block"):
+        op(x, 48, 300_000)
+    kinds, y = declared(fresh, sum_of_kinds, "kinds"), torch.arange(4.0, device="cuda")
+    torch.testing.assert_close(kinds(y, -128, 1000, 0.5), sum_of_kinds(y, -128, 1000, 0.5))
