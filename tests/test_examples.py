@@ -53,6 +53,11 @@ SAID = {
         "0 slower than before",
         "a page of its own: True",
     ],
+    "11_launch_by_name": [
+        "ok    30 rows: gradient of x",
+        "ok    declined: float64: result",
+        "<extension unit_rows_ext of 11_launch_by_name.cpp: normalize>",
+    ],
     "10_prebuild": ["16x8: as the reference: True", "images, a factor a channel: as the reference: True"],
 }
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import torch
 
 import opsmith
+from opsmith import emulator as emulator  # which says what can be emulated
 from opsmith.checks import compare
 from opsmith.checks.subject import EMULATED
 from opsmith.kernels import NativeKernel

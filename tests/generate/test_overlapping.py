@@ -132,16 +132,7 @@ def test_the_cpp_runtime_launches_on_the_current_stream_and_overlaps_on_request(
     """devices.h of the C++ runtime, with a fake driver in place of libcuda and a library that knows the current stream
     in place of torch's."""
     launcher = compile_shared_library("cuda_launcher", text=LAUNCHER, abi="torch", include_dirs=[native.SOURCE.parent])
-    torch_side = tmp_path / "stream.cpp"
-    torch_side.write_text(
-        'extern "C" int aoti_torch_get_current_cuda_stream(int index, void** stream) {\n'
-        "  *stream = reinterpret_cast<void*>(0xABC0ul + index);\n  return 0;\n}\n"
-    )
-    soname = "libtorch_cuda.so"
-    subprocess.run(
-        ["c++", "-shared", "-fPIC", f"-Wl,-soname,{soname}", torch_side, "-o", tmp_path / soname], check=True
-    )
-    (tmp_path / "libcuda.so.1").symlink_to(fake_cuda.library_path())
+    fake_cuda.libraries_in(tmp_path)
     cubin = compile_cuda(texts()["combine"], emit_cuda.COMBINE, "sm_90")
     paths = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])
     done = subprocess.run(

@@ -73,6 +73,7 @@ std::map<std::string, std::vector<int>> failures;  // what the next calls of a f
 std::vector<std::string> calls;
 bool capturing = false;
 thread_local void* context = nullptr;
+thread_local std::vector<void*> pushed;  // the contexts under the current one
 thread_local int mode = 0;
 
 // Takes note of a call and tells what it is to return.
@@ -141,6 +142,23 @@ API int cuDevicePrimaryCtxRetain(void** found, int device) {
   return enter("cuDevicePrimaryCtxRetain");
 }
 API int cuCtxGetCurrent(void** found) { *found = context; return enter("cuCtxGetCurrent"); }
+API int cuCtxGetDevice(int* device) {
+  *device = static_cast<int>(reinterpret_cast<intptr_t>(context) - 0x1000);
+  const int code = enter("cuCtxGetDevice");
+  return context == nullptr ? kInvalidContext : code;
+}
+API int cuCtxPushCurrent_v2(void* given) {
+  pushed.push_back(context);
+  context = given;
+  return enter("cuCtxPushCurrent_v2");
+}
+API int cuCtxPopCurrent_v2(void** left) {
+  *left = context;
+  context = pushed.back();
+  pushed.pop_back();
+  return enter("cuCtxPopCurrent_v2");
+}
+API int cuStreamIsCapturing(void*, int* status) { *status = capturing; return enter("cuStreamIsCapturing"); }
 API int cuCtxSetCurrent(void* given) { context = given; return enter("cuCtxSetCurrent"); }
 API int cuThreadExchangeStreamCaptureMode(int* given) { std::swap(mode, *given); return enter("cuThreadExchangeStreamCaptureMode"); }
 API int cuLibraryLoadData(void** found, const char* image, void*, void*, unsigned, void*, void*, unsigned) {
@@ -215,13 +233,15 @@ API void fake_reset(void* current) {
   calls.clear();
   failures.clear();
   attributes = {{0, 1024}, {1, 0}, {2, 0}, {3, 0}, {4, 32}};
-  device_attributes = {{97, 232448}};
+  device_attributes = {{16, 132}, {75, 9}, {76, 0}, {97, 232448}};
   capturing = false;
   version = 13000;
   context = current;
   mode = 0;
 }
 API void fake_attribute(int attribute, int value) { attributes[attribute] = value; }
+API void fake_device_attribute(int attribute, int value) { device_attributes[attribute] = value; }
+API void* fake_current() { return context; }
 API void fake_version(int given) { version = given; }
 API void fake_fail(const char* function, int code) { failures[function].push_back(code); }
 API void fake_capturing(bool now) { capturing = now; }

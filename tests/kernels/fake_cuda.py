@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import functools
 import struct
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -96,6 +97,24 @@ class FakeTorch(TorchSide):
             self.current = before
 
 
+TORCH_CUDA = """
+extern "C" int aoti_torch_get_current_cuda_stream(int index, void** stream) {
+  *stream = reinterpret_cast<void*>(0xABC0ul + index);
+  return 0;
+}
+"""
+
+
+def libraries_in(directory: Path) -> None:
+    """Puts the fake driver there, and a library that knows the current streams in place of torch's: a process with
+    LD_LIBRARY_PATH set to it finds both, where the second is loaded for all first."""
+    (directory / "torch_cuda.cpp").write_text(TORCH_CUDA)
+    soname = "libtorch_cuda.so"
+    command = ["c++", "-shared", "-fPIC", f"-Wl,-soname,{soname}", directory / "torch_cuda.cpp", "-o"]
+    subprocess.run([*command, directory / soname], check=True)
+    (directory / "libcuda.so.1").symlink_to(library_path())
+
+
 @functools.cache
 def library_path() -> Path:
     return compile_shared_library("fake_cuda", [Path(__file__).with_suffix(".cpp")], abi="plain")
@@ -116,6 +135,7 @@ class FakeCuda(Driver):
             ("fake_bytes", [ctypes.c_size_t], ctypes.c_void_p),
             ("fake_overlapped", [ctypes.c_size_t], ctypes.c_bool),
             ("fake_size", [ctypes.c_size_t, ctypes.c_size_t], ctypes.c_uint),
+            ("fake_current", [], ctypes.c_uint64),
             ("fake_variable", [ctypes.c_char_p, ctypes.c_void_p], ctypes.c_void_p),
         ):
             function = getattr(self._library, name)
@@ -144,6 +164,11 @@ class FakeCuda(Driver):
         size = ctypes.c_size_t()
         address = self._library.fake_variable(name.encode(), ctypes.byref(size))
         return None if address is None else ctypes.string_at(address, size.value)
+
+    @property
+    def context(self) -> int:
+        """This thread's current one."""
+        return int(self._library.fake_current())
 
     @property
     def launches(self) -> list[Launched]:

@@ -205,7 +205,8 @@ def test_one_binary_serves_every_torch_and_every_python(source: Path) -> None:
     needed = subprocess.run(["readelf", "-d", str(path)], capture_output=True, text=True, check=True).stdout
     assert "python" not in needed and "RUNPATH" not in needed and "RPATH" not in needed
     assert [name for name in toolchain.defined_symbols(path) if "opsmith" in name and not name.startswith("_Z")] == [
-        f"opsmith_export_{name}" for name in opsmith.extension("portable", source).exports()
+        *(f"opsmith_export_{name}" for name in opsmith.extension("portable", source).exports()),
+        "opsmith_set_host",
     ]
 
 

@@ -122,3 +122,14 @@ def _call(op: Op, sample: opsmith.Sample) -> None:
     returned = op(*op.signature.unflatten(values, leaves))
     targets = [each for each in (returned if isinstance(returned, tuple) else [returned]) if each.requires_grad]
     torch.autograd.backward(targets, [torch.ones_like(each) for each in targets])
+
+
+def test_kernels_that_cpp_launches_by_name_are_recorded_for_each_gpu() -> None:
+    spec = importlib.util.spec_from_file_location("launch_example", EXAMPLE.with_name("11_launch_by_name.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found = record_op(module.unit_rows, ["sm_90", "compute_90"])
+    label = "normalize<float> of 11_launch_by_name.cu"
+    assert [(wanted.place, wanted.label) for wanted in found.wanted] == [("sm_90", label), ("compute_90", label)]
+    assert not module.ext.built, "only for the emulator"

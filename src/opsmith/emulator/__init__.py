@@ -47,7 +47,9 @@ def emulate(checks: bool = True, seed: int | None = 0, timeout: float = 60.0) ->
 def _cuda_emulator() -> emulation.CudaEmulator:
     from . import cuda_sources, extensions
 
-    return emulation.CudaEmulator(cuda_sources.run, cuda_sources.set_constant, extensions.EmulatedFunction)
+    return emulation.CudaEmulator(
+        cuda_sources.run, cuda_sources.set_constant, extensions.EmulatedFunction, cuda_sources.plan_of
+    )
 
 
 emulation.cuda_emulator = _cuda_emulator

@@ -26,12 +26,13 @@ from ..toolchain.process import run_together
 from ..toolchain.settings import max_jobs
 from . import entries
 from .assembly import ASSEMBLY, INCLUDE, OPSMITH_INCLUDE, WRAPPED, assemble, macros, own_flags, own_headers
-from .library import Library, digest, runtime_path
+from .library import Library, digest, runtime, runtime_path
 from .mirror import Mirror
 from .translate import translated
 
 # Those of a build for a GPU, and those by which kernel.h knows the emulator.
-_DEFINES = ("-DOPSMITH_WITH_CUDA", "-DUSE_CUDA", "-DOPSMITH_EMULATOR=1", "-DOPSMITH_EMULATED_HOST=1")
+_WITH_CUDA = ("-DOPSMITH_WITH_CUDA", "-DUSE_CUDA")
+_DEFINES = ("-DOPSMITH_EMULATOR=1", "-DOPSMITH_EMULATED_HOST=1")
 _CXX_FLAGS = ("-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-w", "-pthread")
 _WRAPPED_TOO = "-Wl,--wrap=__assert_fail"  # torch's CUDA_KERNEL_ASSERT calls it
 _FOR_NVCC = re.compile(r"^-l(?:cuda|cudart|cudart_static|ineinfo)$")
@@ -111,9 +112,11 @@ def compile_library(
 
 @dataclass(frozen=True)
 class ExtensionLibrary:
-    """The library of an extension for the emulator, and the kernels as their author wrote them."""
+    """The library of an extension for the emulator, and the kernels as their author wrote them. `library` is None where
+    it has no kernels of its own."""
 
-    library: Library
+    path: Path
+    library: Library | None
     kernels: dict[str, KernelText]
 
 
@@ -125,7 +128,7 @@ def compile_extension(recipe: Recipe, checks: bool) -> ExtensionLibrary:
     registers operators."""
     settings = abi_settings("stable")
     sources = [source for source in recipe.sources if source.suffix not in COMPILED]
-    first = next(source for source in sources if source.suffix == CUDA_SUFFIX)
+    first = next((source for source in sources if source.suffix == CUDA_SUFFIX), None)
     units = [_Unit(recipe, settings, source, checks, source is first) for source in sources]
     compiled = [source for source in recipe.sources if source.suffix in COMPILED]
     name = f"{file_stem(recipe.name)}_emulated.so"
@@ -160,11 +163,14 @@ def compile_extension(recipe: Recipe, checks: bool) -> ExtensionLibrary:
         return facts
 
     path = obtain(key, link, label=recipe.label, filenames=[name]).path(name)
+    if first is None:
+        runtime()  # the library finds it in the process, by its name
+        return ExtensionLibrary(path, None, {})
     mirrors = [unit.mirror for unit in units if unit.cuda]
     names = tuple(name for mirror in mirrors for name in mirror.dynamic_names)
     files = frozenset(file for mirror in mirrors for file in mirror.texts)
     kernels = {name: kernel for mirror in mirrors for name, kernel in mirror.kernels.items()}
-    return ExtensionLibrary(Library(path, (), (), names, files), kernels)
+    return ExtensionLibrary(path, Library(path, (), (), names, files), kernels)
 
 
 class _Unit:
@@ -175,11 +181,13 @@ class _Unit:
         self.cuda = source.suffix == CUDA_SUFFIX
         self.label = f"{recipe.label} ({source.name})"
         given = recipe.cuda_cflags if self.cuda else recipe.cflags
+        with_cuda = any(each.suffix == CUDA_SUFFIX for each in recipe.sources)
+        defines = (*(_WITH_CUDA if with_cuda else ()), *_DEFINES)
         flags, include_dirs = without_include_flags(without_libraries(given), ())
         if self.cuda:
-            self.flags = ["-D__CUDACC__=1", *_DEFINES, *settings.cflags, *macros(flags)]
+            self.flags = ["-D__CUDACC__=1", *defines, *settings.cflags, *macros(flags)]
         else:
-            self.flags = [*_CXX_FLAGS, *_DEFINES, *settings.cflags, *flags]
+            self.flags = [*_CXX_FLAGS, *defines, *settings.cflags, *flags]
         self.object = f"{file_stem(source.stem)}.o"
         self.mirror = Mirror(os.path.abspath(source), source.parent, include_dirs, recipe.system_dirs, self.cuda)
         try:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import torch
 
 from ..errors import EmulationError
+from ..kernels.configuration import LaunchConfiguration
 from ..kernels.cuda_source import constants as values
 from ..kernels.cuda_source.build import refusal
 from ..kernels.cuda_source.parameters import Pointer
@@ -78,6 +79,28 @@ def run(chosen: Launch, args: Sequence[Any]) -> None:
             launch(name, library, entry, chosen.configuration, addresses, pieces, relocate, settings)
     finally:
         plan.frames.append(frame)
+
+
+def plan_of(source: CudaSource, name: str) -> Plan:
+    """What a kernel takes, for a launch of it by C++."""
+    source._require_instance(source[name].name)
+    return _kernel(source, source[name].name, state.settings.checks).plan
+
+
+def run_by_name(
+    source: CudaSource,
+    name: str,
+    configuration: LaunchConfiguration,
+    arguments: int,
+    pieces: Callable[[Library], Sequence[Piece]],
+    relocate: Callable[[Callable[[int], int]], None],
+) -> None:
+    """Run a launch by C++, whose arguments are checked and lie where `arguments` leads. `pieces`: the memory that the
+    pointers among them lead to."""
+    name = source[name].name
+    _, library, _, entry, _ = _kernel(source, name, state.settings.checks)
+    with _with_constants(source, library):
+        launch(name, library, entry, configuration, arguments, pieces(library), relocate, state.settings)
 
 
 def _kernel(source: CudaSource, name: str, checks: bool) -> _Kernel:

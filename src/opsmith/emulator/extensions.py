@@ -18,17 +18,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from ..errors import EmulationError, OpsmithError
+from ..kernels import emulation, host
+from ..kernels.configuration import launch_configuration
 from ..kernels.cuda_source.plan import shown
 from ..kernels.emulation import Settings, state
 from ..kernels.native import NativeFunction, NativeOperator
+from ..toolchain import load_library
 from ..toolchain.elf import demangled
+from . import cuda_sources
 from .building import ExtensionLibrary, compile_extension
 from .launching import launch, refusal, require
-from .library import runtime
+from .library import Library, runtime
 from .memory import Piece, piece
 from .structures import DONE, POINTER, POINTER_TO_POINTERS, RECORD, REFUSED, STOPPED, Hook, HostLaunch
 
 if TYPE_CHECKING:
+    from ..kernels.cuda_source.source import CudaSource
     from ..kernels.extension import Extension, ExtensionFunction
 
 _WORD = 8
@@ -49,13 +54,16 @@ class EmulatedFunction(NativeFunction):
 
     @property
     def path(self) -> Path:
-        return self.built(state.settings.checks).library.path
+        return self.built(state.settings.checks).path
 
     def built(self, checks: bool) -> ExtensionLibrary:
         with _lock:
             found = _libraries.setdefault(self.extension, {})
             if checks not in found:
-                found[checks] = compile_extension(self.extension.emulator_recipe(), checks)
+                found[checks] = built = compile_extension(self.extension.emulator_recipe(), checks)
+                if hasattr(native := load_library(built.path), host.SET_HOST):
+                    find = host.finding(functools.partial(_find, self.extension.kernels), _failed)
+                    host.set_host(native, find, gpu=lambda: state.settings.gpu)
             return found[checks]
 
     def unknown(self) -> OpsmithError:
@@ -86,7 +94,7 @@ class EmulatedOperator(NativeOperator):
         settings = state.settings
         built = self._function.built(settings.checks)
         operator = self._operator(built, settings.checks)
-        call = _Call(built, settings, _pieces(self._arguments, args))
+        call = _Call(built, self._function.extension.kernels, settings, _pieces(self._arguments, args))
         _calls.stack.append(call)
         try:
             returned = operator.call(*args)
@@ -103,7 +111,7 @@ class EmulatedOperator(NativeOperator):
         with _lock:
             if checks not in self._operators:
                 _set_hook()
-                exported = NativeFunction(built.library.path, self._function.symbol)
+                exported = NativeFunction(built.path, self._function.symbol)
                 exported.unknown = self._function.unknown  # type: ignore[method-assign]
                 self._operators[checks] = NativeOperator(exported, self._schema)
             return self._operators[checks]
@@ -115,8 +123,10 @@ class EmulatedOperator(NativeOperator):
 class _Call:
     """One call of an exported function."""
 
-    def __init__(self, built: ExtensionLibrary, settings: Settings, pieces: Sequence[Piece]) -> None:
-        self.built, self.settings, self.pieces = built, settings, pieces
+    def __init__(
+        self, built: ExtensionLibrary, kernels: CudaSource | None, settings: Settings, pieces: Sequence[Piece]
+    ) -> None:
+        self.built, self.kernels, self.settings, self.pieces = built, kernels, settings, pieces
         self.error: BaseException | None = None
 
 
@@ -130,11 +140,11 @@ _calls = _Calls()
 
 @Hook
 def _launched(pointer: Any) -> int:
-    call, host = _calls.stack[-1], pointer.contents
+    call, launched = _calls.stack[-1], pointer.contents
     if call.error is not None:
         return STOPPED
     try:
-        return _run(call, host)
+        return _run(call, launched) if launched.name is None else _run_by_name(call, launched)
     except BaseException as error:
         call.error = error
         return STOPPED
@@ -145,25 +155,63 @@ def _set_hook() -> None:
     runtime().opsmith_set_host_hook(_launched)
 
 
-def _run(call: _Call, host: HostLaunch) -> int:
+def _run(call: _Call, launched: HostLaunch) -> int:
     library = call.built.library
-    kernel = _kernel_name(library.functions.get(host.kernel, ""))
-    grid, block = host.grid.triple, host.block.triple
-    require(kernel, library, host.kernel, block, 0)
-    if refused := refusal(kernel, library, host.kernel, grid, block, host.shared_bytes):
-        host.refusal = refused.encode()
+    assert library is not None
+    kernel = _kernel_name(library.functions.get(launched.kernel, ""))
+    grid, block = launched.grid.triple, launched.block.triple
+    require(kernel, library, launched.kernel, block, 0)
+    if refused := refusal(kernel, library, launched.kernel, grid, block, launched.shared_bytes):
+        launched.refusal = refused.encode()
         return REFUSED
-    slots = _pointers(call, kernel, host) if call.settings.checks else []
+    names = _parameter_names(call.built, kernel, launched.parameter_count)
+    slots = _pointers(call, kernel, launched, names, library) if call.settings.checks else []
+    launch(
+        kernel, library, launched.entry, (grid, block, launched.shared_bytes), launched.arguments,
+        [slot.piece for slot in slots], _relocating(slots), call.settings,
+        readable=(launched.arguments_begin, launched.arguments_end),
+    )  # fmt: skip
+    return DONE
 
+
+def _relocating(slots: Sequence[_Slot]) -> Callable[[Callable[[int], int]], None]:
     def relocate(moved: Callable[[int], int]) -> None:
         for slot in slots:
             word = ctypes.c_uint64.from_address(slot.address)
             word.value = moved(word.value)
 
-    launch(
-        kernel, library, host.entry, (grid, block, host.shared_bytes), host.arguments, [slot.piece for slot in slots],
-        relocate, call.settings, readable=(host.arguments_begin, host.arguments_end),
-    )  # fmt: skip
+    return relocate
+
+
+# --- Launches of a CudaSource's kernels by their names ----------------------------------------------------------------
+
+
+def _find(kernels: CudaSource | None, name: str) -> host.KernelInfo | None:
+    if kernels is None:
+        raise EmulationError(name, "it is launched by its name, and the extension has no kernels=")
+    plan = emulation.cuda_emulator().plan(kernels, name)
+    return None if plan is None else host.described(plan)
+
+
+def _failed(error: BaseException) -> None:
+    if _calls.stack[-1].error is None:
+        _calls.stack[-1].error = error
+
+
+def _run_by_name(call: _Call, launched: HostLaunch) -> int:
+    kernels, name = call.kernels, launched.name.decode()
+    assert kernels is not None
+    configuration = launch_configuration(name, (launched.grid.triple, launched.block.triple, launched.shared_bytes))
+    names = cuda_sources.plan_of(kernels, name).names
+    shown_names = [given or f"argument {number + 1}" for number, given in enumerate(names)]
+    slots: list[_Slot] = []
+
+    def pieces(library: Library) -> Sequence[Piece]:
+        if call.settings.checks:
+            slots.extend(_pointers(call, name, launched, shown_names, library))
+        return [slot.piece for slot in slots]
+
+    cuda_sources.run_by_name(kernels, name, configuration, launched.arguments, pieces, _relocating(slots))
     return DONE
 
 
@@ -177,21 +225,21 @@ class _Slot(NamedTuple):
     piece: Piece
 
 
-def _pointers(call: _Call, kernel: str, host: HostLaunch) -> list[_Slot]:
+def _pointers(call: _Call, kernel: str, launched: HostLaunch, names: Sequence[str], library: Library) -> list[_Slot]:
     """The pointers of a launch. Raises EmulationError for one whose memory is not known."""
-    made = [Piece("", each.description.decode(), each.begin, each.end, each.storage) for each in host.tensors]
+    made = [Piece("", each.description.decode(), each.begin, each.end, each.storage) for each in launched.tensors]
     known = [*call.pieces, *made]
-    by_data = [piece for piece, each in zip(made, host.tensors, strict=True) if each.by_data]
+    by_data = [piece for piece, each in zip(made, launched.tensors, strict=True) if each.by_data]
     slots = []
-    names = _parameter_names(call.built, kernel, host.parameter_count)
-    for name, parameter in zip(names, host.parameters, strict=True):
+    for name, parameter in zip(names, launched.parameters, strict=True):
         if parameter.kind == RECORD:
             for address in range(parameter.address, parameter.address + parameter.size - _WORD + 1, _WORD):
                 inside = _found(known, by_data, _value(address))
                 if inside is not None:
                     slots.append(_Slot(address, inside._replace(name=inside.name or f"a tensor of {name}")))
         elif parameter.kind in (POINTER, POINTER_TO_POINTERS) and (value := _value(parameter.address)):
-            declared = f"{name} ({shown(demangled(parameter.type.decode()))})"
+            type_name = parameter.type.decode()
+            declared = f"{name} ({type_name if launched.name else shown(demangled(type_name))})"
             if parameter.kind == POINTER_TO_POINTERS:
                 raise EmulationError(
                     kernel,
@@ -202,7 +250,7 @@ def _pointers(call: _Call, kernel: str, host: HostLaunch) -> list[_Slot]:
             inside = _found(known, by_data, value)
             if inside is not None:
                 slots.append(_Slot(parameter.address, inside._replace(name=name)))
-            elif not any(region.begin <= value < region.end for region in call.built.library.variables):
+            elif not any(region.begin <= value < region.end for region in library.variables):
                 raise EmulationError(
                     kernel,
                     f"{declared} leads to memory outside every known tensor, so that its extent cannot be checked. "

@@ -125,6 +125,7 @@ class HostTensor(ctypes.Structure):
 
 @structure
 class HostLaunch(ctypes.Structure):
+    name: Text
     kernel: UInt64
     entry: UInt64
     arguments: UInt64

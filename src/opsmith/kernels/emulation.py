@@ -14,6 +14,7 @@ from .gpu import H200, Gpu
 
 if TYPE_CHECKING:
     from .cuda_source.launch import Launch
+    from .cuda_source.plan import Plan
     from .cuda_source.source import CudaSource
     from .extension import ExtensionFunction
     from .native import NativeFunction
@@ -45,7 +46,8 @@ class CudaEmulator(NamedTuple):
 
     launch: Callable[[Launch, Sequence[Any]], None]  # a launch of a kernel of a CudaSource
     set_constant: Callable[[CudaSource, str, Any], None]  # the value of a __constant__ variable
-    function: Callable[[ExtensionFunction], NativeFunction]  # one with CUDA sources, for CPU tensors
+    function: Callable[[ExtensionFunction], NativeFunction]  # one that launches CUDA C++, for CPU tensors
+    plan: Callable[[CudaSource, str], Plan | None]  # of a kernel that C++ launches by name; None: it is not launched
 
 
 cuda_emulator: Callable[[], CudaEmulator]

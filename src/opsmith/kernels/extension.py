@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 
@@ -31,8 +31,11 @@ from ..toolchain.cache import search_package_of
 from ..toolchain.compile import COMPILED
 from ..toolchain.objects import CUDA_SUFFIX, SUFFIXES, registers_operators
 from ..toolchain.portable import find_library
-from . import compile_commands, emulation
+from . import compile_commands, emulation, host
 from .native import INCLUDE_DIRECTORY, NativeFunction, exported_functions
+
+if TYPE_CHECKING:
+    from .cuda_source.source import CudaSource
 
 ABIS = ("stable", "torch")
 _STABLE_ONLY = "TORCH_STABLE_ONLY"  # in the error message of torch's other headers
@@ -48,6 +51,7 @@ def extension(
     name: str,
     sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
+    kernels: CudaSource | None = None,
     cuda: bool | None = None,
     arch: str | Sequence[str] | None = None,
     extra_cflags: Sequence[str] = (),
@@ -69,6 +73,7 @@ def extension(
         name: the name in messages; for abi="torch" also the Python module's name.
         sources: .cpp and .cu files, and objects (.o, .a). Relative paths start at the current directory, else at that
             of the calling file.
+        kernels: an opsmith.cuda_source whose kernels the C++ sources launch by name. They need no nvcc then.
         cuda: False leaves .cu files out and OPSMITH_WITH_CUDA undefined. None: True if there are any, unless the
             environment has USE_CUDA=0.
         arch: GPUs to compile for, "sm_90" or several. None: GPU_TARGETS of the environment, else this machine's GPUs,
@@ -85,7 +90,9 @@ def extension(
         _check_flags(name, option, flags)
     if abi not in ABIS:
         raise ExtensionArgumentError(name, f"abi={abi!r} is not one of {', '.join(map(repr, ABIS))}")
-    options = _Options(cuda, arch, tuple(extra_cflags), tuple(extra_cuda_cflags), debug, abi)
+    if kernels is not None and abi != "stable":
+        raise ExtensionArgumentError(name, 'kernels= is for abi="stable": opsmith::launch is in <opsmith/kernel.h>')
+    options = _Options(cuda, arch, tuple(extra_cflags), tuple(extra_cuda_cflags), debug, abi, kernels)
     made = Extension(name, _paths(name, sources, caller.get("__file__")), str(caller.get("__name__")), options)
     search_package_of(str(caller.get("__name__")))
     if not lazy:
@@ -106,6 +113,7 @@ class _Options(NamedTuple):
     cuda_cflags: tuple[str, ...]
     debug: bool
     abi: Literal["stable", "torch"]
+    kernels: CudaSource | None
 
 
 def _check_flags(name: str, option: str, flags: Sequence[str]) -> None:
@@ -188,6 +196,11 @@ class Extension:
         )
 
     @property
+    def kernels(self) -> CudaSource | None:
+        """The source of the kernels that it launches by name."""
+        return self._options.kernels
+
+    @property
     def module(self) -> str:
         """The module that declares it."""
         return self._module
@@ -220,12 +233,12 @@ class Extension:
 
     @property
     def is_emulated(self) -> bool:
-        """Whether `emulate` runs its functions: it has CUDA sources, uses the stable ABI, and registers no operators,
-        which torch accepts once a process."""
+        """Whether `emulate` runs its functions: it has or launches CUDA sources, uses the stable ABI, and registers no
+        operators, which torch accepts once a process."""
         return (
             self._options.abi == "stable"
             and self._options.cuda is not False
-            and self.has_cuda
+            and (self.has_cuda or self.kernels is not None)
             and not any(_REGISTRATION.search(_text(source)) for source in self.sources if source.suffix not in COMPILED)
         )
 
@@ -245,8 +258,14 @@ class Extension:
             assert spec is not None
             self._python = importlib.util.module_from_spec(spec)
             loader.exec_module(self._python)
-        else:
-            load_library(path)
+            return
+        library = load_library(path)
+        if self.kernels is not None:
+            if not hasattr(library, host.SET_HOST):
+                raise ExtensionArgumentError(
+                    self.name, "it has kernels=, and no source includes <opsmith/kernel.h>, which launches them"
+                )
+            host.attach(library, self.kernels, f"the extension {self.name}")
 
     def exports(self) -> list[str]:
         """The exported functions; before the build, those that the sources name."""

@@ -25,6 +25,8 @@ from ..toolchain.elf import demangled, split_at_commas
 NAMESPACE = "opsmith_kernels"
 MARK = "opsmith_export_"
 """The prefix of a second symbol that OPSMITH_EXPORT writes: not everything that a library exports is a kernel."""
+DECLINED = "opsmith: the kernel declines this call"
+"""The message by which a native function leaves a call to the reference (include/opsmith/decline.h)."""
 INCLUDE_DIRECTORY = Path(__file__).parents[1] / "include"
 _serial = itertools.count()
 
@@ -67,6 +69,11 @@ class NativeFunction:
         type_name.restype = ctypes.c_char_p
         return demangled(type_name().decode())
 
+    @property
+    def may_decline(self) -> bool:
+        """Whether its library's code leaves calls to the reference."""
+        return hasattr(load_library(self.path), "opsmith_may_decline")
+
     def unknown(self) -> OpsmithError:
         return UnknownFunctionError(self.path.name, self.symbol, exported_functions(self.path))
 
@@ -91,7 +98,10 @@ def exported_functions(path: Path) -> list[str]:
 
 
 class NativeOperator:
-    """A private operator whose only kernel is a native function; freed with this object."""
+    """A private operator whose only kernel is a native function; freed with this object. `call` returns NotImplemented
+    where the function declines."""
+
+    may_decline = False
 
     def __init__(self, function: NativeFunction, schema: Callable[[str], str]) -> None:
         base = f"{function.symbol}_{next(_serial)}"
@@ -105,6 +115,21 @@ class NativeOperator:
         self._implementation = _StableLibrary(NAMESPACE, "CompositeExplicitAutograd")
         self._implementation.impl(base, address)
         self.call: Callable[..., Any] = getattr(getattr(torch.ops, NAMESPACE), base).default._op
+        self.may_decline = function.may_decline
+        if self.may_decline:
+            self.call = _or_not_implemented(self.call)
+
+
+def _or_not_implemented(call: Callable[..., Any]) -> Callable[..., Any]:
+    def declining(*args: Any) -> Any:
+        try:
+            return call(*args)
+        except RuntimeError as error:
+            if DECLINED not in str(error):
+                raise
+            return NotImplemented
+
+    return declining
 
 
 class _StableLibrary:

@@ -116,7 +116,7 @@ class Library:
             ("set_saves", flag, handle, size, text, text, text),
             ("set_saves_suffice", flag, handle, flag),
             ("enter", flag, handle, size),
-            ("set_kernel", flag, handle, size, text, ctypes.POINTER(size), size, flag, flag),
+            ("set_kernel", flag, handle, size, text, ctypes.POINTER(size), size, flag, flag, flag),
             ("attach_autocast", flag, handle, size),
             ("set_autocast", flag, handle, size, ctypes.c_int, ctypes.c_int),
             ("enter_generated", flag, handle, size, text),
@@ -211,7 +211,7 @@ class Attachment:
             self._library.call("set_generated", self._handle, SLOTS[device], False)
         if not isinstance(kernel, NativeKernel) or not kernel.native.entered_directly:
             if device in self._entered:  # A Python kernel has replaced a C++ kernel: back to Python.
-                self._library.call("set_kernel", self._handle, SLOTS[device], None, None, 0, False, False)
+                self._library.call("set_kernel", self._handle, SLOTS[device], None, None, 0, False, False, False)
             return
         if device not in self._entered:
             self._entered.add(device)
@@ -222,7 +222,8 @@ class Attachment:
         array = (ctypes.c_size_t * len(positions))(*positions)
         name = kernel.operator.name if kernel.checked and kernel.operator is not None else None
         layout = kernel.layout == "contiguous", self._operator.reference.keeps_layout
-        self._library.call("set_kernel", self._handle, SLOTS[device], name, array, len(positions), *layout)
+        declines = kernel.operator is not None and kernel.operator.may_decline
+        self._library.call("set_kernel", self._handle, SLOTS[device], name, array, len(positions), *layout, declines)
 
     def _serve_generated(self, device: str, statics: tuple[bool, ...]) -> None:
         if device not in self._entered:

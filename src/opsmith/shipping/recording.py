@@ -1,8 +1,8 @@
 """Which kernels the samples of an op reach: each is recorded as a build, and none is run.
 
-Generated kernels are planned for every processor and every GPU of the table. Kernels that a Python function launches
-are recorded while that function runs on CPU tensors, with launches that do nothing: its results are memory that nobody
-has written. Extensions are built whole.
+Generated kernels are planned for every processor and every GPU of the table. Kernels of a CudaSource, which a Python
+function launches or C++ by their names, are recorded while that function runs on CPU tensors, with launches that do
+nothing: its results are memory that nobody has written. Extensions are built whole.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ from ..generate.pointwise import PointwiseGeneration
 from ..generate.source import Recorder, record, record_backward, record_out
 from ..kernels import emulation, languages
 from ..kernels.cuda_source import CudaSource, Launch
+from ..kernels.extension import ExtensionFunction
 from ..kernels.gpu import Gpu
+from ..kernels.kernel import DEFAULT
 from ..operator.op import Op
 from ..operator.samples import Sample
 from .gpus import recorded
 
+Calls = Sequence[tuple[Sequence[Any], list[Sequence[bool]]]]
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
@@ -45,10 +48,12 @@ class Wanted:
 
 @dataclass
 class Recording:
-    """What was found for one op. `notes`: what could not be recorded, and why."""
+    """What was found for one op. `by_name`: the kernels that C++ launches, by the spellings that it uses. `notes`: what
+    could not be recorded, and why."""
 
     op: str
     wanted: dict[Wanted, None] = field(default_factory=dict)
+    by_name: dict[CudaSource, dict[str, str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def add(self, place: str, label: str, identity: object, build: Callable[[], Path]) -> None:
@@ -202,37 +207,60 @@ def _entries(recorder: Recorder, combine: str) -> Iterator[tuple[str, str]]:
         yield combine, text
 
 
-# --- kernels that Python launches -------------------------------------------------------------------------------------
+# --- kernels of a CudaSource ------------------------------------------------------------------------------------------
 
 
 def _choices_with_cuda(op: Op) -> list[str]:
-    """The choices of `using` whose "cuda" kernel launches CUDA C++."""
+    """The choices of `using` whose "cuda" kernel launches kernels of a CudaSource."""
     registered = op._families.registered.values()
     return list(
         dict.fromkeys(
             given.name
             for given in registered
-            if given.device == "cuda" and languages.CUDA in languages.written_in(given.function)
+            if given.device == "cuda"
+            and (
+                given.function.extension.kernels is not None
+                if isinstance(given.function, ExtensionFunction)
+                else languages.CUDA in languages.written_in(given.function)
+            )
         )
     )
+
+
+def record_names(op: Op, calls: Calls, targets: Sequence[str]) -> Recording:
+    """The kernels that the op's default kernels launch by name, from C++."""
+    found = Recording(op.name)
+    for gpu in recorded(targets):
+        _record_launches(op, found, calls, [DEFAULT], targets, gpu)
+    return found
 
 
 def _record_launches(
     op: Op,
     found: Recording,
-    calls: Sequence[tuple[Sequence[Any], list[Sequence[bool]]]],
+    calls: Calls,
     choices: Sequence[str],
     targets: Sequence[str],
     gpu: Gpu,
 ) -> None:
-    def launched(launch: Launch, args: Sequence[Any]) -> None:
-        source, name = launch.kernel.source, launch.kernel.name
+    def add(source: CudaSource, name: str) -> None:
         unit = source._current().unit(name)
         for target in targets:
             label = f"{unit or 'kernels'} of {source.label}"
             found.add(target, label, (source, unit), functools.partial(_build, source, unit, name, target))
 
-    recorder = emulation.CudaEmulator(launched, lambda source, name, value: None, lambda function: function)
+    def launched(launch: Launch, args: Sequence[Any]) -> None:
+        add(launch.kernel.source, launch.kernel.name)
+
+    def launched_by_name(source: CudaSource, spelling: str) -> None:
+        kernel = source[spelling]
+        source._require_instance(kernel.name)
+        found.by_name.setdefault(source, {})[spelling] = kernel.name
+        add(source, kernel.name)
+
+    recorder = emulation.CudaEmulator(
+        launched, lambda source, name, value: None, lambda function: function, launched_by_name
+    )
     planned = emulation.Settings(checks=False, gpu=gpu)
     with (
         emulate(checks=False),

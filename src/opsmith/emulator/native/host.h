@@ -27,6 +27,7 @@ struct HostTensor {
 };
 
 struct HostLaunch {
+  const char* name;    // of a kernel that is launched by its name; null for one of the library, at `kernel`
   const void* kernel;
   Entry entry;
   void** arguments;

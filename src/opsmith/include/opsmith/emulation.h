@@ -13,7 +13,25 @@ namespace detail {
 
 inline constexpr bool kEmulated = false;
 
-struct HostCall {};
+// A call of an exported function, as long as it lasts.
+class HostCall {
+ public:
+  HostCall() : before_(flag()) { flag() = false; }
+  ~HostCall() { flag() = before_; }
+  HostCall(const HostCall&) = delete;
+  HostCall& operator=(const HostCall&) = delete;
+
+  // Whether the thread's call has launched a kernel by name.
+  static bool has_launched() { return flag(); }
+  static void launched() { flag() = true; }
+
+ private:
+  static bool& flag() {
+    static thread_local bool launched = false;
+    return launched;
+  }
+  bool before_;
+};
 
 inline void remember(const torch::stable::Tensor&, bool) {}
 

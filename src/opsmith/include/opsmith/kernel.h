@@ -18,18 +18,20 @@
 //   OPSMITH_EXPORT(square_forward, square)
 //
 // A library of such functions loads into every torch from 2.11 on, whatever torch it was compiled against. Without nvcc
-// this header needs no CUDA: opsmith::launch is there in .cu files only. OPSMITH_WITH_CUDA is defined, in C++ files as
-// well, where an extension is built with its .cu files.
+// this header needs no CUDA: a .cpp file launches kernels of an opsmith.cuda_source by name (named_launch.h), a .cu
+// file its own. OPSMITH_WITH_CUDA is defined, in C++ files as well, where an extension is built with its .cu files.
 #pragma once
 
 #include <torch/csrc/stable/library.h>
 
 #include <typeinfo>
 
+#include "decline.h"
 #include "dispatch.h"
 #include "errors.h"
 #include "expect.h"
 #include "geometry.h"
+#include "named_launch.h"
 #include "parallel.h"
 #include "stream.h"
 #include "tensors.h"
@@ -50,15 +52,17 @@ const char* type_name() {
 // Exports `function` under `name` in the boxed form that opsmith hands to torch's dispatcher. Arguments and results are
 // converted by torch::stable, which takes their types on trust; the first function tells them, and opsmith holds them
 // against the op's schema before the kernel is called.
-#define OPSMITH_EXPORT(name, function)                                                                         \
-  extern "C" {                                                                                                 \
-  __attribute__((visibility("default"))) const char* opsmith_export_##name() {                                 \
-    return opsmith::type_name<decltype(&function)>();                                                          \
-  }                                                                                                            \
-  __attribute__((visibility("default"))) void name(StableIValue* stack, uint64_t inputs, uint64_t outputs) {   \
-    opsmith::guarded(#name, [&] {                                                                              \
-      [[maybe_unused]] const opsmith::detail::HostCall call{};                                                 \
-      TORCH_BOX(&function)(stack, inputs, outputs);                                                            \
-    });                                                                                                        \
-  }                                                                                                            \
+#define OPSMITH_EXPORT(name, function)                                                                        \
+  /* Before the boxed form, which may have the function's own name. */                                        \
+  static constexpr auto opsmith_function_##name = &function;                                                  \
+  extern "C" {                                                                                                \
+  __attribute__((visibility("default"))) const char* opsmith_export_##name() {                                \
+    return opsmith::type_name<decltype(+opsmith_function_##name)>();                                          \
+  }                                                                                                           \
+  __attribute__((visibility("default"))) void name(StableIValue* stack, uint64_t inputs, uint64_t outputs) {  \
+    opsmith::detail::exported(#name, opsmith::detail::host(), [&] {                                           \
+      [[maybe_unused]] const opsmith::detail::HostCall call{};                                                \
+      TORCH_BOX(+opsmith_function_##name)(stack, inputs, outputs);                                            \
+    });                                                                                                       \
+  }                                                                                                           \
   }

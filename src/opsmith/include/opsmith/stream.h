@@ -14,6 +14,9 @@ extern "C" __attribute__((weak)) AOTITorchError aoti_torch_get_current_cuda_stre
 
 namespace opsmith __attribute__((visibility("hidden"))) {
 
+// Whether this code is compiled for `opsmith.emulate`: its tensors are on the CPU, and each call is one of its own.
+inline constexpr bool is_emulated = detail::kEmulated;
+
 // A stream of one GPU; passes for a cudaStream_t.
 struct Stream {
   int32_t device;

@@ -1,6 +1,7 @@
 // Tensors of host code: fresh ones, their data, and the words they are described by.
 #pragma once
 
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
@@ -116,6 +117,9 @@ Tensor empty(const Tensor& like, Sizes sizes) {
 
 // Of the same sizes, dtype and device; contiguous, whatever `like` is.
 inline Tensor empty_like(const Tensor& like) { return empty(like, like.sizes()); }
+
+// Fills a tensor with zeros, in the order of the current stream.
+inline void zero(const Tensor& tensor) { check(aoti_torch_zero_(tensor.get()), "aoti_torch_zero_"); }
 
 // The elements of a tensor: data<float>(out) to write, data<const float>(x) to read. Another dtype is refused.
 template <typename Scalar>

@@ -9,18 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "arguments.h"
+
 namespace {
 
+using convrnn::Activation, convrnn::activation_of, convrnn::validate;
 using opsmith::Tensor;
-
-enum class Activation { identity, relu, tanh };
-
-Activation activation_of(const std::string& name) {
-  if (name == "tanh") return Activation::tanh;
-  if (name == "relu") return Activation::relu;
-  if (name == "none") return Activation::identity;
-  opsmith::fail("activation is '", name, "'; convrnn takes 'tanh', 'relu' or 'none'");
-}
 
 template <typename Element>
 using Value = std::conditional_t<sizeof(Element) == 2, float, Element>;
@@ -110,19 +104,13 @@ std::vector<V> taps_of(const Tensor& kernel) {
 // Sequences that are worth a thread of their own.
 int64_t grain(int64_t steps, int64_t width) { return 1 + 16384 / (1 + steps * width); }
 
-void validate(const Tensor& x, const Tensor& kernel, const Tensor& hidden) {
-  opsmith::expect(x, "x").cpu().dims(3);
-  opsmith::expect(kernel, "kernel").cpu().same_dtype(x, "x").shape({1, 1, -1});
-  opsmith::expect(hidden, "hidden").cpu().same_dtype(x, "x").shape({x.size(0), x.size(2)});
-  if (kernel.numel() % 2 == 0) opsmith::fail("kernel has ", kernel.numel(), " taps; convrnn takes an odd number");
-}
-
 template <typename Function>
 auto dispatch(const Tensor& x, Function&& function) {
   return opsmith::dispatch<float, double, opsmith::half, opsmith::bfloat16>(x, "x", function);
 }
 
 Tensor forward(Tensor x, Tensor kernel, Tensor hidden, std::string activation_name) {
+  opsmith::expect(x, "x").cpu();
   validate(x, kernel, hidden);
   const Activation activation = activation_of(activation_name);
   const int64_t batch = x.size(0), steps = x.size(1), width = x.size(2);

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 import opsmith
-
-from . import cuda
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
@@ -71,14 +68,26 @@ convrnn.register_kernel("cpu", _cpp.convrnn_forward)
 convrnn.register_backward("cpu", _cpp.convrnn_backward, saves=("x", "kernel", "hidden", "activation", "output"))
 
 
-def cuda_forward(x: Tensor, kernel: Tensor, hidden: Tensor, activation: str) -> Any:
-    check(x, kernel, hidden, activation)
-    return cuda.forward(x, kernel, hidden, activation)
+# NVRTC compiles the lambdas in it as host code without this option.
+source = opsmith.cuda_source(Path(__file__).parent / "kernel.cu", options=("-default-device",))
+_launch = opsmith.extension("opsmith_convrnn_cuda", Path(__file__).parent / "launch.cpp", kernels=source, lazy=True)
 
+convrnn.register_kernel("cuda", _launch.convrnn_cuda_forward)
+convrnn.register_backward(
+    "cuda", _launch.convrnn_cuda_backward, saves=("x", "kernel", "hidden", "activation", "output")
+)
 
-convrnn.register_kernel("cuda", cuda_forward)
-convrnn.register_backward("cuda", cuda.backward)
-
+INSTANCES = [
+    f"convrnn::{kernel}<{arguments}>"
+    for kernel, more in (("forward", ""), ("backward", ", true, true"))
+    for arguments in (
+        f"float, 3, 2, 2, true, false, 32, 2, 32{more}",
+        f"double, 15, 4, 1, false, false, 128, 1, 4{more}",
+        f"opsmith::bfloat16, 5, 4, 2, false, true, 1024, 2, 8{more}",
+        f"opsmith::float16, 3, 2, 2, true, false, 128, 0, 16{more}",
+    )
+]
+"""The instances that the tests compile for every GPU: each element type, each way of dividing a sequence."""
 
 # --- Samples ---------------------------------------------------------------------------------------------------
 

@@ -3,12 +3,13 @@
 
 #include <c10/core/DeviceGuard.h>
 
+#include "../../include/opsmith/decline.h"
 #include "record.h"
 
 namespace opsmith {
 
 // Registered on CPU and CUDA. These calls go to Python: a kernel that is not checked yet, tensors on several devices, a
-// strided tensor that is written in place or that determines the layout of results.
+// strided tensor that is written in place or that determines the layout of results, a call that the kernel declines.
 class EntryKernel final : public c10::OperatorKernel {
  public:
   EntryKernel(std::shared_ptr<Record> record, size_t device) : record_(std::move(record)), device_(device) {}
@@ -20,12 +21,21 @@ class EntryKernel final : public c10::OperatorKernel {
       record_->call_python(stack);
       return;
     }
-    if (!found.contiguous) make_contiguous(*kernel, *stack);
-    if (!kernel->positions.empty()) select(*kernel, *stack);
-    // torch functions that a kernel calls keep their dtypes, also inside an autocast region.
-    c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-    const c10::OptionalDeviceGuard on_their_device(found.device);  // of several GPUs, the tensors' own
-    kernel->operator_handle.callBoxed(stack);
+    if (!kernel->may_decline) {
+      run(*kernel, found, stack);
+      return;
+    }
+    const size_t first = stack->size() - record_->arguments.size();
+    const torch::jit::Stack given(stack->begin() + static_cast<std::ptrdiff_t>(first), stack->end());
+    try {
+      run(*kernel, found, stack);
+      return;
+    } catch (const c10::Error& error) {
+      if (error.msg().find(detail::kDeclined) == std::string::npos) throw;
+    }
+    stack->resize(first);
+    stack->insert(stack->end(), given.begin(), given.end());
+    record_->call_python(stack);
   }
 
  private:
@@ -34,6 +44,15 @@ class EntryKernel final : public c10::OperatorKernel {
     bool contiguous = true;  // whether its tensors have the layout that it takes
     std::optional<c10::Device> device;  // the GPU they are on
   };
+
+  void run(const Kernel& kernel, const Survey& found, torch::jit::Stack* stack) {
+    if (!found.contiguous) make_contiguous(kernel, *stack);
+    if (!kernel.positions.empty()) select(kernel, *stack);
+    // torch functions that a kernel calls keep their dtypes, also inside an autocast region.
+    c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    const c10::OptionalDeviceGuard on_their_device(found.device);  // of several GPUs, the tensors' own
+    kernel.operator_handle.callBoxed(stack);
+  }
 
   Survey survey(const Kernel& kernel, const torch::jit::Stack& stack) const {
     Survey found{/*direct=*/true};

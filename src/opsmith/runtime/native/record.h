@@ -41,6 +41,7 @@ struct Kernel {
   std::vector<size_t> positions;  // the arguments it takes, in order; empty: all of them
   bool contiguous;                // tensors are made contiguous first
   bool keeps_layout;              // and results follow the layout of the original ones: Python does both
+  bool may_decline;               // a call that it declines goes to Python, which runs the reference
 };
 
 // What an autocast region does to floating-point arguments.

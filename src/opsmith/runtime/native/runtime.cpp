@@ -126,11 +126,12 @@ OPSMITH_EXPORT_C bool opsmith_enter(void* handle, size_t device) {
 
 OPSMITH_EXPORT_C bool opsmith_set_kernel(
     void* handle, size_t device, const char* name, const size_t* positions, size_t count, bool contiguous,
-    bool keeps_layout) {
+    bool keeps_layout, bool may_decline) {
   return guarded([&] {
     std::unique_ptr<Kernel> kernel;
     if (name != nullptr) {
-      kernel.reset(new Kernel{find(name), std::vector<size_t>(positions, positions + count), contiguous, keeps_layout});
+      kernel.reset(new Kernel{find(name), std::vector<size_t>(positions, positions + count), contiguous, keeps_layout,
+                              may_decline});
     }
     static_cast<Attachment*>(handle)->record->kernels.at(device).set(std::move(kernel));
   });

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +14,9 @@ from ...errors import NothingToBuildError
 from ...generate import emit_cpp
 from ...generate.devices import INCLUDE_DIRECTORY, compile_cuda
 from ...generate.source import Source
+from ...kernels.cuda_source import CudaSource
 from ...kernels.extension import Extension
+from ...kernels.host import SET_HOST, parameter_row
 from ...toolchain import Recipe, build_library
 from ...toolchain.objects import build_objects, library_flags
 from ...toolchain.portable import for_level, levels_of
@@ -22,7 +24,7 @@ from ...toolchain.process import run_together
 from ...toolchain.relocatable import assemble, compile_text, merged
 from ...toolchain.settings import max_jobs
 from .contents import Contents
-from .text import LEVELS, Symbols, source
+from .text import LEVELS, NamedKernel, Symbols, source
 
 NATIVE = Path(__file__).parent / "native"
 Task = Callable[[], Path]
@@ -52,12 +54,17 @@ def build_library_of(
     tasks = _Tasks(label)
     kernels = {each: tasks.kernel(*each) for each in _sources_on_cpu(contents)}
     images = {each: [tasks.image(each, target) for target in targets] for each in _sources_on_gpu(contents)}
+    named = {
+        source: {spelling: [tasks.unit(source, name, target) for target in targets] for spelling, name in names.items()}
+        for source, names in contents.by_name.items()
+    }
     tasks.run(advance)
     objects = [tasks.level(name) for name, _ in LEVELS if any(level == name for level, _ in kernels)]
-    natives, linked, flags = _extensions(contents, targets)
-    if images:
+    natives, hosts, linked, flags = _extensions(contents, targets)
+    if images or named:
         objects.append(tasks.images())
-    text = source(package, contents, Symbols(kernels, images, natives))
+    launched = {source: _launched(source, contents.by_name[source], each, targets) for source, each in named.items()}
+    text = source(package, contents, Symbols(kernels, images, natives, hosts, launched))
     with tempfile.TemporaryDirectory(prefix="opsmith-library-") as scratch:
         registry = Path(scratch, "registry.cpp")
         registry.write_text(text)
@@ -119,6 +126,14 @@ class _Tasks:
         self._images[symbol] = target.startswith("compute_")
         return symbol, target
 
+    def unit(self, source: CudaSource, name: str, target: str) -> tuple[str, str]:
+        """The symbol of the binary with a kernel of a CudaSource, and what it runs on."""
+        unit = source._current().unit(name)
+        symbol = _symbol("image", target, source._current().fingerprint, repr(source._given[1:]), str(unit))
+        self._tasks[symbol] = lambda: source._build_for(name if unit else None, target).path
+        self._images[symbol] = target.startswith("compute_")
+        return symbol, target
+
     def run(self, advance: Callable[[int, int], None]) -> None:
         finished = 0
 
@@ -159,10 +174,12 @@ def _used(contents: Contents) -> list[Extension]:
 
 def _extensions(
     contents: Contents, targets: Sequence[str]
-) -> tuple[dict[tuple[str, str, str | None], str], list[Path], list[str]]:
-    """The symbols of the extensions' functions, their objects, and the linker's flags."""
+) -> tuple[dict[tuple[str, str, str | None], str], dict[str, CudaSource | None], list[Path], list[str]]:
+    """The symbols of the extensions' functions, those by which host code is given its kernels, the objects, and the
+    linker's flags."""
     natives = [native.function for entry in contents.entries.values() for native in entry.natives]
     symbols: dict[tuple[str, str, str | None], str] = {}
+    hosts: dict[str, CudaSource | None] = {}
     objects: list[Path] = []
     flags: list[str] = []
     for extension in _used(contents):
@@ -171,7 +188,26 @@ def _extensions(
         for level in levels_of(recipe):
             own = {function: _symbol("native", extension.name, function, str(level)) for function in functions}
             symbols.update({(extension.name, function, level): symbol for function, symbol in own.items()})
+            hosts[host := _symbol("host", extension.name, str(level))] = extension.kernels
             built = build_objects(for_level(recipe, level))
-            objects.append(merged(f"{extension.name}_{level or 'any'}", built, own, recipe.label))
+            exported = {**own, SET_HOST: host}
+            objects.append(merged(f"{extension.name}_{level or 'any'}", built, exported, recipe.label))
         flags += library_flags(recipe)
-    return symbols, objects, list(dict.fromkeys(flags))
+    return symbols, hosts, objects, list(dict.fromkeys(flags))
+
+
+def _launched(
+    source: CudaSource,
+    names: Mapping[str, str],
+    images: Mapping[str, Sequence[tuple[str, str]]],
+    targets: Sequence[str],
+) -> list[NamedKernel]:
+    """The kernels that C++ launches by name, with what their parameters take."""
+    found = []
+    for spelling, name in names.items():
+        unit = source._current().unit(name)
+        built = source._build_for(name if unit else None, targets[0])
+        plan = built.plan(name)
+        rows = [parameter_row(each) for each in plan.parameters]
+        found.append(NamedKernel(spelling, plan.declared(), built.symbol(name), rows, images[spelling]))
+    return found

@@ -1,7 +1,7 @@
 """What a package's library holds: the operators of its ops, and for each the kernels that C++ can launch.
 
-Those are generated kernels, for the calls that samples and prebuild= make, and functions of extensions. Kernels that a
-Python function launches are not among them.
+Those are generated kernels, for the calls that samples and prebuild= make, and functions of extensions, with the
+kernels of a CudaSource that these calls launch by name. Kernels that a Python function launches are not among them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from ...generate.publish import program_numbers
 from ...generate.source import Recorder, Run, Source
 from ...generate.trace import is_static
 from ...kernels import GeneratedKernel, NativeKernel
+from ...kernels.cuda_source import CudaSource
 from ...kernels.extension import ExtensionFunction
 from ...operator.op import Op
 from ...reference.signature import Signature
 from ...runtime.operator import Operator
 from ..gpus import recorded
-from ..recording import Recording, calls_of, record_calls
+from ..recording import Recording, calls_of, record_calls, record_names
 from .keys import key_row
 
 TYPES = (
@@ -88,6 +89,8 @@ class Contents:
     entries: dict[str, Entry] = field(default_factory=dict)
     combines_on_cpu: dict[torch.dtype, dict[str, Source]] = field(default_factory=dict)
     combines_on_gpu: dict[tuple[torch.dtype, int], Source] = field(default_factory=dict)
+    by_name: dict[CudaSource, dict[str, str]] = field(default_factory=dict)
+    """The kernels that functions of extensions launch: the spelling that C++ uses, and the kernel's own."""
     notes: list[str] = field(default_factory=list)
     """What the library does not have, and why."""
 
@@ -110,6 +113,7 @@ def collect(ops: Sequence[Op], targets: Sequence[str]) -> Contents:
             statics = [not argument.is_tensor and is_static(argument) for argument in arguments]
             found.entries[operator.name] = Entry(operator.name, operator.signature, statics)
             _add_natives(found, operator, targets)
+        _add_launched(found, op, targets)
         if op.is_generated:
             _add_generated(found, op, targets)
     return found
@@ -146,6 +150,19 @@ def _add_natives(found: Contents, operator: Operator, targets: Sequence[str]) ->
         entry.natives.append(Native(device, kernel.native, list(positions), contiguous, keeps))
 
 
+def _add_launched(found: Contents, op: Op, targets: Sequence[str]) -> None:
+    """The kernels of a CudaSource that the op's natives launch by name."""
+    natives = [native for operator in _public(op) for native in found.entries[operator.name].natives]
+    if not any(native.device == "cuda" and native.function.extension.kernels is not None for native in natives):
+        return
+    calls = Recording(op.name)
+    recording = record_names(op, list(calls_of(op, calls)), targets)
+    for note in (*calls.notes, *recording.notes):
+        found.note(f"{op.name}: {note}")
+    for source, names in recording.by_name.items():
+        found.by_name.setdefault(source, {}).update(names)
+
+
 def _refusal(operator: Operator, kernel: object, targets: Sequence[str]) -> str | None:
     if not isinstance(kernel, NativeKernel) or not isinstance(kernel.native, ExtensionFunction):
         return "a Python function launches its kernel, so the library does not have it"
@@ -156,6 +173,8 @@ def _refusal(operator: Operator, kernel: object, targets: Sequence[str]) -> str 
         return f'the extension {extension.name} is built with abi="torch", for one torch'
     if not targets and (kernel.device == "cuda" or extension.is_cuda_alone):
         return "built without CUDA"
+    if kernel.device == "cuda" and (source := extension.kernels) is not None and source._current().found.constants:
+        return f"{source.label} has __constant__ variables, which Python sets, so the library does not have its kernels"
     return None
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ...generate.source import Source
 from ...generate.tuning import planner_tuning
+from ...kernels.cuda_source import CudaSource
 from ...reference.tensors import scalar_type
 from .contents import Contents, Entry, GpuSource, Native, Program, letters
 
@@ -17,13 +18,28 @@ _NULL = "nullptr"
 
 
 @dataclass(frozen=True)
+class NamedKernel:
+    """A kernel that C++ launches by its name: the line that declares it, its symbol, its parameters as host.py has
+    them, and the binaries with what each runs on."""
+
+    name: str
+    declared: str
+    entry: str
+    parameters: Sequence[Sequence[str | int]]
+    images: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
 class Symbols:
     """What the data refers to: kernels by level and source, binaries by source with what each runs on, functions of
-    extensions by extension, name and level (None: code for any processor)."""
+    extensions by extension, name and level (None: code for any processor), the functions by which host code is given
+    the kernels of a CudaSource, and those kernels."""
 
     kernels: Mapping[tuple[str, Source], str]
     images: Mapping[Source, Sequence[tuple[str, str]]]
     natives: Mapping[tuple[str, str, str | None], str]
+    hosts: Mapping[str, CudaSource | None]
+    launched: Mapping[CudaSource, Sequence[NamedKernel]]
 
 
 def source(package: str, contents: Contents, symbols: Symbols) -> str:
@@ -42,14 +58,17 @@ def source(package: str, contents: Contents, symbols: Symbols) -> str:
         arrays.add("CpuCombineData", on_cpu),
         arrays.add("GpuCombineData", on_gpu),
         arrays.add("OperatorData", operators),
+        arrays.add("HostData", [_host(symbol, kernels, symbols, arrays) for symbol, kernels in symbols.hosts.items()]),
     ]
-    images = sorted({symbol for each in symbols.images.values() for symbol, _ in each})
+    launched = [kernel.images for kernels in symbols.launched.values() for kernel in kernels]
+    images = sorted({symbol for each in (*symbols.images.values(), *launched) for symbol, _ in each})
     return "\n".join(
         [
             f"// The operators of {package}, and their kernels. Written by opsmith build --library.",
             "#include <data.h>",
             "",
             "using namespace opsmith::shipped;",
+            "using opsmith::ParameterInfo, opsmith::ValueKind;",
             "",
             'extern "C" {',
             *(
@@ -60,6 +79,8 @@ def source(package: str, contents: Contents, symbols: Symbols) -> str:
                 f"void {symbol}(uint64_t* stack, uint64_t inputs, uint64_t outputs);"
                 for symbol in sorted(set(symbols.natives.values()))
             ),
+            # Weak: not every extension includes opsmith's headers.
+            *(f"__attribute__((weak)) void {symbol}(const opsmith::Host* host);" for symbol in sorted(symbols.hosts)),
             *(f"extern const char {symbol}[];" for symbol in images),
             "}",
             "",
@@ -138,15 +159,33 @@ def _native(native: Native, symbols: Symbols, arrays: _Arrays) -> str:
     )
 
 
+def _host(symbol: str, source: CudaSource | None, symbols: Symbols, arrays: _Arrays) -> str:
+    kernels = symbols.launched.get(source, ()) if source is not None else ()
+    return _braced([symbol, arrays.add("NamedKernelData", [_named(each, arrays) for each in kernels])])
+
+
+def _named(kernel: NamedKernel, arrays: _Arrays) -> str:
+    parameters = [
+        _braced([json.dumps(name), json.dumps(type), size, f"ValueKind({kind})", f"ValueKind({element})", *rest])
+        for name, type, size, kind, element, *rest in kernel.parameters
+    ]
+    texts = map(json.dumps, (kernel.name, kernel.declared, kernel.entry))
+    return _braced([*texts, arrays.add("ParameterInfo", parameters), arrays.add("Image", _images(kernel.images))])
+
+
+def _images(built: Sequence[tuple[str, str]]) -> list[str]:
+    return [
+        _braced(["".join(filter(str.isdigit, target)), _flag(target.startswith("compute_")), symbol])
+        for symbol, target in built
+    ]
+
+
 def _leveled(sources: Mapping[str, Source], symbols: Symbols) -> str:
     return _braced(symbols.kernels[level, sources[level]] if level in sources else _NULL for level, _ in LEVELS)
 
 
 def _gpu_kernel(layout: bytes, kernel: GpuSource, symbols: Symbols, arrays: _Arrays) -> str:
-    images = [
-        _braced(["".join(filter(str.isdigit, target)), _flag(target.startswith("compute_")), symbol])
-        for symbol, target in symbols.images[kernel.source]
-    ]
+    images = _images(symbols.images[kernel.source])
     entry = json.dumps(kernel.source.entry)
     return _braced([arrays.add("uint8_t", layout), entry, _braced(kernel.tiles), arrays.add("Image", images)])
 

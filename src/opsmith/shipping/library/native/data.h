@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "../../../include/opsmith/host.h"
+
 namespace opsmith::shipped {
 
 constexpr int kCpu = 0, kGpu = 1;
@@ -89,12 +91,28 @@ struct GpuCombineData {
   GpuKernelData kernel;
 };
 
+// A kernel that host code launches by its name.
+struct NamedKernelData {
+  const char* name;
+  const char* declared;
+  const char* entry;
+  Span<ParameterInfo> parameters;
+  Span<Image> images;
+};
+
+// The host code of an extension. `set`: null if it includes none of opsmith's headers.
+struct HostData {
+  void (*set)(const Host* host);
+  Span<NamedKernelData> kernels;
+};
+
 struct LibraryData {
   const char* package;
   Span<int64_t> tuning;
   Span<CpuCombineData> combines_on_cpu;
   Span<GpuCombineData> combines_on_gpu;
   Span<OperatorData> operators;
+  Span<HostData> hosts;
 };
 
 // Registers the operators. `entries`: for each operator the functions that torch calls on the CPU and on GPUs.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <mutex>
 
 #include "../../../runtime/native/kernels.h"
@@ -22,24 +23,22 @@ class Gpus {
   void meet(int index) {
     Devices& devices = Devices::get();
     if (devices.multiprocessors.at(index).load() != 0) return;
-    int device = 0, count = 0, major = 0, minor = 0, version = 0;
-    require(device_get_(&device, index), "cuDeviceGet");
-    require(attribute_(&major, kMajor, device), "cuDeviceGetAttribute");
-    require(attribute_(&minor, kMinor, device), "cuDeviceGetAttribute");
-    require(attribute_(&count, kMultiprocessors, device), "cuDeviceGetAttribute");
-    require(version_(&version), "cuDriverGetVersion");
+    const int major = driver_.attribute(Driver::kMajor, index), minor = driver_.attribute(Driver::kMinor, index);
+    int version = 0;
+    driver_.require(version_(&version), "cuDriverGetVersion");
     const char* overlap = std::getenv("OPSMITH_OVERLAP");
     const bool wanted = overlap == nullptr || std::strcmp(overlap, "0") != 0;
     devices.overlaps.at(index) = wanted && major >= 9 && version >= kOverlappedInGraphs;
     architectures_.at(index) = 10 * major + minor;
-    devices.multiprocessors.at(index) = count;
+    devices.multiprocessors.at(index) = driver_.attribute(Driver::kMultiprocessors, index);
   }
 
-  // The handle of a kernel on a GPU; null if nothing in the library runs there.
-  void* load(const GpuKernelData& kernel, int index) {
+  // The handle of a kernel on a GPU; null if none of the images runs there. Kernels of one image share its variables.
+  void* load(const Span<Image>& images, const char* entry, int index) {
+    meet(index);
     const int architecture = architectures_.at(index);
     const Image* best = nullptr;
-    for (const Image& image : kernel.images) {
+    for (const Image& image : images) {
       const bool runs = image.architecture <= architecture &&
                         (image.is_ptx || image.architecture / 10 == architecture / 10);
       if (runs && (best == nullptr || (best->is_ptx && !image.is_ptx) ||
@@ -48,16 +47,33 @@ class Gpus {
       }
     }
     if (best == nullptr) return nullptr;
-    void *library = nullptr, *handle = nullptr, *resident = nullptr;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    void *handle = nullptr, *resident = nullptr;
+    const CurrentContext on_its_device(index);
     const Relaxed capture(*this);
-    require(load_(&library, best->begin, nullptr, nullptr, 0, nullptr, nullptr, 0), "cuLibraryLoadData");
-    require(kernel_(&handle, library, kernel.entry), "cuLibraryGetKernel");
+    void*& library = libraries_[best->begin];
+    if (library == nullptr) {
+      driver_.require(load_(&library, best->begin, nullptr, nullptr, 0, nullptr, nullptr, 0), "cuLibraryLoadData");
+    }
+    driver_.require(kernel_(&handle, library, entry), "cuLibraryGetKernel");
     function_(&resident, handle);  // now, not during a capture; its errors are left to the launch
     return handle;
   }
 
+  int kernel_attribute(int attribute, void* kernel, int index) const {
+    int value = 0;
+    driver_.require(get_attribute_(&value, attribute, kernel, driver_.device(index)), "cuKernelGetAttribute");
+    return value;
+  }
+  // The code of the error.
+  int allow_shared(int64_t bytes, void* kernel, int index) const {
+    return set_attribute_(kDynamicShared, static_cast<int>(bytes), kernel, driver_.device(index));
+  }
+
+  static constexpr int kMostThreads = 0, kStaticShared = 1;  // CUfunction_attribute
+
  private:
-  static constexpr int kMultiprocessors = 16, kMajor = 75, kMinor = 76;  // CUdevice_attribute
+  static constexpr int kDynamicShared = 8;
   static constexpr int kOverlappedInGraphs = 12030;
 
   // Code can be loaded while a graph is captured.
@@ -68,41 +84,27 @@ class Gpus {
     int mode = 2;
   };
 
-  Gpus() {
-    void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-    if (driver == nullptr) fail("the CUDA driver cannot be loaded: ", dlerror());
-    find(driver, "cuDeviceGet", device_get_);
-    find(driver, "cuDeviceGetAttribute", attribute_);
-    find(driver, "cuDriverGetVersion", version_);
-    find(driver, "cuGetErrorString", error_string_);
-    find(driver, "cuThreadExchangeStreamCaptureMode", exchange_);
-    find(driver, "cuLibraryLoadData", load_);
-    find(driver, "cuLibraryGetKernel", kernel_);
-    find(driver, "cuKernelGetFunction", function_);
+  Gpus() : driver_(Driver::get()) {
+    driver_.find("cuDriverGetVersion", version_);
+    driver_.find("cuThreadExchangeStreamCaptureMode", exchange_);
+    driver_.find("cuLibraryLoadData", load_);
+    driver_.find("cuLibraryGetKernel", kernel_);
+    driver_.find("cuKernelGetFunction", function_);
+    driver_.find("cuKernelGetAttribute", get_attribute_);
+    driver_.find("cuKernelSetAttribute", set_attribute_);
   }
 
-  template <typename Function>
-  static void find(void* library, const char* name, Function& function) {
-    function = reinterpret_cast<Function>(dlsym(library, name));
-    if (function == nullptr) fail(name, " is missing: ", dlerror());
-  }
-
-  void require(int code, const char* what) const {
-    if (code == 0) return;
-    const char* message = nullptr;
-    error_string_(code, &message);
-    fail(what, " failed: ", message == nullptr ? "unknown error" : message);
-  }
-
+  const Driver& driver_;
   std::array<std::atomic<int>, Devices::kMaxGpus> architectures_{};
-  int (*device_get_)(int*, int);
-  int (*attribute_)(int*, int, int);
+  std::map<const char*, void*> libraries_;  // by the image that each is loaded from
+  std::mutex mutex_;
   int (*version_)(int*);
-  int (*error_string_)(int, const char**);
   int (*exchange_)(int*);
   int (*load_)(void**, const void*, void*, void*, unsigned, void*, void*, unsigned);
   int (*kernel_)(void**, void*, const char*);
   int (*function_)(void**, void*);
+  int (*get_attribute_)(int*, int, void*, int);
+  int (*set_attribute_)(int, int, void*, int);
 };
 
 }  // namespace opsmith::shipped

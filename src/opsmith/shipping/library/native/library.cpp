@@ -34,6 +34,7 @@ class Library {
     interface_ = {1, package_, [](const char* name) {
                     if (Operator* found = get().find(name)) found->end_registrations();
                   }};
+    for (const HostData& each : data.hosts) hosts_.emplace_back(each);
     for (const OperatorData& each : data.operators) operators_.emplace_back(package_, each);
     for (size_t i = 0; i < operators_.size(); ++i) {
       Operator& each = operators_[i];
@@ -141,6 +142,7 @@ class Library {
 
   const char* package_ = "";
   std::deque<Operator> operators_;
+  std::deque<HostCode> hosts_;
   std::optional<std::vector<std::string>> declared_;
   std::map<std::string, TorchLibraryHandle> definitions_;  // by namespace
   std::map<std::string, bool> others_;  // whether another library has the namespace

@@ -10,6 +10,7 @@
 
 #include "call.h"
 #include "gpu.h"
+#include "hosts.h"
 
 namespace opsmith::shipped {
 
@@ -57,7 +58,7 @@ class Combines {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!gpus_.insert(index).second) return;
     for (const GpuCombineData& each : on_gpu_) {
-      if (void* handle = Gpus::get().load(each.kernel, index)) add(kGpu, index, each.dtype, each.jobs, handle);
+      if (void* handle = Gpus::get().load(each.kernel.images, each.kernel.entry, index)) add(kGpu, index, each.dtype, each.jobs, handle);
     }
   }
 
@@ -87,7 +88,7 @@ struct Shipped : Prepared {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!gpus_.insert(index).second) return;
     for (const GpuKernelData& each : on_gpu_) {
-      void* handle = Gpus::get().load(each, index);
+      void* handle = Gpus::get().load(each.images, each.entry, index);
       if (handle == nullptr) continue;
       std::vector<uint8_t> layout(each.layout.begin(), each.layout.end());
       layout.at(offsetof(LayoutClass, index)) = static_cast<uint8_t>(index);
@@ -273,6 +274,7 @@ class Operator {
     for (size_t i = 0; i < taken.size(); ++i) own[i] = give(taken[i]);
     taken.clear();
     function(own.data(), native.positions.count, results_.size());
+    if (HostCode::has_declined()) return false;
     std::copy(own.begin(), own.begin() + static_cast<int64_t>(results_.size()), stack);
     return true;
   }
