@@ -81,8 +81,11 @@ def record_op(op: Op, targets: Sequence[str], processors: Sequence[str] = emit_c
 # --- the calls --------------------------------------------------------------------------------------------------------
 
 
-def calls_of(op: Op, found: Recording) -> Iterator[tuple[Sequence[Any], list[Sequence[bool]]]]:
-    """The arguments of each sample in each dtype, and the sets of tensors that need a gradient."""
+def calls_of(
+    op: Op, found: Recording, without_python: bool = False
+) -> Iterator[tuple[Sequence[Any], list[Sequence[bool]]]]:
+    """The arguments of each sample in each dtype, and the sets of tensors that need a gradient. `without_python`: for a
+    library, in which no reference serves other calls."""
     if op.samples is None and op.prebuild is None:
         found.note("it has no samples: register_samples says which calls to build for")
     for dtype in DTYPES:
@@ -93,14 +96,15 @@ def calls_of(op: Op, found: Recording) -> Iterator[tuple[Sequence[Any], list[Seq
                 found.note(f"sample {sample.name or '?'}: {error}")
                 continue
             needs = _needs(op.signature.flatten(values))
-            for variant in _variants(op, values) if op.is_generated else [values]:
-                yield variant, needs
+            yield values, needs
+            if without_python and op.is_generated:
+                for variant in _variants(op, values):
+                    yield variant, needs
 
 
 def _variants(op: Op, values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """A call, and what users are sure to call beside it: with contiguous tensors, and with one row where it has many,
-    which may broadcast otherwise."""
-    yield values
+    """What users are sure to call besides: with contiguous tensors, and with one row where there are many, which may
+    broadcast otherwise."""
     tensors = op.signature.flatten(values)
     given = [tensor for tensor in tensors if tensor is not None]
     if not all(tensor.is_contiguous() for tensor in given):
@@ -163,9 +167,15 @@ def _record_generated(
 
 
 def record_calls(
-    op: Op, found: Recording, recorder: Recorder, values: Sequence[Any], needs: Sequence[Sequence[bool]]
+    op: Op,
+    found: Recording,
+    recorder: Recorder,
+    values: Sequence[Any],
+    needs: Sequence[Sequence[bool]],
+    without_python: bool = False,
 ) -> None:
-    """A call with these arguments and its backward, for each set of tensors that need a gradient."""
+    """A call with these arguments and its backward, for each set of tensors that need a gradient. `without_python`:
+    also as a caller of the backward operator asks for gradients, who does not know which ones autograd passes on."""
     generation = op._families.generation
     assert isinstance(generation, PointwiseGeneration)
     compiler = generation.compiler
@@ -173,12 +183,13 @@ def record_calls(
         results = record(compiler, recorder, values)
         if not op.signature.mutated:
             record_out(compiler, recorder, values, results)
-        for each in needs:
-            for asked in dict.fromkeys([tuple(each), _computed(compiler, values, results, each)]):
-                if any(asked):
-                    record_backward(compiler, recorder, values, results, asked)
-        for each in needs[:1]:
-            record_backward(compiler, recorder, values, results, each, expanded=True)
+        computed = [_computed(compiler, values, results, each) for each in needs]
+        for asked in dict.fromkeys([*computed, *(map(tuple, needs) if without_python else ())]):
+            if any(asked):
+                record_backward(compiler, recorder, values, results, asked)
+        for asked in computed[:1]:
+            if any(asked):
+                record_backward(compiler, recorder, values, results, asked, expanded=True)
     except Exception as error:  # a call that the reference must serve, too
         found.note(f"{type(error).__name__}: {error}".splitlines()[0])
 

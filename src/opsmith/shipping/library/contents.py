@@ -205,8 +205,8 @@ def _add_generated(found: Contents, op: Op, targets: Sequence[str]) -> None:
 
 def _recorded(found: Contents, op: Op, recorder: Recorder) -> Recorder:
     recording = Recording(op.name)
-    for values, needs in calls_of(op, recording):
-        record_calls(op, recording, recorder, values, needs)
+    for values, needs in calls_of(op, recording, without_python=True):
+        record_calls(op, recording, recorder, values, needs, without_python=True)
     for note in recording.notes:
         found.note(f"{op.name}: {note}")
     return recorder
