@@ -126,6 +126,8 @@ gpu: ## GPU tests and benchmarks by the python3 on PATH, installing nothing; JSO
 	@$(PYTHON) benchmarks/launch.py --json "$(OUT)/launch_h200.json"
 	@$(PYTHON) benchmarks/convrnn.py --loop --json "$(OUT)/convrnn_h200.json"
 	@$(PYTHON) benchmarks/check.py --device cuda --seeds 3 --at-once 12 --json "$(OUT)/check_h200.json"
+	@test -z "$(wildcard dist/opsmith-*.whl)" || \
+	  $(PYTHON) benchmarks/wheel.py dist/opsmith-*.whl --device cuda --compare --json "$(OUT)/wheel_h200.json"
 	@$(PYTHON) -m opsmith.cli demo --device cuda
 
 .PHONY: wheel
