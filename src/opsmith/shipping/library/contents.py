@@ -165,7 +165,7 @@ def _add_launched(found: Contents, op: Op, targets: Sequence[str]) -> None:
 
 def _refusal(operator: Operator, kernel: object, targets: Sequence[str]) -> str | None:
     if not isinstance(kernel, NativeKernel) or not isinstance(kernel.native, ExtensionFunction):
-        return "a Python function launches its kernel, so the library does not have it"
+        return "its kernel is a Python function, so the library does not have it"
     if letters(operator.signature) is None:
         return "torch's stable ABI cannot pass an argument of one of its types, so the library does not have its kernel"
     extension = kernel.native.extension

@@ -6,7 +6,6 @@
 #include <deque>
 #include <map>
 #include <mutex>
-#include <set>
 
 #include "call.h"
 #include "gpu.h"
@@ -41,6 +40,26 @@ Function here(const Function (&functions)[kLevels]) {
   return nullptr;
 }
 
+// What is done once on each GPU. Later calls, which every call of an operator makes, take no lock; an error leaves it to
+// be done again.
+class OnceOnEachGpu {
+ public:
+  template <typename Action>
+  void run(int index, Action&& action) {
+    const uint64_t bit = uint64_t{1} << index;
+    if (done_.load(std::memory_order_acquire) & bit) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (done_.load(std::memory_order_relaxed) & bit) return;
+    action();
+    done_.fetch_or(bit, std::memory_order_release);
+  }
+
+ private:
+  static_assert(Devices::kMaxGpus <= 64, "a bit for each GPU");
+  std::atomic<uint64_t> done_{0};
+  std::mutex mutex_;
+};
+
 // The kernels that add partial sums, which all operators share.
 class Combines {
  public:
@@ -55,11 +74,12 @@ class Combines {
     }
   }
   void load_on(int index) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (!gpus_.insert(index).second) return;
-    for (const GpuCombineData& each : on_gpu_) {
-      if (void* handle = Gpus::get().load(each.kernel.images, each.kernel.entry, index)) add(kGpu, index, each.dtype, each.jobs, handle);
-    }
+    loading_.run(index, [&] {
+      for (const GpuCombineData& each : on_gpu_) {
+        void* handle = Gpus::get().load(each.kernel.images, each.kernel.entry, index);
+        if (handle != nullptr) add(kGpu, index, each.dtype, each.jobs, handle);
+      }
+    });
   }
 
  private:
@@ -70,8 +90,7 @@ class Combines {
   }
 
   Span<GpuCombineData> on_gpu_;
-  std::set<int> gpus_;
-  std::mutex mutex_;
+  OnceOnEachGpu loading_;
 };
 
 // A program and its kernels on one device.
@@ -85,22 +104,21 @@ struct Shipped : Prepared {
   }
 
   void load_on(int index) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (!gpus_.insert(index).second) return;
-    for (const GpuKernelData& each : on_gpu_) {
-      void* handle = Gpus::get().load(each.images, each.entry, index);
-      if (handle == nullptr) continue;
-      std::vector<uint8_t> layout(each.layout.begin(), each.layout.end());
-      layout.at(offsetof(LayoutClass, index)) = static_cast<uint8_t>(index);
-      const Tiles tiles{each.tiles[0], each.tiles[1], each.tiles[2], each.tiles[3]};
-      kernels.add(layout.data(), layout.size(), Loaded{handle, tiles});
-    }
+    loading_.run(index, [&] {
+      for (const GpuKernelData& each : on_gpu_) {
+        void* handle = Gpus::get().load(each.images, each.entry, index);
+        if (handle == nullptr) continue;
+        std::vector<uint8_t> layout(each.layout.begin(), each.layout.end());
+        layout.at(offsetof(LayoutClass, index)) = static_cast<uint8_t>(index);
+        const Tiles tiles{each.tiles[0], each.tiles[1], each.tiles[2], each.tiles[3]};
+        kernels.add(layout.data(), layout.size(), Loaded{handle, tiles});
+      }
+    });
   }
 
  private:
   Span<GpuKernelData> on_gpu_;
-  std::set<int> gpus_;  // those that its kernels are loaded on
-  std::mutex mutex_;
+  OnceOnEachGpu loading_;
 };
 
 class Operator {
