@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import os
 import struct
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -113,6 +115,19 @@ def libraries_in(directory: Path) -> None:
     command = ["c++", "-shared", "-fPIC", f"-Wl,-soname,{soname}", directory / "torch_cuda.cpp", "-o"]
     subprocess.run([*command, directory / soname], check=True)
     (directory / "libcuda.so.1").symlink_to(library_path())
+
+
+def process(script: Path, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Runs a script in a new process that finds the fake driver; the directory is its argument."""
+    libraries_in(directory)
+    paths = os.pathsep.join([str(script.parents[1]), *filter(None, sys.path)])
+    return subprocess.run(
+        [sys.executable, str(script), str(directory)],
+        env={**os.environ, "LD_LIBRARY_PATH": str(directory), "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @functools.cache

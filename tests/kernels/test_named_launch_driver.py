@@ -5,10 +5,7 @@ The cases are in named_launch_process.py, and run in one process with a fake dri
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -29,14 +26,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> str:
         find_nvrtc()
     except ToolMissingError:
         pytest.skip("NVRTC is not installed")
-    directory = tmp_path_factory.mktemp("driver")
-    fake_cuda.libraries_in(directory)
-    paths = os.pathsep.join([str(PROCESS.parents[1]), *filter(None, sys.path)])
-    done = subprocess.run(
-        [sys.executable, str(PROCESS), str(directory)],
-        env={**os.environ, "LD_LIBRARY_PATH": str(directory), "PYTHONPATH": paths},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = fake_cuda.process(PROCESS, tmp_path_factory.mktemp("driver"))
     return done.stdout + done.stderr
 
 

@@ -6,9 +6,6 @@ That the kernels compute the right numbers with them is compared in the emulator
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +31,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         find_nvrtc()
     except ToolMissingError:
         pytest.skip("NVRTC is not installed")
-    directory = tmp_path_factory.mktemp("driver")
-    fake_cuda.libraries_in(directory)
-    paths = os.pathsep.join([str(PROCESS.parents[1]), *filter(None, sys.path)])
-    done = subprocess.run(
-        [sys.executable, str(PROCESS), str(directory)],
-        env={**os.environ, "LD_LIBRARY_PATH": str(directory), "PYTHONPATH": paths},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = fake_cuda.process(PROCESS, tmp_path_factory.mktemp("driver"))
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
