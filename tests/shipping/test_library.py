@@ -203,6 +203,37 @@ def test_calls_that_no_kernel_serves_are_refused_by_name(library: Path) -> None:
     assert independent == "torch.float32", "gated does not depend on it"
 
 
+CHANGES = """
+torch.ops.load_library(LIBRARY)
+x = torch.ones(6, requires_grad=True)
+for h in (x, x * 3):
+    for change in (ops.doubled_, lambda t: ops.gated_out(torch.ones(6), torch.ones(6), out=t)):
+        try:
+            change(h)
+        except RuntimeError as error:
+            assert "requires a gradient, and a library cannot record one" in str(error), error
+        else:
+            raise AssertionError("a change that autograd does not know of")
+h = x.exp()
+with torch.no_grad():
+    ops.doubled_(h)
+assert h._version == 1
+try:
+    h.sum().backward()
+except RuntimeError as error:
+    assert "modified by an inplace operation" in str(error), error
+else:
+    raise AssertionError("exp needs its result")
+with torch.inference_mode():
+    assert ops.doubled_(torch.ones(6)) is None
+print("autograd knows")
+"""
+
+
+def test_autograd_knows_of_changes_in_place(library: Path) -> None:
+    assert "autograd knows" in run(CHANGES, library)
+
+
 BOTH = """
 x, bias = torch.randn(5, 8, requires_grad=True), torch.randn(8)
 librarian.gated(x, bias).sum().backward()

@@ -135,7 +135,10 @@ class Operator {
         results_(data.results),
         depends_on_default_dtype_(data.depends_on_default_dtype) {
     std::istringstream words(data.names);
-    for (std::string word; words >> word;) names_.push_back(word);
+    for (std::string word; words >> word;) {
+      names_.push_back(word);
+      mutated_.push_back(schema.find("(" + word + "!)") != std::string::npos);  // "Tensor(x!) x" is written in place
+    }
     for (const ProgramData& each : data.programs) {
       Key key;
       add_to_key(key, Row(each.key.items, each.key.count));
@@ -158,6 +161,13 @@ class Operator {
     values.reserve(types_.size());
     for (size_t position = 0; position < types_.size(); ++position) {
       values.push_back(take(types_[position], stack[position]));
+    }
+    for (size_t position = 0; position < values.size(); ++position) {
+      if (mutated_[position]) {
+        for_each_tensor(values[position], [&](const Tensor* tensor) {
+          if (tensor != nullptr) announce_change(*tensor, names_[position]);
+        });
+      }
     }
     const int index = index_of(values, device);
     std::optional<torch::stable::accelerator::DeviceGuard> guard;
@@ -284,7 +294,7 @@ class Operator {
           strided |= tensor != nullptr && !tensor->is_contiguous();
         });
         if (!strided) continue;
-        if (native.keeps_layout || is_mutated(native.positions.items[i])) return false;
+        if (native.keeps_layout || mutated_[native.positions.items[i]]) return false;
         make_contiguous(taken[i]);
       }
     }
@@ -297,8 +307,26 @@ class Operator {
     return true;
   }
 
-  // "Tensor(x!) x" is written in place.
-  bool is_mutated(int position) const { return schema.find("(" + names_[position] + "!)") != std::string::npos; }
+  // Lets autograd know that a tensor is about to change: its version is incremented, by a change of no element. Refused
+  // where a gradient would be recorded, which no library can do: the gradient would silently be wrong.
+  static void announce_change(const Tensor& tensor, const std::string& name) {
+    if (aoti_torch_grad_mode_is_enabled()) {
+      StableIValue leaf[] = {torch::stable::detail::from(tensor)};
+      check(torch_call_dispatcher("aten::is_leaf", "", leaf, TORCH_ABI_VERSION), "aten::is_leaf");
+      if (!torch::stable::detail::to<bool>(leaf[0])) refuse_gradient(name);
+    }
+    StableIValue view[] = {torch::stable::detail::from(tensor), torch::stable::detail::from(std::vector<int64_t>{0}),
+                           torch::stable::detail::from(std::vector<int64_t>{1}),
+                           torch::stable::detail::from(std::optional<int64_t>())};
+    check(torch_call_dispatcher("aten::as_strided", "", view, TORCH_ABI_VERSION), "aten::as_strided");
+    const Tensor nothing = torch::stable::detail::to<Tensor>(view[0]);
+    // torch refuses it for a leaf that requires a gradient, as it refuses every change in place of one.
+    if (aoti_torch_zero_(nothing.get()) != AOTI_TORCH_SUCCESS) refuse_gradient(name);
+  }
+  [[noreturn]] static void refuse_gradient(const std::string& name) {
+    fail(name, " requires a gradient, and a library cannot record one of a change in place. Call it under "
+         "torch.no_grad(), or import the Python package");
+  }
 
   static Tensor contiguous(const Tensor& tensor) {
     return tensor.is_contiguous() ? tensor : torch::stable::contiguous(tensor);
@@ -343,6 +371,7 @@ class Operator {
   const std::string statics_;
   const std::string results_;
   std::vector<std::string> names_;
+  std::vector<bool> mutated_;
   const bool depends_on_default_dtype_;
   std::deque<Shipped> programs_;
   Table<Shipped*> by_arguments_[2];
