@@ -135,6 +135,7 @@ def test_nvcc_of_another_major_version_than_torch_is_refused(
 ) -> None:
     monkeypatch.setenv("OPSMITH_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("NVCC", fake_nvcc(tmp_path, "11.8"))
+    monkeypatch.setenv("MAX_JOBS", "1")  # plain.cpp, the first of the sources, would fail first
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     toolchain.forget()
     with pytest.raises(

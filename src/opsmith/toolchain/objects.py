@@ -141,7 +141,7 @@ class _Plan:
         jobs = max_jobs()
         threads = max(1, jobs // len(self.objects)) if self.objects else 1
         if self.recipe.targets:
-            require_architectures(self.recipe.targets)
+            require_architectures(self.recipe.targets)  # before a C++ source misses this nvcc's headers
         find_cxx()  # once, before several threads need it
         tasks = [functools.partial(each.obtain, threads) for each in self.objects]
         return run_together(tasks, jobs) if tasks else []
@@ -316,9 +316,9 @@ def without_libraries(flags: Sequence[str]) -> list[str]:
 
 
 def require_architectures(targets: Sequence[str]) -> None:
-    """Raises NvccNotFoundError, and UnsupportedArchError for a GPU that nvcc cannot compile for."""
-    known = nvcc_architectures()
+    """Raises what nvcc_for_torch raises, and UnsupportedArchError for a GPU that nvcc cannot compile for."""
+    nvcc, known = nvcc_for_torch(), nvcc_architectures()
     for target in targets:
         number = re.sub(r"\D", "", target)
         if known and target not in ALL and f"sm_{number}" not in known:
-            raise UnsupportedArchError(target, str(nvcc_for_torch()), known)
+            raise UnsupportedArchError(target, str(nvcc), known)
