@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .emulator import emulate
     from .errors import KernelFault, OpsmithError, OpsmithWarning
     from .generate.pointwise import pointwise
+    from .generate.rowwise import rowwise
     from .kernels.cuda_source import cuda_source
     from .kernels.extension import extension
     from .kernels.gpu import gpu_of
@@ -42,6 +43,7 @@ __all__ = [
     "numba_kernel",
     "op",
     "pointwise",
+    "rowwise",
 ]
 
 __getattr__, __dir__ = lazy(
@@ -63,5 +65,6 @@ __getattr__, __dir__ = lazy(
         "numba_kernel": ".kernels.numba",
         "op": ".operator.op",
         "pointwise": ".generate.pointwise",
+        "rowwise": ".generate.rowwise",
     },
 )

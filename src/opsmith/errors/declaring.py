@@ -78,6 +78,17 @@ class NotPointwiseError(OpsmithError, TypeError):
         )
 
 
+class NotRowwiseError(OpsmithError, TypeError):
+    """A reference given to `rowwise` does what no kernel of rows can do."""
+
+    def __init__(self, name: str, function: Callable[..., Any], what: str, line: SourceLine | None) -> None:
+        super().__init__(
+            f"{name}: the reference {described(function)} is not a function of rows: {what}.{quoted(line)}\n"
+            "A row program computes each row from the rows in the same place, by torch's elementwise functions and by "
+            "reductions over the row. For anything else declare it with @opsmith.op, which takes any PyTorch function."
+        )
+
+
 class OutMismatchError(OpsmithError, ValueError):
     """A tensor given as out= is not what the result is."""
 

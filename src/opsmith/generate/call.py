@@ -18,7 +18,7 @@ from . import launch
 from .compiler import Compiler
 from .devices import DEVICES, Emulated
 from .publish import publish
-from .reference import full_shape
+from .reference import full_shape, result_shape
 
 
 class GeneratedCall:
@@ -60,7 +60,7 @@ class GeneratedCall:
             tensors = [t if t is None or t.device == device else t.to(device) for t in tensors]
         if outs is not None and not _fits(prepared, outs, tensors):
             return NotImplemented
-        direct = outs if outs is not None and _can_write(outs, tensors) else None
+        direct = outs if outs is not None and _can_write(outs, tensors, self.compiler.rows) else None
         try:
             results = launch.run(self.device, prepared, tensors, arguments.values, device.index or 0, direct)
         except Unplanned:
@@ -113,15 +113,17 @@ _missed: set[tuple[str, str]] = set()
 
 def _fits(prepared: launch.Prepared, outs: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor | None]) -> bool:
     """Whether results can go into these as they are. The reference explains any other case."""
-    shape = full_shape(prepared.level, tensors)
-    return all(
-        tuple(out.shape) == shape and out.dtype == dtype for out, dtype in zip(outs, prepared.level.dtypes, strict=True)
+    level = prepared.level
+    shape = full_shape(level, tensors)
+    return shape is not None and all(
+        tuple(out.shape) == result_shape(level, number, shape) and out.dtype == dtype
+        for number, (out, dtype) in enumerate(zip(outs, level.dtypes, strict=True))
     )
 
 
-def _can_write(outs: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor | None]) -> bool:
+def _can_write(outs: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor | None], rows: bool) -> bool:
     """Whether a kernel can write directly into these: no element twice, and sharing no memory with each other, nor with
-    an input unless they are the same tensor."""
+    an input unless they are the same tensor and the kernel reads each element once, unlike that of `rows`."""
     for number, out in enumerate(outs):
         if any(_ranges_meet(out, other) for other in outs[:number]):
             return False
@@ -130,7 +132,12 @@ def _can_write(outs: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor | No
         for tensor in tensors:
             if tensor is None or not _ranges_meet(out, tensor):
                 continue
-            if tensor.data_ptr() != out.data_ptr() or tensor.stride() != out.stride() or tensor.shape != out.shape:
+            if (
+                rows
+                or tensor.data_ptr() != out.data_ptr()
+                or tensor.stride() != out.stride()
+                or tensor.shape != out.shape
+            ):
                 return False
     return True
 

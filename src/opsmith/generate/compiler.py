@@ -1,27 +1,29 @@
-"""A pointwise op's programs: each is traced, derived and prepared once for the kinds of arguments it serves."""
+"""A generated op's programs: each is traced, derived and prepared once for the kinds of arguments it serves."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
-from ..errors import NotPointwiseError, definition
+from ..errors import NotPointwiseError, NotRowwiseError, definition
 from ..reference.modes import no_modes
 from ..reference.signature import Argument, Kind, Signature, flatten
 from ..reference.tensors import FULL, HALF, dtype_class
 from . import levels
 from .launch import Prepared
-from .levels import Level, Saves, least_saves, saves_of
+from .levels import Level, Saves, always_covered, least_saves, saves_of
 from .specialise import RefusedByTorch, TensorKind, UnsupportedDtype, specialise
 from .trace import Trace, is_static
 
 _FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _TRIED = (torch.float32, torch.bool, torch.int64)
+_RANKS = (2, 1, 3)
+_MOST_TRIED = 400
 
 
 class Arguments(NamedTuple):
@@ -36,10 +38,11 @@ class Arguments(NamedTuple):
 
 
 class Compiler:
-    """One pointwise op: its traces, and its programs by the kinds of their arguments."""
+    """One pointwise or rowwise op: its traces, and its programs by the kinds of their arguments."""
 
-    def __init__(self, name: str, function: Callable[..., Any], signature: Signature) -> None:
+    def __init__(self, name: str, function: Callable[..., Any], signature: Signature, rows: bool = False) -> None:
         self.name = name
+        self.rows = rows
         self.function = function
         self.signature = signature
         self.base = name.partition("::")[2]
@@ -53,7 +56,7 @@ class Compiler:
         for argument in signature.arguments:
             if argument.kind in (Kind.TENSOR_LIST, Kind.OPTIONAL_TENSOR_LIST):
                 what = f"{argument.name!r} is a list of tensors, and a kernel takes each tensor by its own name"
-                raise NotPointwiseError(name, function, what, self.origin)
+                raise (NotRowwiseError if rows else NotPointwiseError)(name, function, what, self.origin)
         self._find_saves()
 
     # --- the arguments of an operator ---------------------------------------------------------------------------
@@ -94,6 +97,8 @@ class Compiler:
         except KeyError:
             pass
         with self._lock:
+            if self.rows:
+                return None  # TEMPORARY
             level = self._level(arguments, key)
             self._prepared[key] = None if level is None else Prepared(level, level.program(), len(arguments.tensors))
             return self._prepared[key]
@@ -103,7 +108,10 @@ class Compiler:
             return self._level(arguments, self._key(arguments))
 
     def _key(self, arguments: Arguments) -> Any:
-        kinds = tuple([None if t is None else (t.dtype, t.ndim == 0) for t in arguments.tensors])
+        if self.rows:
+            kinds: Any = tuple([None if t is None else (t.dtype, t.ndim) for t in arguments.tensors])
+        else:
+            kinds = tuple([None if t is None else (t.dtype, t.ndim == 0) for t in arguments.tensors])
         needs: list[Any] = []
         inner: Arguments | None = arguments
         while inner is not None:
@@ -122,7 +130,10 @@ class Compiler:
         return self._levels[key]
 
     def _derived(self, arguments: Arguments) -> Level | None:
-        kinds = [None if t is None else TensorKind(t.dtype, t.ndim == 0) for t in arguments.tensors]
+        kinds = [
+            None if t is None else TensorKind(t.dtype, t.ndim == 0, t.ndim if self.rows else 1)
+            for t in arguments.tensors
+        ]
         if arguments.inner is None:
             return self._forward(arguments.values, kinds)
         below = self._level(arguments.inner, self._key(arguments.inner))
@@ -144,7 +155,7 @@ class Compiler:
         statics.update({i: None for i in self._optional if kinds[tensors.index(i)] is None})
         key = _hashable(tuple(statics.items()))
         if key not in self._traces:
-            self._traces[key] = Trace(self.name, self.function, self.signature, statics)
+            self._traces[key] = Trace(self.name, self.function, self.signature, statics, self.rows)
         return self._traces[key]
 
     def saved(self, tensors: Sequence[torch.Tensor | None]) -> Saves:
@@ -171,8 +182,8 @@ class Compiler:
             if level is None:  # some tensors cannot be floating: every input is saved
                 return
             plain.append(saves_of(level))
-            least.append(least_saves(level, plain[-1]))
-            same_shape = same_shape and len(level.shaped_by) == 1
+            least.append(least_saves(level, plain[-1]) if always_covered(level) else plain[-1])
+            same_shape = same_shape and (self.rows or len(level.covers) == 1)
         complete = not self._optional and all(self.signature.arguments[i].type == "bool" for i in self._static)
         if not complete or not same_shape:
             return
@@ -181,7 +192,7 @@ class Compiler:
         inputs = Saves(frozenset().union(*(saves.inputs for saves in plain)), frozenset())
         self.saves = {FULL: least[0] if len(least) == 1 else inputs, HALF: inputs}
         if len(every) == 1:
-            self.passthrough = self._find_passthrough(values)
+            self.passthrough = self._find_passthrough(values, level.kinds)
 
     @staticmethod
     def _choices(argument: Argument) -> list[Any]:
@@ -190,25 +201,39 @@ class Compiler:
         return [argument.default] if argument.has_default else []
 
     def _float_level(self, values: Sequence[Any]) -> Level | None:
-        """The forward on float32; None if it accepts only other dtypes (bool, integers) for some tensors."""
-        count = len(self.signature.tensors)
-        try:
-            return self._forward(values, [TensorKind(torch.float32, False)] * count)
-        except RefusedByTorch as refused:
-            for dtypes in itertools.islice(itertools.product(_TRIED, repeat=count), 200):
-                with contextlib.suppress(RefusedByTorch, UnsupportedDtype):
-                    self._forward(values, [TensorKind(dtype, False) for dtype in dtypes])
-                    return None
-            raise refused
+        """The forward on float32; None if it accepts only other dtypes (bool, integers) for some tensors, unless it is
+        a row program, which often has integers for indices."""
+        by_torch: Exception | None = None
+        by_us: Exception | None = None
+        for kinds in itertools.islice(self._kinds_tried(), _MOST_TRIED):
+            self._trace(values, kinds)
+            try:
+                level = self._forward(values, kinds)
+            except (RefusedByTorch, UnsupportedDtype) as refused:
+                by_torch = by_torch or refused
+            except NotRowwiseError as refused:
+                by_us = by_us or refused
+            else:
+                return level if self.rows or all(kind.dtype is torch.float32 for kind in kinds) else None
+        raise by_us or by_torch or AssertionError("nothing was tried")
 
-    def _find_passthrough(self, values: Sequence[Any]) -> tuple[int | None, ...] | None:
+    def _kinds_tried(self) -> Iterator[list[TensorKind]]:
+        """Kinds of tensors, the most likely first: float32, and in a row program two dimensions."""
+        count = len(self.signature.tensors)
+        for dtypes in itertools.product(_TRIED, repeat=count):
+            for ranks in itertools.product(_RANKS if self.rows else (1,), repeat=count):
+                yield [TensorKind(dtype, False, rank) for dtype, rank in zip(dtypes, ranks, strict=True)]
+
+    def _find_passthrough(
+        self, values: Sequence[Any], kinds: Sequence[TensorKind | None]
+    ) -> tuple[int | None, ...] | None:
         """Which gradients equal that of a result, as for x + 2. A cast may round in one dtype and not in another, so
         every dtype must agree."""
-        count = len(self.signature.tensors)
         found: set[tuple[int | None, ...]] = set()
         for dtype in _FLOATING:
+            tried = [kind and (kind._replace(dtype=dtype) if kind.dtype.is_floating_point else kind) for kind in kinds]
             with contextlib.suppress(RefusedByTorch):
-                found.add(levels.passthrough(self._forward(values, [TensorKind(dtype, False)] * count)))
+                found.add(levels.passthrough(self._forward(values, tried)))
             if len(found) != 1 or not any(place is not None for each in found for place in each):
                 return None
         return found.pop()

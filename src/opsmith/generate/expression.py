@@ -1,4 +1,4 @@
-"""Expressions: what one element of a pointwise operator computes, as a graph of functions over inputs and numbers.
+"""Expressions: what one element of an operator computes, as a graph of functions over inputs and numbers.
 
 Nodes are interned: the same function of the same arguments is the same node, so a graph computes nothing twice and
 equality is identity. Every node has a dtype; the arguments of a function are cast to the dtype that it computes in.
@@ -7,8 +7,9 @@ equality is identity. Every node has a dtype; the arguments of a function are ca
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -39,7 +40,7 @@ class Input(Node):
 @dataclass(frozen=True, eq=False)
 class Scalar(Node):
     """A float, int or bool argument of the operator; `dtype` is float64, int64 or bool. `position` counts the
-    operator's arguments."""
+    operator's arguments; a negative one is a dimension of the full shape, whose size this is."""
 
     name: str = ""
     position: int = 0
@@ -48,6 +49,11 @@ class Scalar(Node):
 @dataclass(frozen=True, eq=False)
 class Constant(Node):
     value: float | int | bool = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Column(Node):
+    """The number of the element in its row, an int64."""
 
 
 AnyNode = TypeVar("AnyNode", bound=Node)
@@ -73,6 +79,9 @@ class Interner:
         value = _converted(value, dtype)
         # repr distinguishes -0.0 from 0.0 and treats NaN as equal.
         return self._intern(Constant(dtype, value=value), "constant", repr(value), dtype)
+
+    def column(self) -> Column:
+        return self._intern(Column(torch.int64), "column")
 
     def call(
         self, function: Function, args: Sequence[Node], dtype: torch.dtype, line: SourceLine | None = None
@@ -110,6 +119,31 @@ def postorder(roots: Iterable[Node]) -> Iterator[Node]:
             stack.extend((arg, False) for arg in reversed(node.args))
 
 
+def varying(roots: Iterable[Node], rows: Rows) -> set[Node]:
+    """The nodes below the roots that differ from element to element of a row."""
+    found: set[Node] = set()
+    for node in postorder(roots):
+        if node.function is None:
+            if rows.varies(node):
+                found.add(node)
+        elif not node.function.reduces and any(arg in found for arg in node.args):
+            found.add(node)
+    return found
+
+
+def substituted(interner: Interner, roots: Sequence[Node], replacements: Mapping[Node, Node]) -> list[Node]:
+    """The expressions with some nodes replaced by others, which belong to this interner as the other leaves do."""
+    done: dict[Node, Node] = dict(replacements)
+    for node in postorder(roots):
+        if node in done:
+            continue
+        if node.function is None:
+            done[node] = node
+        else:
+            done[node] = interner.call(node.function, [done[arg] for arg in node.args], node.dtype, node.line)
+    return [done[root] for root in roots]
+
+
 @dataclass(frozen=True)
 class Read:
     """A tensor that a program reads."""
@@ -119,15 +153,40 @@ class Read:
     dtype: torch.dtype  # in memory
 
 
+class Form(Enum):
+    """Which dimensions of the full shape a tensor of a row program has."""
+
+    FULL = 0
+    """All, as far as they are not broadcast. Every tensor of a pointwise program."""
+    KEPT = 1
+    """All, with size one along the row: keepdim=True."""
+    SQUEEZED = 2
+    """Those that are not along the row."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a row program knows besides its expressions."""
+
+    dimensions: tuple[int, ...]
+    """Those along the row, counted from the last of the full shape: -1, -2 and so on, ascending."""
+    forms: tuple[Form, ...]
+    """Of the slots."""
+
+    def varies(self, node: Node) -> bool:
+        """Whether a leaf differs from element to element of a row."""
+        return isinstance(node, Column) or (isinstance(node, Input) and self.forms[node.slot] is Form.FULL)
+
+
 @dataclass(frozen=True)
 class Result:
-    """A tensor that a program writes: of the full shape, or of the shape of the tensor in slot `like`, to which it is
-    then summed."""
+    """A tensor that a program writes: of a form, or of the shape of the tensor in slot `like`, to which it is then
+    summed."""
 
     name: str
     expression: Node
     dtype: torch.dtype  # in memory
-    like: int | None = None
+    like: int | Form = Form.FULL
 
 
 @dataclass(frozen=True)
@@ -139,17 +198,29 @@ class Program:
     results: tuple[Result, ...]
     scalars: tuple[Scalar, ...]
     origin: SourceLine | None = None
+    rows: Rows | None = None
+    checks: tuple[Node, ...] = ()
+    """Conditions on the arguments; the reference, which raises an error, runs where one does not hold."""
+
+    def roots(self) -> list[Node]:
+        return [*(result.expression for result in self.results), *self.checks]
 
     def nodes(self) -> list[Node]:
-        return list(postorder(result.expression for result in self.results))
+        return list(postorder(self.roots()))
 
 
 def program(
-    name: str, results: Sequence[Result], names: Sequence[str], dtypes: Sequence[torch.dtype], origin: SourceLine | None
+    name: str,
+    results: Sequence[Result],
+    names: Sequence[str],
+    dtypes: Sequence[torch.dtype],
+    origin: SourceLine | None,
+    rows: Rows | None = None,
+    checks: Sequence[Node] = (),
 ) -> Program:
     """The program of these results, which reads only what they use. `names` and `dtypes` are by slot."""
-    nodes = list(postorder(result.expression for result in results))
+    nodes = list(postorder([*(result.expression for result in results), *checks]))
     slots = sorted({node.slot for node in nodes if isinstance(node, Input)})
     scalars = sorted((node for node in nodes if isinstance(node, Scalar)), key=lambda scalar: scalar.position)
     reads = tuple(Read(slot, names[slot], dtypes[slot]) for slot in slots)
-    return Program(name, reads, tuple(results), tuple(scalars), origin)
+    return Program(name, reads, tuple(results), tuple(scalars), origin, rows, tuple(checks))

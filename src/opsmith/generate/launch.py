@@ -16,9 +16,9 @@ import torch
 from ..errors import ToolchainError
 from ..launch.planner import Combine, LayoutClass, Pass, Plan, counted
 from ..launch.planner import Program as PlannedProgram
-from ..reference.tensors import scalar_type
+from ..reference.tensors import is_placeholder, scalar_type
 from . import tuning
-from .expression import Program
+from .expression import Form, Program, Scalar
 from .levels import Level
 from .text import HALF
 
@@ -65,15 +65,40 @@ class Prepared:
             [
                 *counted((read.slot, read.dtype.itemsize) for read in program.reads),
                 *counted(
-                    (scalar_type(dtype), -1 if like is None else like, dtype.itemsize, dtype in HALF)
+                    (
+                        scalar_type(dtype),
+                        -1 - like.value if isinstance(like, Form) else like,
+                        dtype.itemsize,
+                        dtype in HALF,
+                    )
                     for dtype, like in zip(level.dtypes, level.likes, strict=True)
                 ),
-                *counted((len(group), *sorted(group)) for group in level.shaped_by),
+                *counted((_bits(each.dimensions), len(each.slots), *sorted(each.slots)) for each in level.covers),
                 self.inputs,
                 len(program.scalars),
+                *_rows(program),
             ]
         )
         self.dtypes = {scalar_type(dtype): dtype for dtype in level.dtypes}
+
+
+def _bits(dimensions: Sequence[int] | None) -> int:
+    """Dimensions counted from the last as bits, 0 for all."""
+    return sum(1 << (-1 - dimension) for dimension in dimensions or ())
+
+
+def _rows(program: Program) -> list[int]:
+    """The dimensions along the row, the scalars that are sizes, and the slots without the row's dimensions; nothing of
+    a pointwise program."""
+    rows = program.rows
+    if rows is None:
+        return [0]
+    return [
+        _bits(rows.dimensions),
+        *counted((scalar.position,) for scalar in program.scalars),
+        *counted((slot,) for slot, form in enumerate(rows.forms) if form is Form.SQUEEZED),
+        len(program.checks) > 0,
+    ]
 
 
 class NotCompiled(Exception):
@@ -109,7 +134,9 @@ def run(
             result.zero_()
         return results
     reads = [tensor for read in program.reads if (tensor := tensors[read.slot]) is not None]
-    plan.bind(reads, results, [_encoded(values[scalar.position], scalar.dtype) for scalar in program.scalars])
+    if any(is_placeholder(tensor) for tensor in reads):
+        raise Unplanned
+    plan.bind(reads, results, [_encoded(values, scalar) for scalar in program.scalars])
     for launch in plan.passes():
         compiled = _compiled(device, prepared, launch.layout, index)
         memory = [*reads, *results]
@@ -118,6 +145,8 @@ def run(
             plan.place(scratch.data_ptr())
             memory.append(scratch)
         device.launch(compiled.kernel, launch, launch.blocks or plan.stream_blocks(compiled.tiles), memory, index)
+        if plan.refused:
+            raise Unplanned
         for combine in launch.combines:
             dtype = prepared.dtypes[combine.dtype]
             with _tried_once(prepared, (device.architecture(index), dtype)):
@@ -125,8 +154,11 @@ def run(
     return results
 
 
-def _encoded(value: Any, dtype: torch.dtype) -> int:
-    if dtype is torch.float64:
+def _encoded(values: Sequence[Any], scalar: Scalar) -> int:
+    if scalar.position < 0:
+        return 0  # a size, which the planner knows
+    value = values[scalar.position]
+    if scalar.dtype is torch.float64:
         return int(struct.unpack("<q", struct.pack("<d", value))[0])
     return int(value)
 

@@ -12,9 +12,25 @@ from dataclasses import dataclass
 import torch
 
 from ..errors import SourceLine
-from .expression import Constant, Input, Interner, Node, Program, Result, Scalar, postorder, program
+from .expression import (
+    Column,
+    Constant,
+    Form,
+    Input,
+    Interner,
+    Node,
+    Program,
+    Result,
+    Rows,
+    Scalar,
+    postorder,
+    program,
+    substituted,
+    varying,
+)
 from .functions import Builder, Value
-from .functions.core import CAST
+from .functions.core import CAST, of
+from .rows.dimensions import Covers
 from .specialise import Specialised, TensorKind
 from .text import computed_in, safe
 
@@ -27,19 +43,29 @@ class Level:
     result_names: tuple[str, ...]
     results: tuple[Node, ...]
     dtypes: tuple[torch.dtype, ...]  # of the results in memory
-    likes: tuple[int | None, ...]  # the slot whose shape a result has; None: the full shape
-    shaped_by: tuple[frozenset[int], ...]  # groups of slots, each of which must broadcast to the full shape
+    likes: tuple[int | Form, ...]  # the slot whose shape a result has, or its form
+    covers: tuple[Covers, ...]
     interner: Interner
     origin: SourceLine | None
+    rows: Rows | None = None  # of a row program
+    checks: tuple[Node, ...] = ()
 
     def program(self) -> Program:
-        lowered = expanded(self.interner, self.results)
+        lowered = expanded(self.interner, [*self.results, *self.checks])
+        count = len(self.results)
         results = [
             Result(name, node, dtype, like)
-            for name, node, dtype, like in zip(self.result_names, lowered, self.dtypes, self.likes, strict=True)
+            for name, node, dtype, like in zip(self.result_names, lowered[:count], self.dtypes, self.likes, strict=True)
         ]
         dtypes = [torch.float32 if kind is None else kind.dtype for kind in self.kinds]
-        return program(self.name, results, self.names, dtypes, self.origin)
+        return program(self.name, results, self.names, dtypes, self.origin, self.rows, lowered[count:])
+
+    def form(self, slot: int) -> Form:
+        return self.rows.forms[slot] if self.rows is not None else Form.FULL
+
+    def result_form(self, result: int) -> Form:
+        like = self.likes[result]
+        return like if isinstance(like, Form) else self.form(like)
 
 
 def forward(
@@ -47,8 +73,9 @@ def forward(
 ) -> Level:
     known = safe([*names, *result_names])
     return Level(
-        name, known[: len(names)], of.kinds, known[len(names) :], of.results, of.dtypes, (None,) * len(of.results),
-        tuple(dict.fromkeys(of.shaped_by)), of.interner, origin,
+        name, known[: len(names)], of.kinds, known[len(names) :], of.results, of.dtypes,
+        of.forms or (Form.FULL,) * len(of.results), tuple(dict.fromkeys(of.covers)), of.interner, origin, of.rows,
+        of.checks,
     )  # fmt: skip
 
 
@@ -68,7 +95,11 @@ def backward(
     moved = substituted(interner, level.results, {leaf: _moved(leaf, interner, slots) for leaf in leaves})
     given = [None if kind is None else interner.input(j, computed_in(kind.dtype)) for j, kind in enumerate(grads)]
     wanted = [slot for slot in range(count) if needs[slot]]
-    gradients = pullback(interner, moved, given, [slots[slot] for slot in wanted])
+    rows = None
+    if level.rows is not None:
+        forms = [level.result_form(index) for index in range(before)]
+        rows = Rows(level.rows.dimensions, (*forms, *level.rows.forms, *forms[: len(kept)]))
+    gradients = pullback(interner, moved, given, [slots[slot] for slot in wanted], rows)
     known: dict[Node, Node] = {}
     for index, kind in enumerate(kept):
         if kind is not None and not isinstance(moved[index], Input):
@@ -82,8 +113,8 @@ def backward(
         safe([*names, *(f"grad_{level.names[slot]}" for slot in wanted)])[len(names) :],
         tuple(gradients), tuple(level.kinds[slot].dtype for slot in wanted),  # type: ignore[union-attr]
         tuple(before + slot for slot in wanted),
-        tuple(frozenset(before + slot for slot in group) for group in level.shaped_by),
-        interner, level.origin,
+        tuple(Covers(each.dimensions, frozenset(before + slot for slot in each.slots)) for each in level.covers),
+        interner, level.origin, rows,
     )  # fmt: skip
 
 
@@ -93,6 +124,8 @@ def _moved(leaf: Node, interner: Interner, slots: dict[int, Input]) -> Node:
         return slots[leaf.slot]
     if isinstance(leaf, Scalar):
         return interner.scalar(leaf.name, leaf.position, leaf.dtype)
+    if isinstance(leaf, Column):
+        return interner.column()
     assert isinstance(leaf, Constant)
     return interner.constant(leaf.value, leaf.dtype)
 
@@ -146,6 +179,16 @@ def least_saves(level: Level, plain: Saves) -> Saves:
     return instead if instead.results and (fewer or no_input) else plain
 
 
+def always_covered(level: Level) -> bool:
+    """Whether every call has a kernel, whatever sizes of one it broadcasts: each dimension has the same slots in all
+    conditions."""
+    by_dimension: dict[int | None, set[frozenset[int]]] = {}
+    for each in level.covers:
+        for dimension in each.dimensions or (None,):
+            by_dimension.setdefault(dimension, set()).add(each.slots)
+    return all(len(found) == 1 for found in by_dimension.values())
+
+
 def expanded_results(level: Level) -> list[Node]:
     return expanded(level.interner, level.results)
 
@@ -154,12 +197,23 @@ def expanded_results(level: Level) -> list[Node]:
 
 
 def pullback(
-    interner: Interner, results: Sequence[Node], grads: Sequence[Node | None], wanted: Sequence[Input]
+    interner: Interner,
+    results: Sequence[Node],
+    grads: Sequence[Node | None],
+    wanted: Sequence[Input],
+    rows: Rows | None = None,
 ) -> list[Node]:
     """The gradient of each wanted input, given the gradients of the results (None: it has none). Zero if the results do
-    not depend on an input, or only by steps."""
+    not depend on an input, or only by steps.
+
+    In a row program, what is one value for the row and enters elements has the sum of their gradients as its own: the
+    adjoint of a broadcast is a sum over the row, and the other way round."""
     builder = Builder(interner)
     adjoints: dict[Node, Value] = {}
+    elements = varying(results, rows) if rows is not None else None
+
+    def one_per_row(node: Node) -> bool:
+        return elements is not None and node not in elements
 
     def send(node: Node, grad: Value) -> None:
         builder.line = node.line
@@ -168,7 +222,9 @@ def pullback(
 
     for result, grad in zip(results, grads, strict=True):
         if grad is not None and result.dtype.is_floating_point:
-            send(result, builder.cast(builder.value(grad), result.dtype))
+            value = builder.cast(builder.value(grad), result.dtype)
+            summed = one_per_row(result) and rows is not None and rows.varies(grad)
+            send(result, of("row_sum", value) if summed else value)
     reached = _depending_on(results, wanted)
     for node in reversed(list(postorder(results))):
         if node.function is None or node not in adjoints or node not in reached or node.function.derivative is None:
@@ -178,7 +234,9 @@ def pullback(
         returned = node.function.derivative(adjoints[node], *values, builder.value(node))
         for arg, grad_value in zip(node.args, returned, strict=True):
             if grad_value is not None and arg in reached and arg.dtype.is_floating_point:
-                send(arg, builder.cast(grad_value, arg.dtype))
+                value = builder.cast(grad_value, arg.dtype)
+                summed = one_per_row(arg) and (node.function.reduces or not one_per_row(node))
+                send(arg, of("row_sum", value) if summed else value)
     return [adjoints[leaf].node if leaf in adjoints else interner.constant(0, leaf.dtype) for leaf in wanted]
 
 
@@ -194,19 +252,6 @@ def _depending_on(results: Sequence[Node], leaves: Sequence[Input]) -> set[Node]
         if any(arg in found for arg in node.args):
             found.add(node)
     return found
-
-
-def substituted(interner: Interner, roots: Sequence[Node], replacements: Mapping[Node, Node]) -> list[Node]:
-    """The expressions with some nodes replaced by others, which belong to this interner as the other leaves do."""
-    done: dict[Node, Node] = dict(replacements)
-    for node in postorder(roots):
-        if node in done:
-            continue
-        if node.function is None:
-            done[node] = node
-        else:
-            done[node] = interner.call(node.function, [done[arg] for arg in node.args], node.dtype, node.line)
-    return [done[root] for root in roots]
 
 
 def expanded(interner: Interner, roots: Sequence[Node]) -> list[Node]:

@@ -51,7 +51,10 @@ def program_numbers(role: str, compiler: Compiler, prepared: Prepared) -> list[i
     scalars = prepared.program.scalars
     return [
         *prepared.planned.numbers,
-        *counted((first_argument + scalar.position, int(scalar.dtype is torch.float64)) for scalar in scalars),
+        *counted(
+            (scalar.position + first_argument * (scalar.position >= 0), int(scalar.dtype is torch.float64))
+            for scalar in scalars
+        ),
         *counted((slot,) for slot in outs),
         int(role in ("backward", "second")),
     ]

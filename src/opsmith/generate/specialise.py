@@ -14,20 +14,27 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
-from ..errors import NotPointwiseError, UndeclaredMutationError
+from ..errors import NotPointwiseError, NotRowwiseError, UndeclaredMutationError, definition
 from ..reference.signature import Argument
 from . import scalars
-from .expression import Interner, Node
+from .expression import Form, Interner, Node, Rows, substituted
 from .functions import Builder, Call, Value, find
+from .rows.dimensions import Broadcasting, Covers, Dimensions, Unaligned
+from .rows.shapes import Several, ShapeOf, of_shape
 from .text import HALF, SCALAR_TYPES, computed_in, safe
 from .trace import Trace
 
 
 class TensorKind(NamedTuple):
-    """What type promotion depends on."""
+    """What a program depends on: for type promotion dtype and whether there are dimensions, in a row program how many."""
 
     dtype: torch.dtype
     zero_dim: bool
+    rank: int = 1
+
+    def example(self, dtype: torch.dtype) -> torch.Tensor:
+        sizes = () if self.zero_dim else (2,) * self.rank
+        return torch.full(sizes, 0.5 if dtype.is_floating_point else 1, dtype=dtype)
 
 
 @dataclass(frozen=True)
@@ -37,8 +44,12 @@ class Specialised:
     kinds: tuple[TensorKind | None, ...]
     results: tuple[Node, ...]
     dtypes: tuple[torch.dtype, ...]  # of the results in memory
-    shaped_by: tuple[frozenset[int], ...]  # groups of slots, each of which must broadcast to the full shape
+    covers: tuple[Covers, ...]
     interner: Interner
+    rows: Rows | None = None
+    forms: tuple[Form, ...] = ()  # of the results
+    checks: tuple[Node, ...] = ()  # conditions on indices: if one does not hold, torch raises an error
+    any_rank: bool = True  # whether tensors with more dimensions have the same program
 
 
 def specialise(trace: Trace, kinds: Sequence[TensorKind | None]) -> Specialised:
@@ -46,7 +57,7 @@ def specialise(trace: Trace, kinds: Sequence[TensorKind | None]) -> Specialised:
         if kind is not None and kind.dtype not in SCALAR_TYPES:
             raise UnsupportedDtype(kind.dtype)
     with torch.no_grad(), torch._C._DisableAutocast():
-        run = _Run(trace, kinds)
+        run = Run(trace, kinds)
         returned = run.results()
         dtypes = [value.example.dtype for value in returned]
         if any(kind is not None and kind.dtype in HALF for kind in kinds):
@@ -54,16 +65,10 @@ def specialise(trace: Trace, kinds: Sequence[TensorKind | None]) -> Specialised:
     for dtype in dtypes:
         if dtype not in SCALAR_TYPES:
             raise UnsupportedDtype(dtype)
-    return Specialised(
-        tuple(kinds),
-        tuple(value.node for value in returned),
-        tuple(dtypes),
-        (*(run.shaped_by[value] for value in returned), *run.must_not_grow),
-        run.builder.interner,
-    )
+    return run.specialised(returned, dtypes)
 
 
-class RefusedByTorch(NotPointwiseError):
+class RefusedByTorch(NotPointwiseError, NotRowwiseError):
     """torch refuses these dtypes for a function; it may accept others."""
 
     def __init__(self, message: str) -> None:
@@ -74,13 +79,9 @@ class UnsupportedDtype(Exception):
     """A dtype that no kernel is generated for, such as complex numbers: the reference runs."""
 
 
-def _example(kind: TensorKind, dtype: torch.dtype) -> torch.Tensor:
-    return torch.full(() if kind.zero_dim else (2,), 1 if not dtype.is_floating_point else 0.5, dtype=dtype)
-
-
 def _true_dtypes(trace: Trace, kinds: Sequence[TensorKind | None]) -> list[torch.dtype]:
     """The dtypes of the results for these dtypes, half types included."""
-    tensors = [None if kind is None else _example(kind, kind.dtype) for kind in kinds]
+    tensors = [None if kind is None else kind.example(kind.dtype) for kind in kinds]
     slots = iter(tensors)
     examples: list[Any] = [
         next(slots) if argument.is_tensor else _number(argument) for argument in trace.signature.arguments
@@ -107,7 +108,7 @@ def _number(argument: Argument) -> float | int:
     return 0.5 if argument.type == "float" else 1
 
 
-class _Run:
+class Run:
     """Runs each call of a trace on small tensors and builds its expression."""
 
     def __init__(self, trace: Trace, kinds: Sequence[TensorKind | None]) -> None:
@@ -116,8 +117,10 @@ class _Run:
         self.values: dict[fx.Node, Any] = {}
         self.roots: dict[fx.Node, fx.Node] = {}  # what an in-place call changed, for the value it returned
         self.inputs: dict[fx.Node, str] = {}
-        self.shaped_by: dict[Value, frozenset[int]] = {}  # by identity
-        self.must_not_grow: list[frozenset[int]] = []  # the shapes of values that are changed in place
+        self.kinds = tuple(kinds)
+        self.shapes: Any = Dimensions() if trace.rows else Broadcasting()
+        self.must_not_grow: list[Any] = []  # the places of values that are changed in place
+        self.places: dict[int, Any] = {}  # of the inputs, by slot
         self._shared: set[fx.Node] = set()  # values that are, or may be, one memory with another
         self._on_examples = _OnExamples(torch.nn.Module(), graph=trace.graph)
         self._enter_placeholders(kinds)
@@ -135,17 +138,14 @@ class _Run:
                 assert kind is not None
                 dtype = computed_in(kind.dtype)
                 leaf = self.builder.interner.input(slot, dtype)
-                self._set(node, Value(self.builder, leaf, _example(kind, dtype)), frozenset([slot]))
+                place = self.shapes.tensor(slot, 0 if kind.zero_dim else kind.rank)
+                self.places[slot] = place
+                self.values[node] = Value(self.builder, leaf, kind.example(dtype), place)
                 self.inputs[node] = argument.name
             else:
                 dtype = torch.float64 if argument.type == "float" else torch.int64
                 scalar = self.builder.interner.scalar(names[position], position, dtype)
-                self._set(node, Value(self.builder, scalar, _number(argument)), frozenset())
-
-    def _set(self, node: fx.Node, value: Any, slots: frozenset[int]) -> None:
-        self.values[node] = value
-        if isinstance(value, Value):
-            self.shaped_by[value] = slots
+                self.values[node] = Value(self.builder, scalar, _number(argument))
 
     def results(self) -> list[Value]:
         for node in self.trace.graph.nodes:
@@ -174,15 +174,53 @@ class _Run:
                 raise self._refusal(node, "it returns something that is not a tensor")
         return values
 
+    def specialised(self, returned: Sequence[Value], dtypes: Sequence[torch.dtype]) -> Specialised:
+        nodes, interner = tuple(value.node for value in returned), self.builder.interner
+        places = [self.shapes.broadcast([value.place]) for value in returned]
+        if isinstance(self.shapes, Broadcasting):
+            covers = [each for place in (*places, *self.must_not_grow) for each in self.shapes.covers(place)]
+            return Specialised(self.kinds, nodes, tuple(dtypes), tuple(covers), interner)
+        try:
+            frame = self.shapes.frame()
+            forms = [
+                frame.form_of_input(self.places[slot]) if slot in self.places else Form.FULL
+                for slot in range(len(self.kinds))
+            ]
+            results = [frame.form_of_result(place) for place in places]
+        except Unaligned as error:
+            raise self.trace.refusal(str(error), definition(self.trace.function)) from error
+        covers = [
+            each for place in (*places, *self.must_not_grow, *self.shapes.operands) for each in frame.covers(place)
+        ]
+        covers += frame.covers_sizes()
+        sizes = {
+            node: interner.scalar(f"size_{-frame.dimension(of)}", frame.dimension(of), torch.int64)
+            for node, of in self.shapes.sizes.items()
+        }
+        final = substituted(interner, [*nodes, *self.shapes.checks], sizes)
+        return Specialised(
+            self.kinds, tuple(final[: len(nodes)]), tuple(dtypes), tuple(dict.fromkeys(covers)), interner,
+            Rows(frame.rows, tuple(forms)), tuple(results), tuple(dict.fromkeys(final[len(nodes) :])),
+            not self.shapes.counts_from_the_first,
+        )  # fmt: skip
+
+    def size(self, value: Value, dimension: int) -> Value:
+        """The size of a value's dimension, as a number."""
+        node = self.shapes.size(self.builder.interner, value.place, dimension)
+        return Value(self.builder, node, int(value.example.shape[dimension]))
+
     def _call(self, node: fx.Node) -> None:
         args = fx.node.map_arg(node.args, self._value)
         kwargs = fx.node.map_arg(node.kwargs, self._value)
         self.builder.line = node.meta.get("line")
         example = self._example(node, args, kwargs)
-        if isinstance(example, torch.Tensor):
-            self._tensor(node, args, kwargs, example)
-        else:
-            self._set(node, self._plain(node, args, example), frozenset())
+        try:
+            if isinstance(example, torch.Tensor):
+                self._tensor(node, args, kwargs, example)
+            else:
+                self.values[node] = self._plain(node, args, kwargs, example)
+        except Unaligned as error:
+            raise self._refusal(node, str(error)) from error
 
     def _example(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         """torch's own result on the examples."""
@@ -194,30 +232,36 @@ class _Run:
             refusal = self._refusal(node, f"torch refuses it ({str(error).splitlines()[0]})")
             raise RefusedByTorch(str(refusal)) from error
 
-    def _refusal(self, node: fx.Node, what: str) -> NotPointwiseError:
+    def _refusal(self, node: fx.Node, what: str) -> NotPointwiseError | NotRowwiseError:
         return self.trace.refusal(what, node.meta.get("line"))
 
     def _tensor(self, node: fx.Node, args: Any, kwargs: Any, example: torch.Tensor) -> None:
         """A call that gives a tensor."""
+        if isinstance(args[0], Several):
+            self.values[node] = args[0].part(args[1])
+            return
         entry = find(node.target)
         if entry is None:
             raise self._refusal(node, f"{node.target} of a tensor is no elementwise function")
         name, build, inplace = entry
-        call = Call(self.builder, example.dtype)
-        try:
-            value = call.result(build(call, *args, **kwargs))
-        except (TypeError, AssertionError, KeyError) as error:
-            what = f"{name} is not taken with these arguments ({error})"
-            raise self._refusal(node, what) from error
-        given: list[Any] = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, Value)]
-        slots = frozenset().union(*(self.shaped_by[arg] for arg in given))
-        fresh = Value(self.builder, value.node, example)
+        call = Call(self.builder, example.dtype, self.shapes)
+        value = call.result(self._built(node, name, build, call, args, kwargs))
+        given = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, Value) and arg.place is not None]
+        place = self.shapes.broadcast([arg.place for arg in given]) if call.place is None else call.place
+        fresh = Value(self.builder, value.node, example, place)
         if not inplace:
             self._note_shared(node, example)
         if inplace or kwargs.get("inplace"):
-            self._change(node, fresh, slots)
+            self._change(node, fresh)
         else:
-            self._set(node, fresh, slots)
+            self.values[node] = fresh
+
+    def _built(self, node: fx.Node, name: str, build: Any, call: Call, args: Any, kwargs: Any) -> Any:
+        try:
+            return build(call, *args, **kwargs)
+        except (TypeError, AssertionError, KeyError) as error:
+            what = f"{name} is not taken with these arguments ({error})"
+            raise self._refusal(node, what) from error
 
     def _note_shared(self, node: fx.Node, example: torch.Tensor) -> None:
         """A cast to the dtype it has, or detach, gives the same memory under another name."""
@@ -227,7 +271,7 @@ class _Run:
                 if value.example.data_ptr() == example.data_ptr():
                     self._shared |= {node, self.roots.get(other, other)}
 
-    def _change(self, node: fx.Node, value: Value, slots: frozenset[int]) -> None:
+    def _change(self, node: fx.Node, value: Value) -> None:
         target = node.args[0] if node.args else node.kwargs["input"]
         assert isinstance(target, fx.Node)
         root = self.roots.get(target, target)
@@ -238,16 +282,21 @@ class _Run:
         if root in self._shared:
             what = "it changes in place what may be one memory with another value (write y = y + 1, or clone it before)"
             raise self._refusal(node, what)
-        before = self.shaped_by[self.values[root]]
-        if not slots <= before:
+        before = self.values[root].place
+        if self.shapes.broadcast([before, value.place]) != before:
             self.must_not_grow.append(before)
+        value.place = self.shapes.broadcast([before, value.place])
         self.roots[node] = root
-        self._set(root, value, slots | before)
+        self.values[root] = value
 
-    def _plain(self, node: fx.Node, args: Any, example: Any) -> Any:
-        """A call that gives no tensor: a number, or a dtype."""
-        if isinstance(example, torch.dtype):
+    def _plain(self, node: fx.Node, args: Any, kwargs: Any, example: Any) -> Any:
+        """A call that gives no tensor: a number, a dtype, or what only row programs use."""
+        if isinstance(example, (torch.dtype, torch.device)):
             return example
+        if self.trace.rows:
+            found = of_shape(self, node.target, args, kwargs, example)
+            if found is not None:
+                return found
         value = scalars.build(self.builder, node.target, args, example)
         if value is None:
             raise self._refusal(node, f"{node.target} gives a {type(example).__name__}, which no kernel can use")
@@ -255,4 +304,7 @@ class _Run:
 
 
 def _example_of(value: Any) -> Any:
-    return value.example if isinstance(value, Value) else value
+    """A value's example; sizes and indices may be inside of tuples."""
+    if isinstance(value, (Value, ShapeOf, Several)):
+        return value.example
+    return fx.node.map_aggregate(value, lambda each: each.example if isinstance(each, Value) else each)

@@ -16,7 +16,7 @@ from pathlib import PurePath
 import torch
 
 from ..errors import SourceLine
-from .expression import Constant, Input, Node, Program, Scalar, postorder, rounded
+from .expression import Column, Constant, Input, Node, Program, Scalar, postorder, rounded
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -83,6 +83,78 @@ def result_names(program: Program) -> list[str]:
     return names
 
 
+class Writer:
+    """Names the nodes of a program and writes their expressions. `value_type` names the type that holds an element of a
+    dtype, `uniform_value` wraps what is one number where it meets elements."""
+
+    def __init__(self, program: Program, value_type: Mapping[torch.dtype, str], uniform_value: str = "{}") -> None:
+        self._value_type = value_type
+        self._uniform_value = uniform_value
+        self._taken = {read.name for read in program.reads} | {result.name for result in program.results}
+        self._taken |= {scalar.name for scalar in program.scalars}
+        self._by_slot = {read.slot: read.name for read in program.reads}
+        self._names: dict[Node, str] = {}
+        self._uniforms: set[Node] = set()  # what is one number here, not an element
+        self._counts: dict[str, int] = {}
+
+    def leaf(self, node: Node, uniform: bool = False) -> None:
+        """Enters an input, an argument, a number or the column's number, which needs no statement."""
+        if isinstance(node, Input):
+            self.given(node, self._by_slot[node.slot], uniform)
+        elif isinstance(node, Constant):
+            self.given(node, literal(node.value, node.dtype), uniform=True)
+        elif isinstance(node, Scalar):
+            self.given(node, node.name, uniform=True)
+        else:
+            assert isinstance(node, Column)
+            self.given(node, "column", uniform)
+
+    def given(self, node: Node, name: str, uniform: bool) -> None:
+        """Enters a node under a name."""
+        self._names[node] = name
+        (self._uniforms.add if uniform else self._uniforms.discard)(node)
+
+    def fresh(self, base: str) -> str:
+        while True:
+            self._counts[base] = self._counts.get(base, 0) + 1
+            name = f"{base}_{self._counts[base]}"
+            if name not in self._taken:
+                return name
+
+    def name(self, node: Node) -> str:
+        return self._names[node]
+
+    def element(self, node: Node) -> str:
+        """A node's value where elements are computed."""
+        name = self._names[node]
+        return self._uniform_value.format(name) if node in self._uniforms else name
+
+    def is_uniform(self, node: Node) -> bool:
+        return node in self._uniforms
+
+    def number(self, node: Node) -> tuple[str, str, str]:
+        """(type, name, expression) of a node that is one number, computed from numbers."""
+        assert node.function is not None
+        expression = self._expression(node, [self._names[arg] for arg in node.args])
+        self.given(node, self.fresh(node.function.name), uniform=True)
+        return SCALAR_TYPES[computed_in(node.dtype)], self._names[node], expression
+
+    def line(self, node: Node) -> str:
+        """The statement that computes an element."""
+        assert node.function is not None
+        expression = self._expression(node, [self.element(arg) for arg in node.args])
+        self.given(node, self.fresh(node.function.name), uniform=False)
+        where = f"  // {source_place(node.line)}" if node.line else ""
+        return f"const {self._value_type[computed_in(node.dtype)]} {self._names[node]} = {expression};{where}"
+
+    @staticmethod
+    def _expression(node: Node, args: Sequence[str]) -> str:
+        assert node.function is not None
+        args = [f"({arg})" if arg.startswith("-") else arg for arg in args]  # --1.0f is a decrement
+        expression = node.function.text(args, node)
+        return f"round_to_{SCALAR_TYPES[node.dtype]}({expression})" if node.dtype in HALF else expression
+
+
 @dataclass
 class Statements:
     """A program's body. `names` gives each result's value by its position."""
@@ -93,52 +165,17 @@ class Statements:
 
 
 def statements(program: Program, value_type: Mapping[torch.dtype, str], uniform_value: str = "{}") -> Statements:
-    """The body of a program. Inputs and arguments have the names that the program gives them; `value_type` names the
-    type that holds an element of a dtype, `uniform_value` wraps a uniform where it meets elements."""
+    """The body of a pointwise program. Inputs and arguments have the names that the program gives them."""
     body = Statements()
-    names: dict[Node, str] = {}
-    taken = {read.name for read in program.reads} | {result.name for result in program.results}
-    taken |= {scalar.name for scalar in program.scalars}
-    uniforms: set[Node] = set()
-    by_slot = {read.slot: read.name for read in program.reads}
-    counts: dict[str, int] = {}
-
-    def fresh(base: str) -> str:
-        while True:
-            counts[base] = counts.get(base, 0) + 1
-            name = f"{base}_{counts[base]}"
-            if name not in taken:
-                return name
-
+    writer = Writer(program, value_type, uniform_value)
     for node in postorder(result.expression for result in program.results):
-        if isinstance(node, Input):
-            names[node] = by_slot[node.slot]
-        elif isinstance(node, Constant):
-            names[node] = literal(node.value, node.dtype)
-            uniforms.add(node)
-        elif isinstance(node, Scalar):
-            names[node] = node.name
-            uniforms.add(node)
+        if node.function is None:
+            writer.leaf(node)
+        elif all(writer.is_uniform(arg) for arg in node.args):
+            body.uniform.append(writer.number(node))
         else:
-            assert node.function is not None
-            uniform = all(arg in uniforms for arg in node.args)
-            wrapped = "{}" if uniform else uniform_value
-            args = [wrapped.format(names[arg]) if arg in uniforms else names[arg] for arg in node.args]
-            args = [f"({arg})" if arg.startswith("-") else arg for arg in args]  # --1.0f is a decrement
-            expression = node.function.text(args, node)
-            if node.dtype in HALF:
-                expression = f"round_to_{SCALAR_TYPES[node.dtype]}({expression})"
-            names[node] = fresh(node.function.name)
-            held = computed_in(node.dtype)
-            if uniform:
-                uniforms.add(node)
-                body.uniform.append((SCALAR_TYPES[held], names[node], expression))
-            else:
-                where = f"  // {source_place(node.line)}" if node.line else ""
-                body.lines.append(f"const {value_type[held]} {names[node]} = {expression};{where}")
-    for result in program.results:
-        node = result.expression
-        body.results.append(uniform_value.format(names[node]) if node in uniforms else names[node])
+            body.lines.append(writer.line(node))
+    body.results = [writer.element(result.expression) for result in program.results]
     return body
 
 

@@ -17,9 +17,9 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from ..errors import NotPointwiseError, SourceLine
+from ..errors import NotPointwiseError, NotRowwiseError, SourceLine
 from ..reference.signature import Argument, Signature
-from .functions import find
+from .functions import find, of_rows
 from .scalars import is_scalar_function
 
 SYMBOLIC = ("Tensor", "Tensor?", "float", "SymInt")
@@ -95,11 +95,12 @@ class Trace:
     graph's placeholders."""
 
     def __init__(
-        self, name: str, function: Callable[..., Any], signature: Signature, statics: Mapping[int, Any]
+        self, name: str, function: Callable[..., Any], signature: Signature, statics: Mapping[int, Any], rows: bool
     ) -> None:
         self.name = name
         self.function = function
         self.signature = signature
+        self.rows = rows
         self.positions = [position for position in range(len(signature.arguments)) if position not in statics]
         self.graph = self._traced(statics)
         self._check()
@@ -123,28 +124,36 @@ class Trace:
             raise self.refusal(_reason(error), innermost_line(self.function.__code__.co_filename, frames)) from error
         return graph
 
-    def refusal(self, what: str, line: SourceLine | None) -> NotPointwiseError:
-        return NotPointwiseError(self.name, self.function, what, line)
+    def refusal(self, what: str, line: SourceLine | None) -> NotPointwiseError | NotRowwiseError:
+        return (NotRowwiseError if self.rows else NotPointwiseError)(self.name, self.function, what, line)
 
     def _check(self) -> None:
-        """Raises NotPointwiseError for a call that is not in the table."""
+        """Refuses a call that is not in the table."""
         for node in self.graph.nodes:
             line = node.meta.get("line")
             if node.op == "get_attr":
                 raise self.refusal("it uses a tensor that is not one of its arguments; make it one", line)
-            if node.op == "call_method" and find(node.target) is None:
-                raise self.refusal(f"it calls Tensor.{node.target}, which is no elementwise function", line)
-            if node.op == "call_function" and find(node.target) is None and not is_scalar_function(node.target):
-                if node.target is getattr:
-                    if node.args[1] == "dtype":
-                        continue
-                    raise self.refusal(
-                        f"it asks for .{node.args[1]} of a tensor, which differs from call to call", line
-                    )
-                raise self.refusal(f"it calls {_called(node.target)}, which is no elementwise function", line)
+            if node.op in ("call_method", "call_function") and not self._is_known(node.target):
+                if node.target is not getattr:
+                    what = "no function of rows" if self.rows else "no elementwise function"
+                    raise self.refusal(f"it calls {_called(node.target)}, which is {what}", line)
+                if node.args[1] not in (_OF_ROWS if self.rows else ("dtype",)):
+                    what = f"it asks for .{node.args[1]} of a tensor, which differs from call to call"
+                    raise self.refusal(what, line)
+
+    def _is_known(self, target: Any) -> bool:
+        if of_rows(target):
+            return self.rows
+        return find(target) is not None or is_scalar_function(target)
+
+
+_OF_ROWS = ("dtype", "shape", "device", "values", "indices")
+"""What a row program may ask of a tensor, or of what max(dim) returns."""
 
 
 def _called(target: Any) -> str:
+    if isinstance(target, str):
+        return f"Tensor.{target}"
     module = getattr(target, "__module__", None) or ""
     name = getattr(target, "__name__", str(target))
     if "_VariableFunctions" in str(getattr(target, "__self__", "")) or module == "torch._C._VariableFunctions":

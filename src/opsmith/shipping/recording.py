@@ -20,7 +20,7 @@ from ..emulator import emulate
 from ..generate import emit_cpp, emit_cuda
 from ..generate.compiler import Compiler
 from ..generate.devices import compile_cuda, cpu_build
-from ..generate.pointwise import PointwiseGeneration
+from ..generate.generation import LoopGeneration
 from ..generate.source import Recorder, record, record_backward, record_out
 from ..kernels import emulation, languages
 from ..kernels.cuda_source import CudaSource, Launch
@@ -177,7 +177,7 @@ def record_calls(
     """A call with these arguments and its backward, for each set of tensors that need a gradient. `without_python`:
     also as a caller of the backward operator asks for gradients, who does not know which ones autograd passes on."""
     generation = op._families.generation
-    assert isinstance(generation, PointwiseGeneration)
+    assert isinstance(generation, LoopGeneration)
     compiler = generation.compiler
     try:
         results = record(compiler, recorder, values)

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from . import activation, arithmetic, casting, comparison, exponential, trigonometric  # noqa: F401
-from .core import Builder, Call, Function, Value, find, names
+from . import activation, arithmetic, casting, comparison, exponential, reductions, trigonometric  # noqa: F401
+from .core import Builder, Call, Function, Value, find, names, of_rows
 
-__all__ = ["Builder", "Call", "Function", "Value", "find", "names"]
+__all__ = ["Builder", "Call", "Function", "Value", "find", "names", "of_rows"]

@@ -22,12 +22,14 @@ class Function:
 
     In C++ it is `infix` or a call of `name`; or `expand` defines it by other functions, after differentiation.
     `derivative` takes the gradient of the value, the arguments and the value, and returns the gradient of each
-    argument. It is torch's own formula, so that kinks, ties and infinities give torch's results."""
+    argument. It is torch's own formula, so that kinks, ties and infinities give torch's results. `reduces`: one value
+    from all elements of a row."""
 
     name: str
     derivative: Callable[..., Any] | None = None
     infix: str | None = None
     expand: Callable[..., Value] | None = None
+    reduces: bool = False
 
     def text(self, args: Sequence[str], node: Node) -> str:
         if self.infix is not None:
@@ -60,12 +62,13 @@ def _comparison(name: str) -> Callable[[Value, Any], Value]:
 class Value:
     """A node with the operators of Python, for formulas."""
 
-    __slots__ = ("builder", "example", "node")
+    __slots__ = ("builder", "example", "node", "place")
 
-    def __init__(self, builder: Builder, node: Node, example: Any = None) -> None:
+    def __init__(self, builder: Builder, node: Node, example: Any = None, place: Any = None) -> None:
         self.builder = builder
         self.node = node
         self.example = example  # torch's own result on a small tensor, while tracing
+        self.place = place  # its dimensions among those of a row program (rows.dimensions), while tracing
 
     @property
     def dtype(self) -> torch.dtype:
@@ -167,9 +170,12 @@ def _simplified(name: str, values: list[Value]) -> Value | None:
 class Call:
     """One call of torch, to be translated. `dtype`: what it computes in; `result_dtype`: of the result."""
 
-    def __init__(self, builder: Builder, result_dtype: torch.dtype) -> None:
+    def __init__(self, builder: Builder, result_dtype: torch.dtype, shapes: Any = None) -> None:
         self.builder = builder
         self.result_dtype = result_dtype
+        self.shapes = shapes  # rows.dimensions.Dimensions, in a row program
+        self.place: Any = None  # of the result, if it is not what its arguments broadcast to
+        self.dimension = -1
         self.dtype = computed_in(result_dtype)
 
     def operand(self, value: Any) -> Value:
@@ -194,6 +200,28 @@ class Call:
     def result(self, value: Any) -> Value:
         return self.builder.converted(value, self.result_dtype)
 
+    # --- in a row program
+
+    def size(self, value: Value, dimension: int) -> Value:
+        """The size of one of the value's dimensions, an int64."""
+        return self.builder.value(self.shapes.size(self.builder.interner, value.place, dimension))
+
+    def column(self) -> Value:
+        return self.builder.value(self.builder.interner.column())
+
+    def columns(self, size: Value) -> Value:
+        """The column's number, for a size that the program asked for."""
+        self.place = self.shapes.columns(size.node)
+        return self.result(self.column())
+
+    def gathered(self, value: Value, dimension: int, index: Value) -> Value:
+        """The element of each row at an index."""
+        self.place = self.shapes.gather(value.place, dimension, index.place, self.builder.line)
+        at = index.to(torch.int64)
+        self.shapes.checks += [(at >= 0).node, (at < self.size(value, dimension)).node]
+        chosen = self.column().equals(at)
+        return self.builder.call(primitive("row_pick"), [self.own(value), chosen], self.own(value).dtype)
+
 
 # --- the table ------------------------------------------------------------------------------------------------
 
@@ -202,6 +230,8 @@ _primitives: dict[str, Function] = {}
 _translations: dict[str, Callable[..., Value]] = {}
 """How calls of torch become expressions: `build(call, *args, **kwargs)`, with torch's argument names."""
 _aliases: dict[str, str] = {}
+_of_rows: set[str] = set()
+"""Those that only row programs may call."""
 
 
 def primitive(name: str) -> Function:
@@ -216,10 +246,11 @@ def define(
     expand: Callable[..., Value] | None = None,
     call: Callable[..., tuple[Any, ...]] | None = None,
     names: Sequence[str] = (),
+    reduces: bool = False,
 ) -> None:
     """Enters a function of expressions. With `call`, torch's functions of these `names` (default: the same name) become
     it: `call` has their signature and returns the operands."""
-    _primitives[name] = Function(name, derivative, infix, expand)
+    _primitives[name] = Function(name, derivative, infix, expand, reduces)
     if call is not None:
         formula(*(names or (name,)), call=call, by=lambda *operands: of(name, *operands))
 
@@ -245,12 +276,15 @@ def binary(name: str, derivative: Callable[..., Any], **more: Any) -> None:
     define(name, derivative, call=lambda input, other: (input, other), **more)
 
 
-def translates(*torch_names: str) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
+def translates(*torch_names: str, rows: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enters what torch's functions of these names become; names after the first are aliases. Names are looked up in
-    torch, torch.special, torch.nn.functional, Tensor's methods and `operator`."""
+    torch, torch.special, torch.linalg, torch.nn.functional, Tensor's methods and `operator`. `rows`: only row programs
+    may call them."""
 
-    def enter(build: Callable[..., Value]) -> Callable[..., Value]:
+    def enter(build: Callable[..., Any]) -> Callable[..., Any]:
         _translations[torch_names[0]] = build
+        if rows:
+            _of_rows.add(torch_names[0])
         for alias in torch_names:
             _aliases[alias] = torch_names[0]
         return build
@@ -261,7 +295,7 @@ def translates(*torch_names: str) -> Callable[[Callable[..., Value]], Callable[.
 @functools.cache
 def _table() -> tuple[dict[Any, str], dict[str, str]]:
     """Names in the table, by function and by method name; the in-place form ends in '_'."""
-    namespaces: list[Any] = [torch, torch.special, torch.nn.functional, torch._C._nn]
+    namespaces: list[Any] = [torch, torch.special, torch.linalg, torch.nn.functional, torch._C._nn]
     functions: dict[Any, str] = {}
     methods: dict[str, str] = {}
     for alias, name in _aliases.items():
@@ -278,6 +312,7 @@ def _table() -> tuple[dict[Any, str], dict[str, str]]:
         inplace = getattr(operator, f"i{python_name.strip('_')}", None)
         if inplace is not None:
             functions[inplace] = f"{name}_"
+    functions[operator.getitem] = "getitem"
     functions[abs] = functions[operator.abs] = "abs"
     methods["where"] = "tensor.where"  # whose condition is not its first argument
     return functions, methods
@@ -307,10 +342,16 @@ def find(target: Any) -> tuple[str, Callable[..., Value], bool] | None:
     return own, _translations[own], name.endswith("_")
 
 
-def names() -> list[str]:
-    """Every function of torch in the table, by its own name."""
+def of_rows(target: Any) -> bool:
+    """Whether only row programs may call a function."""
+    entry = find(target)
+    return target == "size" or (entry is not None and entry[0] in _of_rows)
+
+
+def names(rows: bool = False) -> list[str]:
+    """Every elementwise function of torch in the table, by its own name; or those of rows."""
     _table()
-    return sorted(_translations)
+    return sorted(_of_rows if rows else _translations.keys() - _of_rows)
 
 
 def is_uniform(value: Any) -> bool:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SOURCE = Path(__file__).parent / "planner.cpp"
 MAX_DIMENSIONS = 16
 
-PATHS = ("stream", "segment", "column")
+PATHS = ("stream", "segment", "column", "row")
 MODES = (
     "linear", "scalar", "strided0", "strided1", "stridedn", "reduced:all", "reduced:inner", "reduced:outer",
     "reduced:none", "absent",
@@ -73,7 +73,7 @@ class LayoutClass:
 
     `path`: 'stream' has no sums. In 'segment' a block keeps one combination of the kept dimensions and runs along the
     reduced ones, the innermost among them. In 'column' neighbouring threads keep neighbouring columns and run down the
-    reduced dimensions.
+    reduced dimensions. In 'row' each row, over the inner dimensions, is reduced and computed in several passes.
     `modes`, one per operand, inputs first: 'linear' (by the element's own index), 'scalar', 'strided0' (repeated along
     the innermost dimension), 'strided1' (contiguous along it), 'stridedn'; 'reduced:' and what a sum keeps of the kept
     dimensions; 'absent' for a result of another pass.
@@ -172,7 +172,8 @@ def library() -> Any:
         ("free_plan", None, handle),
         ("plan_count", number, handle),
         ("plan_result", number, handle, number, numbers),
-        ("plan_bind", None, handle, numbers, size, size, numbers, numbers),
+        ("plan_refused", ctypes.c_bool, handle),
+        ("plan_bind", ctypes.c_bool, handle, numbers, size, size, numbers, numbers),
         ("plan_next", ctypes.POINTER(Pass), handle),
         ("plan_place", None, handle, number),
         ("plan_stream_blocks", number, handle, numbers),
@@ -233,7 +234,16 @@ class Plan:
     def bind(self, reads: Sequence[torch.Tensor], results: Sequence[torch.Tensor], scalars: Sequence[int]) -> None:
         numbers = _strided(results)
         addresses = row([tensor.data_ptr() for tensor in (*reads, *results)])
-        self._library.opsmith_plan_bind(self._handle, row(numbers), len(numbers), len(results), addresses, row(scalars))
+        bound = self._library.opsmith_plan_bind(
+            self._handle, row(numbers), len(numbers), len(results), addresses, row(scalars)
+        )
+        if not bound:
+            raise Unplanned
+
+    @property
+    def refused(self) -> bool:
+        """Whether a kernel has found an argument that only the reference can refuse."""
+        return bool(self._library.opsmith_plan_refused(self._handle))
 
     def passes(self) -> Iterator[Pass]:
         """The launches in order. Each is valid until the next one is planned."""

@@ -8,14 +8,16 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 
 #include "loops.h"
 #include "program.h"
+#include "rows.h"
 #include "tuning.h"
 
 namespace opsmith {
 
-enum Path : uint8_t { kStream = 0, kSegment = 1, kColumn = 2 };
+enum Path : uint8_t { kStream = 0, kSegment = 1, kColumn = 2, kRow = 3 };
 
 // The layouts that one compiled kernel handles, besides its program: planner/__init__.py's LayoutClass. Compared as
 // bytes.
@@ -58,6 +60,14 @@ struct Pass {
 
 constexpr int kMaxParameters = kMaxOperands + kMaxScalars + 5 + kMaxDimensions + kMaxOperands * (kMaxDimensions + 1);
 
+// What only the plan of a row program has.
+struct RowPart {
+  Strided tensors[kMaxSlots];  // aligned
+  Alignment alignment;
+  Loops kept;           // the dimensions that are not along the row
+  int64_t refused = 0;  // written by a kernel
+};
+
 class Plan {
  public:
   Plan(const Program& program, const Target& target)
@@ -69,22 +79,29 @@ class Plan {
 
   // `tensors`: one per slot, out= last; they must outlive the plan. False where one kernel cannot compute the call.
   bool find_shape(const Strided* tensors, int count) {
-    tensors_ = tensors;
-    bool first = true;
-    for (const std::vector<int>& group : program_.shaped_by) {
-      Dimensions shape;
-      for (int slot : group) {
-        if (!broadcast(shape, tensors[slot].sizes)) return false;
+    given_ = tensors_ = tensors;
+    if (has_rows() && !align(count)) return false;
+    for (const Program::Cover& cover : program_.covers) {
+      for (int slot : cover.slots) {
+        if (!broadcast(shape_, tensors_[slot].sizes)) return false;
       }
-      if (!first && !(shape.view() == shape_.view())) return false;
-      if (first) shape_ = shape;
-      first = false;
+    }
+    for (const Program::Cover& cover : program_.covers) {
+      if (program_.covers.size() == 1 && cover.dimensions == 0) break;  // it gave the shape
+      Dimensions own;
+      for (int slot : cover.slots) broadcast(own, tensors_[slot].sizes);
+      if (!covered(cover, own, shape_)) return false;
     }
     for (const Program::Result& result : program_.results) {
       // The gradient of an input that the function does not use may have another shape.
-      if (result.like >= 0 && !broadcasts_to(tensors[result.like].sizes, shape_.view())) return false;
+      if (result.like >= 0 && !broadcasts_to(tensors_[result.like].sizes, shape_.view())) return false;
     }
     count_ = shape_.product();
+    if (has_rows()) {
+      find_order();
+      order_ = row_order(program_.rows, order_);
+      return count_ != 0;  // A row of no elements has a mean and a maximum of its own.
+    }
     linear_ = count_ != 0 && is_linear(count);
     if (linear_) {
       order_ = natural_order(shape_.count);
@@ -99,16 +116,29 @@ class Plan {
   // Whether every tensor has the full shape and is contiguous.
   bool linear() const { return linear_; }
 
-  Sizes result_sizes(int result) const {
+  Dimensions result_sizes(int result) const {
     const int like = program_.results[result].like;
-    return like < 0 ? shape_.view() : tensors_[like].sizes;
+    Dimensions sizes;
+    if (like >= 0) {
+      for (int d = 0; d < given_[like].sizes.count; ++d) sizes.push(given_[like].sizes[d]);
+      return sizes;
+    }
+    for (int d = 0; d < shape_.count; ++d) {
+      const bool along = like != Program::kFull && program_.rows.has(d, shape_.count);
+      if (!along || like == Program::kKept) sizes.push(along ? 1 : shape_.at[d]);
+    }
+    return sizes;
   }
-  Dimensions result_strides(int result) const { return dense_strides(result_sizes(result), order_); }
+  Dimensions result_strides(int result) const {
+    const int like = program_.results[result].like;
+    const bool squeezed = like == Program::kSqueezed || (like >= 0 && program_.rows.is_squeezed(like));
+    return dense_strides(result_sizes(result).view(), squeezed ? squeezed_order(program_.rows, order_) : order_);
+  }
 
   // --- launches --------------------------------------------------------------------------------------------------
 
-  // `addresses`: of the inputs that are read, then of the results.
-  void bind(const Strided* results, const int64_t* addresses, const int64_t* scalars) {
+  // `addresses`: of the inputs that are read, then of the results. False where one kernel cannot compute the call.
+  bool bind(const Strided* results, const int64_t* addresses, const int64_t* scalars) {
     const int operands = program_.operands();
     std::copy(addresses, addresses + operands, parameters_);
     std::copy(addresses, addresses + operands, addresses_);
@@ -117,8 +147,9 @@ class Plan {
     left_ = 0;
     if (linear_) {
       bind_linear();
-      return;
+      return true;
     }
+    if (has_rows()) return bind_rows(results);
     int64_t expanded[kMaxOperands][kMaxDimensions];
     for (int k = 0; k < reads_; ++k) expand(tensors_[program_.reads[k].slot], shape(), expanded[k]);
     for (int k = reads_; k < operands; ++k) {
@@ -129,16 +160,22 @@ class Plan {
       if (numel != count_) waiting_[left_++] = k;
     }
     merge(shape(), order_, expanded, operands, loops_);
+    return true;
   }
+
+  // Whether the kernel has found an argument that only the reference can refuse.
+  bool refused() const { return row_.has_value() && row_->refused != 0; }
 
   // The next launch, or null after the last. Its launch and its combinations run in this order, on one stream.
   Pass* next() {
     if (left_ > 0) {
       plan_sums();
-    } else if (first_) {
-      plan_stream();
-    } else {
+    } else if (!first_) {
       return nullptr;
+    } else if (has_rows()) {
+      plan_rows();
+    } else {
+      plan_stream();
     }
     first_ = false;
     return &pass_;
@@ -164,6 +201,19 @@ class Plan {
   };
 
   // --- shape -----------------------------------------------------------------------------------------------------
+
+  bool has_rows() const { return program_.rows.dimensions != 0; }
+
+  bool align(int count) {
+    row_.emplace();
+    std::copy(given_, given_ + count, row_->tensors);
+    for (int slot : program_.rows.squeezed) {
+      Strided& tensor = row_->tensors[slot];
+      if (tensor.present && !row_->alignment.align(program_.rows, tensor)) return false;
+    }
+    tensors_ = row_->tensors;
+    return true;
+  }
 
   bool is_linear(int count) const {
     bool any_placeholder = false;
@@ -203,6 +253,31 @@ class Plan {
     loops_.sizes.push(count_);
     loops_.operands = program_.operands();
     for (int k = 0; k < loops_.operands; ++k) loops_.strides[k][0] = count_ == 1 ? 0 : 1;
+  }
+
+  bool bind_rows(const Strided* results) {
+    const int operands = program_.operands();
+    int64_t expanded[kMaxOperands][kMaxDimensions];
+    for (int k = 0; k < reads_; ++k) expand(tensors_[program_.reads[k].slot], shape(), expanded[k]);
+    for (int k = reads_; k < operands; ++k) {
+      Strided result = results[k - reads_];
+      if (is_squeezed(k) && !row_->alignment.align(program_.rows, result)) return false;
+      expand(result, shape(), expanded[k]);
+    }
+    merge(shape(), part_of(program_.rows, order_, true), expanded, operands, loops_);
+    merge(shape(), part_of(program_.rows, order_, false), expanded, operands, row_->kept);
+    if (loops_.sizes.product() == 1) {
+      for (int k = 0; k < operands; ++k) loops_.strides[k][0] = has_row(k);
+    }
+    for (int s = 0; s < program_.scalars; ++s) {
+      const int dimension = program_.rows.sizes[s];
+      if (dimension < 0) parameters_[operands + s] = shape_.at[shape_.count + dimension];
+    }
+    for (int k = 0; k < operands; ++k) {
+      layout_.modes[k] = k < reads_ ? row_mode(k) : row_role(k);
+      if (layout_.modes[k] == kAbsent) return false;
+    }
+    return true;
   }
 
   // --- a launch --------------------------------------------------------------------------------------------------
@@ -300,6 +375,65 @@ class Plan {
     left_ = still;
   }
 
+  // --- rows ------------------------------------------------------------------------------------------------------
+
+  bool is_squeezed(int result) const {
+    const int like = program_.results[result - reads_].like;
+    return like == Program::kSqueezed || (like >= 0 && program_.rows.is_squeezed(like));
+  }
+  // Whether an operand has an element for each of the row's, or may be broadcast along it.
+  bool has_row(int k) const {
+    if (k < reads_) return !program_.rows.is_squeezed(program_.reads[k].slot);
+    return !is_squeezed(k) && program_.results[k - reads_].like != Program::kKept;
+  }
+
+  uint8_t row_mode(int k) const {
+    if (all_zero(loops_, k) && all_zero(row_->kept, k)) return kScalar;
+    return loops_.strides[k][0] == 0 ? kRepeated : loops_.strides[k][0] == 1 ? kContiguous : kStrided;
+  }
+
+  // How a result is written: each element, one value per row, or sums over rows.
+  uint8_t row_role(int k) const {
+    const bool elements = has_row(k) && none_zero(loops_, k);
+    if (!elements && !all_zero(loops_, k)) return kAbsent;
+    if (none_zero(row_->kept, k)) return !elements ? kReducedOuter : loops_.strides[k][0] == 1 ? kContiguous : kStrided;
+    if (!all_zero(row_->kept, k)) return kAbsent;
+    return elements ? kReducedInner : kReducedNone;
+  }
+
+  void plan_rows() {
+    const int64_t length = loops_.sizes.product(), rows = row_->kept.sizes.product();
+    uint8_t modes[kMaxOperands];
+    std::copy(layout_.modes, layout_.modes + loops_.operands, modes);
+    begin(kRow);
+    std::copy(modes, modes + loops_.operands, layout_.modes);
+    layout_.inner = static_cast<uint8_t>(loops_.sizes.count);
+    layout_.outer = static_cast<uint8_t>(row_->kept.sizes.count);
+    const bool sums = std::any_of(modes + reads_, modes + loops_.operands,
+                                  [](uint8_t mode) { return mode == kReducedInner || mode == kReducedNone; });
+    const Chunks chunks = cpu_row_chunks(target_.tuning, length, rows, sums);
+    for (int k = reads_; k < loops_.operands; ++k) {
+      if (modes[k] == kReducedInner) sum_[sums_++] = {k, chunks.count, length, -1};
+      if (modes[k] == kReducedNone) sum_[sums_++] = {k, chunks.count, 1, -1};
+    }
+    combine_sums();
+    row_->refused = 0;
+    add(length);
+    add(rows);
+    add(chunks.extent);
+    add(reinterpret_cast<int64_t>(&row_->refused));
+    for (int d = 0; d < row_->kept.sizes.count; ++d) add_size(row_->kept.sizes.at[d]);
+    for (int d = 0; d < loops_.sizes.count; ++d) add_size(loops_.sizes.at[d]);
+    for (int k = 0; k < loops_.operands; ++k) {
+      if (!is_strided(layout_.modes[k]) && layout_.modes[k] != kReducedOuter) continue;
+      for (int d = 0; d < row_->kept.sizes.count; ++d) add(row_->kept.strides[k][d]);
+      for (int d = 0; d < loops_.sizes.count; ++d) add(loops_.strides[k][d]);
+    }
+    pass_.parameter_count = parameter_count_;
+    pass_.tasks = chunks.count;
+    pass_.grain = at_least_one(divide_up(target_.tuning.cpu_grain * pass_.tasks, count_));
+  }
+
   void find_modes(const Grouping& grouping) {
     // A GPU's kernel has the element's own index where no dimension except the columns is kept.
     const bool has_index = target_.is_gpu && grouping.kept <= 1;
@@ -375,6 +509,10 @@ class Plan {
           break;
       }
     }
+    combine_sums();
+  }
+
+  void combine_sums() {
     std::sort(sum_, sum_ + sums_, [&](const Sum& a, const Sum& b) {
       const int first = result_of(a).dtype, second = result_of(b).dtype;
       return first != second ? first < second : a.operand < b.operand;
@@ -417,12 +555,14 @@ class Plan {
   const Program& program_;
   const Target& target_;
   const int reads_;
-  const Strided* tensors_ = nullptr;
+  const Strided* given_ = nullptr;
+  const Strided* tensors_ = nullptr;  // aligned, in a row program
   Dimensions shape_;  // of all results, before any is summed
   Dimensions order_;
   int64_t count_ = 0;
   bool linear_ = false;
-  Loops loops_;
+  Loops loops_;  // in a row program, along the row
+  std::optional<RowPart> row_;
 
   bool first_ = true;
   int waiting_[kMaxOperands];  // operands whose sums no pass has computed yet

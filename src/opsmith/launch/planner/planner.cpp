@@ -68,21 +68,24 @@ OPSMITH_EXPORT_C int64_t opsmith_plan_count(void* plan) { return static_cast<Own
 // Writes the sizes of a result, then its strides; returns how many dimensions it has.
 OPSMITH_EXPORT_C int64_t opsmith_plan_result(void* plan, int64_t result, int64_t* written) {
   const Plan& found = static_cast<OwnedPlan*>(plan)->plan;
-  const Sizes sizes = found.result_sizes(static_cast<int>(result));
+  const Dimensions sizes = found.result_sizes(static_cast<int>(result));
   const Dimensions strides = found.result_strides(static_cast<int>(result));
   for (int d = 0; d < sizes.count; ++d) {
-    written[d] = sizes[d];
+    written[d] = sizes.at[d];
     written[sizes.count + d] = strides.at[d];
   }
   return sizes.count;
 }
 
 // `numbers`: the results, as the tensors of opsmith_plan; `addresses`: of the inputs that are read, then of the results.
-OPSMITH_EXPORT_C void opsmith_plan_bind(
+// False: one kernel cannot compute the call.
+OPSMITH_EXPORT_C bool opsmith_plan_bind(
     void* plan, const int64_t* numbers, size_t count, size_t results, const int64_t* addresses, const int64_t* scalars) {
   const std::vector<Strided> given = read_tensors(Row(numbers, count), results);
-  static_cast<OwnedPlan*>(plan)->plan.bind(given.data(), addresses, scalars);
+  return static_cast<OwnedPlan*>(plan)->plan.bind(given.data(), addresses, scalars);
 }
+
+OPSMITH_EXPORT_C bool opsmith_plan_refused(void* plan) { return static_cast<OwnedPlan*>(plan)->plan.refused(); }
 
 OPSMITH_EXPORT_C const Pass* opsmith_plan_next(void* plan) { return static_cast<OwnedPlan*>(plan)->plan.next(); }
 

@@ -19,15 +19,34 @@ struct Program {
   };
   struct Result {
     int dtype;  // any number that identifies it
-    int like;   // the slot whose shape it has; -1: the full shape
+    int like;   // the slot whose shape it has, or its form
     int itemsize;
     bool rounds;  // a half type: sums are added up in float32 and rounded
   };
+  // Slots that together must have the full size along some dimensions, or along all.
+  struct Cover {
+    uint64_t dimensions;  // as bits, the last dimension first; 0: all
+    std::vector<int> slots;
+  };
+  // Of a program that reduces rows; `dimensions` is 0 for a pointwise one.
+  struct Rows {
+    uint64_t dimensions = 0;         // those along the row, as bits, the last dimension first
+    std::vector<int> sizes;          // by scalar: a dimension counted from the last, whose size it is, or an argument
+    std::vector<int> squeezed;       // the slots that have no dimensions along the row
+    bool checks = false;             // whether the kernel can refuse an argument
+
+    bool has(int dimension, int count) const { return (dimensions >> (count - 1 - dimension) & 1) != 0; }
+    bool is_squeezed(int slot) const { return std::count(squeezed.begin(), squeezed.end(), slot) != 0; }
+  };
+  // Forms of results (expression.py's Form), as the value of `like`.
+  static constexpr int kFull = -1, kKept = -2, kSqueezed = -3;
+
   std::vector<Read> reads;
   std::vector<Result> results;
-  std::vector<std::vector<int>> shaped_by;  // groups of slots, each of which must broadcast to the full shape
-  int inputs = 0;                           // the slots that are arguments; the rest are out=
+  std::vector<Cover> covers;
+  int inputs = 0;  // the slots that are arguments; the rest are out=
   int scalars = 0;
+  Rows rows;
 
   int operands() const { return static_cast<int>(reads.size() + results.size()); }
   int itemsize(int operand) const {
@@ -80,11 +99,18 @@ inline Program read_program(Row& row) {
     program.results.push_back(result);
   });
   row.repeat([&] {
-    std::vector<int>& group = program.shaped_by.emplace_back();
-    row.repeat([&] { group.push_back(row.small()); });
+    Program::Cover& cover = program.covers.emplace_back();
+    cover.dimensions = static_cast<uint64_t>(row.one());
+    row.repeat([&] { cover.slots.push_back(row.small()); });
   });
   program.inputs = row.small();
   program.scalars = row.small();
+  program.rows.dimensions = static_cast<uint64_t>(row.one());
+  if (program.rows.dimensions != 0) {
+    row.repeat([&] { program.rows.sizes.push_back(row.small()); });
+    row.repeat([&] { program.rows.squeezed.push_back(row.small()); });
+    program.rows.checks = row.flag();
+  }
   return program;
 }
 

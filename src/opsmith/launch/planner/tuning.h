@@ -66,6 +66,16 @@ inline Chunks cpu_column_chunks(const Tuning& tuning, int64_t columns, int64_t k
   return {at_least_one(divide_up(rows, rows_per_chunk)), rows_per_chunk, tiles};
 }
 
+// The rows of one task. With sums over rows, a task has sums of its own: there are fewer of them.
+inline Chunks cpu_row_chunks(const Tuning& tuning, int64_t length, int64_t rows, bool sums) {
+  if (!sums) return {rows, 1};
+  constexpr int64_t least_rows = 8;
+  const int64_t by_work = length * rows / (8 * tuning.cpu_grain);
+  const int64_t chunks = at_least_one(std::min({tuning.cpu_tasks, rows / least_rows, by_work}));
+  const int64_t extent = divide_up(rows, chunks);
+  return {divide_up(rows, extent), extent};
+}
+
 // --- GPU -------------------------------------------------------------------------------------------------------------
 
 // Elements of a pack: 16 bytes of the narrowest operand that is moved in packs, at most 8.

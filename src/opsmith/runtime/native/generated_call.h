@@ -53,9 +53,10 @@ class GeneratedCall {
     for (int i = 0; i < static_cast<int>(prepared_.program.results.size()); ++i) {
       const int dtype = prepared_.program.results[i].dtype;
       if (plan_.linear() && call_.device() == 0) {
-        results_.push_back(call_.empty_on_cpu(plan_.result_sizes(i), dtype));
+        results_.push_back(call_.empty_on_cpu(plan_.shape(), dtype));
       } else {
-        results_.push_back(call_.empty(plan_.result_sizes(i), plan_.result_strides(i).view(), dtype));
+        const Dimensions sizes = plan_.result_sizes(i), strides = plan_.result_strides(i);
+        results_.push_back(call_.empty(sizes.view(), strides.view(), dtype));
       }
     }
     return true;
@@ -76,10 +77,14 @@ class GeneratedCall {
     }
     count = 0;
     for (const Prepared::Scalar& scalar : prepared_.scalars) {
-      if (!call_.read(scalar, scalars[count++])) return false;
+      int64_t& value = scalars[count++];
+      if (scalar.is_size()) {
+        value = 0;  // the plan knows it
+      } else if (!call_.read(scalar, value)) {
+        return false;
+      }
     }
-    plan_.bind(results, addresses, scalars);
-    return true;
+    return plan_.bind(results, addresses, scalars);
   }
 
   bool launch() {
@@ -101,6 +106,7 @@ class GeneratedCall {
       }
       if (on_cpu) {
         launch_on_cpu(kernel->function, pass->tasks, pass->grain, pass->parameters);
+        if (plan_.refused()) return false;
       } else {
         const int64_t blocks = pass->blocks != 0 ? pass->blocks : plan_.blocks_of_stream(kernel->tiles);
         launch_on_gpu(*kernel, {blocks, 1, pass->threads}, pass->parameters);
@@ -137,7 +143,7 @@ class GeneratedCall {
       const Tensor* out = call_.tensor(prepared_.outs[i]);
       if (out == nullptr || Call::dtype(*out) != prepared_.program.results[i].dtype) return false;
       const Strided& layout = tensors_[prepared_.outs[i]];
-      if (!(layout.sizes == plan_.shape())) return false;
+      if (!(layout.sizes == plan_.result_sizes(static_cast<int>(i)).view())) return false;
       for (int d = 0; d < layout.sizes.count; ++d) {
         if (layout.strides[d] == 0 && layout.sizes[d] > 1) return false;
       }
@@ -145,6 +151,7 @@ class GeneratedCall {
       for (int slot = 0; slot < inputs; ++slot) {
         const Tensor* other = call_.tensor(slot);
         if (other == nullptr || other == out || !ranges_meet(prepared_.outs[i], slot)) continue;
+        if (prepared_.program.rows.dimensions != 0) return false;  // A row is read several times.
         const bool same = Call::data(*other) == Call::data(*out) && tensors_[slot].strides == layout.strides &&
                           tensors_[slot].sizes == layout.sizes;
         if (!same || in_place) return false;

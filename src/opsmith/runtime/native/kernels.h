@@ -67,8 +67,9 @@ struct Key {
 // operator.
 struct Prepared {
   struct Scalar {
-    int position;  // among the operator's arguments
+    int position;  // among the operator's arguments; negative: a size, which the plan knows
     bool floating;
+    bool is_size() const { return position < 0; }
   };
   Program program;
   std::vector<Scalar> scalars;

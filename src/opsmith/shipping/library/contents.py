@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from ...generate import emit_cpp, emit_cuda
-from ...generate.pointwise import PointwiseGeneration
+from ...generate.generation import LoopGeneration
 from ...generate.publish import program_numbers
 from ...generate.source import Recorder, Run, Source
 from ...generate.trace import is_static
@@ -212,9 +212,9 @@ def _recorded(found: Contents, op: Op, recorder: Recorder) -> Recorder:
     return recorder
 
 
-def _generation(op: Op) -> PointwiseGeneration:
+def _generation(op: Op) -> LoopGeneration:
     generation = op._families.generation
-    assert isinstance(generation, PointwiseGeneration)
+    assert isinstance(generation, LoopGeneration)
     return generation
 
 

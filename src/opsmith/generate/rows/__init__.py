@@ -1,0 +1,1 @@
+"""What row programs have besides expressions: which dimensions line up, and the passes over a row."""

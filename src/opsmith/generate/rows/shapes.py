@@ -1,0 +1,59 @@
+"""What a row program asks of shapes, and the pairs that max(dim) returns, while it is traced."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..functions import Call, Value, find
+
+if TYPE_CHECKING:
+    from ..specialise import Run
+
+
+class ShapeOf:
+    """The shape of a value."""
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+        self.example = value.example.shape
+
+
+class Several:
+    """The results of one call, such as max(dim)."""
+
+    def __init__(self, values: Sequence[Value], example: Any) -> None:
+        self.values = values
+        self.example = example
+
+    def part(self, which: int | str) -> Value:
+        return self.values[("values", "indices").index(which) if isinstance(which, str) else which]
+
+
+def of_shape(run: Run, target: Any, args: Any, kwargs: Any, example: Any) -> Any:
+    """What a call that gives no tensor is; None if it is none of these."""
+    if target is getattr and args[1] == "shape":
+        return ShapeOf(args[0])
+    if target == "size" and isinstance(args[0], Value):
+        dimensions = (*args[1:], *kwargs.values())
+        return run.size(args[0], dimensions[0]) if dimensions else ShapeOf(args[0])
+    if target is operator.getitem and isinstance(args[0], ShapeOf):
+        value = args[0].value
+        if isinstance(args[1], int):
+            return run.size(value, args[1])
+        if isinstance(args[1], slice):
+            rank = len(args[0].example)
+            return tuple(run.size(value, d - rank) for d in range(rank)[args[1]])
+        return None
+    if isinstance(example, tuple) and all(isinstance(each, torch.Tensor) for each in example):
+        entry = find(target)
+        if entry is None:
+            return None
+        call = Call(run.builder, example[0].dtype, run.shapes)
+        values = entry[1](call, *args, **kwargs)
+        made = [Value(run.builder, v.node, e, call.place) for v, e in zip(values, example, strict=True)]
+        return Several(made, example)
+    return None
