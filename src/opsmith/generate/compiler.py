@@ -192,6 +192,7 @@ class Compiler:
         inputs = Saves(frozenset().union(*(saves.inputs for saves in plain)), frozenset())
         self.saves = {FULL: least[0] if len(least) == 1 else inputs, HALF: inputs}
         if len(every) == 1:
+            assert level is not None
             self.passthrough = self._find_passthrough(values, level.kinds)
 
     @staticmethod

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from ..errors import ToolchainError
-from ..launch.planner import Combine, LayoutClass, Pass, Plan, counted
+from ..launch.planner import Combine, LayoutClass, Pass, Plan, Unplanned, counted
 from ..launch.planner import Program as PlannedProgram
 from ..reference.tensors import is_placeholder, scalar_type
 from . import tuning
@@ -67,7 +67,7 @@ class Prepared:
                 *counted(
                     (
                         scalar_type(dtype),
-                        -1 - like.value if isinstance(like, Form) else like,
+                        _shape_of(like),
                         dtype.itemsize,
                         dtype in HALF,
                     )
@@ -80,6 +80,11 @@ class Prepared:
             ]
         )
         self.dtypes = {scalar_type(dtype): dtype for dtype in level.dtypes}
+
+
+def _shape_of(like: int | Form) -> int:
+    """The slot whose shape a result has, or its form as program.h's negative numbers."""
+    return -1 - like.value if isinstance(like, Form) else like
 
 
 def _bits(dimensions: Sequence[int] | None) -> int:

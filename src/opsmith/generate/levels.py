@@ -6,7 +6,7 @@ of the results, then everything this one takes, then the results themselves, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch

@@ -11,8 +11,6 @@ from typing import Any
 
 import torch
 
-from torch.utils import _pytree as pytree
-
 from ..reference.forms import Functional, Plain, Reference
 from ..reference.signature import Signature
 from ..reference.tensors import is_placeholder
@@ -95,7 +93,7 @@ class Pulled(Vjp):
     def _complete(self, args: Sequence[Any]) -> bool:
         return not any(is_placeholder(tensor) for tensor in self.take(args).tensors)
 
-    def _filled(self, args: Sequence[Any]) -> Sequence[Any]:
+    def _filled(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments with zeros for tensors that were not saved, if no kernel can compute the call: a row of one
         element where others have more. The gradients do not depend on the values of these tensors."""
         if not self.compiler.rows or self._complete(args):
@@ -107,12 +105,7 @@ class Pulled(Vjp):
             return args
         read = {each.slot for each in level.program().reads}
         assert not any(is_placeholder(arguments.tensors[slot]) for slot in read)
-        return pytree.tree_map(
-            lambda each: (
-                each.new_zeros(each.shape) if isinstance(each, torch.Tensor) and is_placeholder(each) else each
-            ),
-            list(args),
-        )
+        return tuple(each.new_zeros(each.shape) if is_placeholder(each) else each for each in args)
 
     def _evaluated(self, args: Sequence[Any]) -> list[torch.Tensor]:
         arguments = self.take(args)
@@ -223,7 +216,9 @@ class _Row:
         value = args[0]
         if name == "row_pick":
             name, value = "row_sum", torch.where(args[1], value, 0)
-        whole = value.expand(broadcast([tuple(value.shape), self.sizes]))
+        shape = broadcast([tuple(value.shape), self.sizes])
+        assert shape is not None
+        whole = value.expand(shape)
         return _REDUCTIONS[name](whole, self.dimensions, keepdim=True)
 
 

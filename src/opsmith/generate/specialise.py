@@ -26,7 +26,7 @@ from .trace import Trace
 
 
 class TensorKind(NamedTuple):
-    """What a program depends on: for type promotion dtype and whether there are dimensions, in a row program how many."""
+    """What a program depends on: dtype, whether there are dimensions (type promotion), in a row program how many."""
 
     dtype: torch.dtype
     zero_dim: bool

@@ -7,7 +7,7 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -276,12 +276,15 @@ def binary(name: str, derivative: Callable[..., Any], **more: Any) -> None:
     define(name, derivative, call=lambda input, other: (input, other), **more)
 
 
-def translates(*torch_names: str, rows: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+Build = TypeVar("Build", bound=Callable[..., Any])
+
+
+def translates(*torch_names: str, rows: bool = False) -> Callable[[Build], Build]:
     """Enters what torch's functions of these names become; names after the first are aliases. Names are looked up in
     torch, torch.special, torch.linalg, torch.nn.functional, Tensor's methods and `operator`. `rows`: only row programs
     may call them."""
 
-    def enter(build: Callable[..., Any]) -> Callable[..., Any]:
+    def enter(build: Build) -> Build:
         _translations[torch_names[0]] = build
         if rows:
             _of_rows.add(torch_names[0])

@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-import torch
-
-from ..expression import Form, Input, Interner, Node, Program, Result, Rows, postorder, varying
+from ..expression import Form, Input, Interner, Node, Program, Result, postorder, varying
 from ..functions import Builder
 from ..functions.core import of
 from ..text import sum_dtype

@@ -53,7 +53,7 @@ def of_shape(run: Run, target: Any, args: Any, kwargs: Any, example: Any) -> Any
         if entry is None:
             return None
         call = Call(run.builder, example[0].dtype, run.shapes)
-        values = entry[1](call, *args, **kwargs)
+        values: Any = entry[1](call, *args, **kwargs)
         made = [Value(run.builder, v.node, e, call.place) for v, e in zip(values, example, strict=True)]
         return Several(made, example)
     return None
