@@ -67,7 +67,8 @@ def planned_on(target: object, tensors: list[torch.Tensor], likes: list[int], dt
     number, itemsize, rounds = dtype
     reads = [value for slot in range(len(tensors)) for value in (slot, itemsize)]
     results = [value for like in likes for value in (number, like, itemsize, rounds)]
-    row = [len(tensors), *reads, len(likes), *results, 1, len(tensors), *range(len(tensors)), len(tensors), 0]
+    covers = [1, 0, len(tensors), *range(len(tensors))]  # one condition: all slots, all dimensions
+    row = [len(tensors), *reads, len(likes), *results, *covers, len(tensors), 0, 0]
     return Plan(Program(row), target, tensors)
 
 

@@ -97,8 +97,6 @@ class Compiler:
         except KeyError:
             pass
         with self._lock:
-            if self.rows:
-                return None  # TEMPORARY
             level = self._level(arguments, key)
             self._prepared[key] = None if level is None else Prepared(level, level.program(), len(arguments.tensors))
             return self._prepared[key]

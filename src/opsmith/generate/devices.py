@@ -14,7 +14,7 @@ from ..kernels.emulation import state
 from ..launch.driver import driver
 from ..launch.planner import Combine, LayoutClass, Pass, Target
 from ..toolchain import CudaProgram, compile_shared_library, load_library
-from . import emit_cpp, emit_cuda
+from . import emit, emit_cpp, emit_cuda
 from .expression import Program
 from .launch import Device
 from .tuning import COMBINE_THREADS, CPU_GRAIN, planner_tuning
@@ -35,7 +35,7 @@ class Cpu(Device):
 
     def compile(self, program: Program, layout: LayoutClass) -> int:
         """The address of the compiled function."""
-        return _cpu_function(emit_cpp.text(program, layout), emit_cpp.entry_name(program))
+        return _cpu_function(emit.cpp(program, layout), emit_cpp.entry_name(program))
 
     def launch(self, kernel: int, launch: Pass, blocks: int, memory: Sequence[torch.Tensor], index: int) -> None:
         _parallel(launch.tasks, launch.grain, kernel, launch.parameters)
@@ -91,7 +91,7 @@ class Cuda(Device):
 
     def compile(self, program: Program, layout: LayoutClass) -> int:
         """The handle of the compiled kernel, valid for every device of this architecture."""
-        text, entry = emit_cuda.text(program, layout), emit_cuda.entry_name(program, layout)
+        text, entry = emit.cuda(program, layout), emit_cuda.entry_name(program, layout)
         return _cuda_kernel(text, entry, _architecture(torch.cuda.current_device()))
 
     def launch(self, kernel: int, launch: Pass, blocks: int, memory: Sequence[torch.Tensor], index: int) -> None:
@@ -176,7 +176,7 @@ class Emulated(Device):
 
     def compile(self, program: Program, layout: LayoutClass) -> _Kernel:
         entry = emit_cuda.entry_name(program, layout)
-        library = _library(emit_cuda.text(program, layout), entry, state.settings.checks)
+        library = _library(emit.cuda(program, layout), entry, state.settings.checks)
         return _Kernel(library, entry, len(program.reads) + len(program.results))
 
     def launch(self, kernel: _Kernel, launch: Pass, blocks: int, memory: Sequence[torch.Tensor], index: int) -> None:

@@ -44,7 +44,7 @@ _FLAGS = (
 )
 LINKED = ("-nodefaultlibs", "-lm", "-lgcc", "-lc")
 """Kernels need no C++ library, and reading its symbols takes the linker longer than everything else."""
-_HELD = {dtype: f"Vec<{name}>" for dtype, name in SCALAR_TYPES.items()} | {torch.bool: "Mask"}
+HELD = {dtype: f"Vec<{name}>" for dtype, name in SCALAR_TYPES.items()} | {torch.bool: "Mask"}
 
 
 CAPABILITIES = ("AVX512", "AVX2", "DEFAULT")
@@ -110,17 +110,17 @@ def combine_text(result_dtype: torch.dtype) -> str:
     return "\n".join(
         [
             f"// Adds partial sums in a fixed order; results are {SCALAR_TYPES[result_dtype]}.",
-            *_preamble(_lanes([sum_dtype(result_dtype)])),
+            *preamble(lanes([sum_dtype(result_dtype)])),
             "",
             "using namespace opsmith;",
             "",
-            *_entry(COMBINE, f"combine{arguments}(begin, end, static_cast<const int64_t*>(parameters));"),
+            *entry(COMBINE, f"combine{arguments}(begin, end, static_cast<const int64_t*>(parameters));"),
             "",
         ]
     )
 
 
-class _Operand(NamedTuple):
+class Operand(NamedTuple):
     """A tensor of the kernel; `value`: the expression of a result."""
 
     name: str
@@ -141,7 +141,7 @@ class _Operand(NamedTuple):
     @property
     def held(self) -> str:
         """The vector that holds elements of an input."""
-        return _HELD[computed_in(self.dtype)]
+        return HELD[computed_in(self.dtype)]
 
 
 class _Kernel:
@@ -150,19 +150,19 @@ class _Kernel:
     def __init__(self, program: Program, layout: LayoutClass) -> None:
         self.program = program
         self.layout = layout
-        self.struct = "".join(part[:1].upper() + part[1:] for part in re.split(r"[\W_]+", program.name)) or "Kernel"
+        self.struct = struct_name(program)
         computed = present(program, layout)
         self.nodes = computed.nodes()
-        self.body = statements(computed, _HELD, "broadcast({})")
+        self.body = statements(computed, HELD, "broadcast({})")
         modes = list(enumerate(layout.modes))
         self.reads = [
-            _Operand(read.name, read.dtype, mode, place)
+            Operand(read.name, read.dtype, mode, place)
             for read, (place, mode) in zip(program.reads, modes, strict=False)
             if read in computed.reads
         ]
         results = zip(result_names(program), program.results, modes[len(program.reads) :], strict=True)
         self.results = [
-            _Operand(name, result.dtype, mode, place, result.expression)
+            Operand(name, result.dtype, mode, place, result.expression)
             for name, result, (place, mode) in results
             if mode != "absent"
         ]
@@ -173,7 +173,7 @@ class _Kernel:
     def text(self) -> str:
         parts = [
             self._title(),
-            _preamble(_lanes(self._vector_dtypes()), fast=fast_math(self.program)),
+            preamble(lanes(self._vector_dtypes()), fast=fast_math(self.program)),
             ["", "namespace opsmith {", "namespace {", "", f"struct {self.struct} {{"],
             self._constants(),
             self._members(),
@@ -181,7 +181,7 @@ class _Kernel:
             self._sum_parts() if self.sums else [],
             self._operator(),
             ["};", "", "}  // namespace", "}  // namespace opsmith", ""],
-            _entry(
+            entry(
                 entry_name(self.program),
                 f"const opsmith::{self.struct} kernel(static_cast<const int64_t*>(parameters));",
                 f"opsmith::{self.layout.path}(begin, end, kernel{self._in_place()});",
@@ -264,7 +264,7 @@ class _Kernel:
             "",
         ]
 
-    def _role(self, result: _Operand) -> str:
+    def _role(self, result: Operand) -> str:
         by_column = self.layout.path == "column" and result.mode in ("reduced:all", "reduced:inner")
         return "PerColumn" if by_column else "PerTask"
 
@@ -278,14 +278,14 @@ class _Kernel:
         for result, value in zip(self.results, self.body.results, strict=True):
             assert result.value is not None
             if result.is_sum:
-                value = _converted(value, result.value.dtype, sum_dtype(result.dtype))
+                value = converted(value, result.value.dtype, sum_dtype(result.dtype))
                 lines.append(f"    add(at, sums.{result.name}, {value});")
             else:
-                value = _converted(value, result.value.dtype, computed_in(result.dtype))
+                value = converted(value, result.value.dtype, computed_in(result.dtype))
                 lines.append(f"    store_{self._place(result)}, {result.name}, {value});")
         return [*lines, "  }"]
 
-    def _place(self, operand: _Operand) -> str:
+    def _place(self, operand: Operand) -> str:
         """The beginning of a call that loads or stores: how the operand is addressed, and which strides it has."""
         if operand.mode == "linear":
             return "linear(at"
@@ -293,25 +293,30 @@ class _Kernel:
         return f"{manner}(at, {self.strided[operand.place]}"
 
 
-def _converted(value: str, dtype: torch.dtype, to: torch.dtype) -> str:
+def converted(value: str, dtype: torch.dtype, to: torch.dtype) -> str:
     return value if computed_in(dtype) == to else f"cast<{SCALAR_TYPES[to]}>({value})"
 
 
-def _lanes(dtypes: list[torch.dtype]) -> int:
+def lanes(dtypes: list[torch.dtype]) -> int:
     """The elements of a vector: as many floats as a register holds, or of the widest type if that is wider."""
     return _VECTOR_BYTES.get(capability(), 16) // max(4, *(dtype.itemsize for dtype in dtypes))
 
 
-def _preamble(lanes: int, fast: bool = False) -> list[str]:
+def struct_name(program: Program) -> str:
+    return "".join(part[:1].upper() + part[1:] for part in re.split(r"[\W_]+", program.name)) or "Kernel"
+
+
+def preamble(count: int, fast: bool = False, header: str = "pointwise/cpu.h") -> list[str]:
+    """What a kernel with vectors of `count` elements begins with."""
     return [
-        f"#define OPSMITH_LANES {lanes}",
+        f"#define OPSMITH_LANES {count}",
         *(["#define OPSMITH_FAST_MATH 1"] if fast else []),
         *(["#define OPSMITH_SLEEF 1"] if has_sleef() else []),
-        "#include <opsmith/pointwise/cpu.h>",
+        f"#include <opsmith/{header}>",
     ]
 
 
-def _entry(name: str, *statements: str) -> list[str]:
+def entry(name: str, *statements: str) -> list[str]:
     return [
         'extern "C" __attribute__((visibility("default")))',
         f"void {name}(int64_t begin, int64_t end, void* parameters) {{",

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..launch.planner import Combine, LayoutClass, Target
-from . import emit_cpp, emit_cuda
+from . import emit, emit_cpp, emit_cuda
 from .compiler import Arguments, Compiler
 from .expression import Program
 from .launch import Device, Prepared, run
@@ -50,9 +50,9 @@ class Recorder(Device):
 
     def compile(self, program: Program, layout: LayoutClass) -> Source:
         if self._cuda:
-            entry, text = emit_cuda.entry_name(program, layout), emit_cuda.text(program, layout)
+            entry, text = emit_cuda.entry_name(program, layout), emit.cuda(program, layout)
         else:
-            entry, text = emit_cpp.entry_name(program), emit_cpp.text(program, layout)
+            entry, text = emit_cpp.entry_name(program), emit.cpp(program, layout)
         if text not in self.texts.values():
             name = entry
             while name in self.texts:

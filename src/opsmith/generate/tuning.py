@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch
 
 from ..launch.planner import LayoutClass, Tuning
-from .expression import Input, Program, postorder
+from .expression import Input, Node, Program, postorder
 from .text import fast_math
 
 # --- CPU ------------------------------------------------------------------------------------------------------------
@@ -85,6 +85,11 @@ _COSTS = {
     "hypot": 20, "sigmoid": 25, "sinc": 60, "logaddexp": 45, "logaddexp2": 45, "xlogy": 25, "softplus": 40,
     "tanh_softplus": 30, "normal_cdf": 60, "normal_pdf": 20,
 }  # fmt: skip
+
+
+def cost_of(node: Node) -> int:
+    """Instructions of a node itself, roughly."""
+    return 0 if node.function is None else max(1, _COSTS.get(node.function.name, 1))
 
 
 def unroll(program: Program, layout: LayoutClass) -> int:

@@ -18,7 +18,7 @@ from ..text import sum_dtype
 CARRIED = 8
 """Instructions from which on an element is carried on to later passes, not computed again."""
 
-ROLES = {"strided1": "element", "stridedn": "element", "reduced:outer": "row", "reduced:inner": "column",
+ROLES = {"strided1": "element", "stridedn": "element", "row": "row", "reduced:inner": "column",
          "reduced:none": "total", "absent": "absent"}  # fmt: skip
 """What is written of a result, by its mode: each element, a value per row, sums over rows of each column or of
 everything."""

@@ -28,7 +28,7 @@ MAX_DIMENSIONS = 16
 PATHS = ("stream", "segment", "column", "row")
 MODES = (
     "linear", "scalar", "strided0", "strided1", "stridedn", "reduced:all", "reduced:inner", "reduced:outer",
-    "reduced:none", "absent",
+    "reduced:none", "absent", "row",
 )  # fmt: skip
 """In the order of the enumerations of loops.h and plan.h."""
 
@@ -76,7 +76,8 @@ class LayoutClass:
     reduced dimensions. In 'row' each row, over the inner dimensions, is reduced and computed in several passes.
     `modes`, one per operand, inputs first: 'linear' (by the element's own index), 'scalar', 'strided0' (repeated along
     the innermost dimension), 'strided1' (contiguous along it), 'stridedn'; 'reduced:' and what a sum keeps of the kept
-    dimensions; 'absent' for a result of another pass.
+    dimensions; 'absent' for a result of another pass; 'row' for a result with one value
+    for each row.
     `outer` and `inner` count dimensions: kept (without the columns) and reduced; for 'stream' all are inner.
     """
 

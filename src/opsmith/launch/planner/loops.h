@@ -61,6 +61,7 @@ enum Mode : uint8_t {
   kReducedOuter = 7,
   kReducedNone = 8,
   kAbsent = 9,  // a result of another pass
+  kPerRow = 10,  // a result with one value for each row
 };
 inline bool is_strided(uint8_t mode) { return mode >= kRepeated && mode <= kStrided; }
 inline bool is_packed(uint8_t mode) { return mode == kLinear || mode == kContiguous; }

@@ -396,7 +396,7 @@ class Plan {
   uint8_t row_role(int k) const {
     const bool elements = has_row(k) && none_zero(loops_, k);
     if (!elements && !all_zero(loops_, k)) return kAbsent;
-    if (none_zero(row_->kept, k)) return !elements ? kReducedOuter : loops_.strides[k][0] == 1 ? kContiguous : kStrided;
+    if (none_zero(row_->kept, k)) return !elements ? kPerRow : loops_.strides[k][0] == 1 ? kContiguous : kStrided;
     if (!all_zero(row_->kept, k)) return kAbsent;
     return elements ? kReducedInner : kReducedNone;
   }
@@ -425,7 +425,7 @@ class Plan {
     for (int d = 0; d < row_->kept.sizes.count; ++d) add_size(row_->kept.sizes.at[d]);
     for (int d = 0; d < loops_.sizes.count; ++d) add_size(loops_.sizes.at[d]);
     for (int k = 0; k < loops_.operands; ++k) {
-      if (!is_strided(layout_.modes[k]) && layout_.modes[k] != kReducedOuter) continue;
+      if (!is_strided(layout_.modes[k]) && layout_.modes[k] != kPerRow) continue;
       for (int d = 0; d < row_->kept.sizes.count; ++d) add(row_->kept.strides[k][d]);
       for (int d = 0; d < loops_.sizes.count; ++d) add(loops_.strides[k][d]);
     }

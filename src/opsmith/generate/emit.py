@@ -1,0 +1,16 @@
+"""The text of a kernel: which emitter writes it."""
+
+from __future__ import annotations
+
+from ..launch.planner import LayoutClass
+from . import emit_cpp, emit_cuda
+from .expression import Program
+from .rows import emit_cpp as rows_cpp
+
+
+def cpp(program: Program, layout: LayoutClass) -> str:
+    return (rows_cpp if layout.path == "row" else emit_cpp).text(program, layout)
+
+
+def cuda(program: Program, layout: LayoutClass) -> str:
+    return emit_cuda.text(program, layout)

@@ -1,0 +1,229 @@
+// Drivers of row kernels on the CPU: the loop over rows, and what a pass over a row's elements needs.
+//
+// A kernel K is a struct with
+//   INNER, OUTER    the numbers of dimensions along the row, and of the others
+//   STRIDED         how many operands have strides
+//   COLUMNS         how many results are added up over rows
+//   BUFFERS         how many elements are carried from one pass to a later one
+//   loops           the launch parameters after pointers and scalars: see `rows`
+//   operator()      computes a row: its passes are structs like kernels of pointwise/cpu.h, run one after the other
+// What a task computes, and in which order it adds, depends on sizes alone.
+#pragma once
+
+#include "../pointwise/cpu.h"
+
+namespace opsmith {
+
+extern "C" void* malloc(__SIZE_TYPE__ bytes);
+extern "C" void free(void* memory);
+
+// ---- Reductions. Float sums are added up by pointwise/cpu.h's add: a block of vectors in its own type, blocks in
+// double. The others, which are exact or need no more digits, have one accumulator.
+
+template <int K, bool OVERLAPS, typename V>
+OPSMITH_INLINE V accepted(const Row<K, OVERLAPS>& at, V before, V after) {
+  if constexpr (OVERLAPS) return select(Mask{lane_numbers() >= at.stale}, after, before);
+  return after;
+}
+template <int K, typename V>
+OPSMITH_INLINE V accepted(const Scattered<K>& at, V before, V after) {
+  return select(Mask{lane_numbers() < at.count}, after, before);
+}
+
+template <typename Place, typename V>
+OPSMITH_INLINE void add_exactly(const Place& at, V& sum, V value) {
+  sum = accepted(at, sum, sum + value);
+}
+template <typename Place>
+OPSMITH_INLINE void add_exactly(const Place& at, Mask& sum, Mask value) {
+  sum = accepted(at, sum, sum | value);
+}
+template <typename Place, typename V>
+OPSMITH_INLINE void raise_to(const Place& at, V& most, V value) {
+  most = accepted(at, most, maximum(most, value));
+}
+template <typename Place, typename V>
+OPSMITH_INLINE void lower_to(const Place& at, V& least, V value) {
+  least = accepted(at, least, minimum(least, value));
+}
+
+// Of all lanes.
+template <typename V, typename F>
+OPSMITH_INLINE Element<V> folded(V lanes, F f) {
+  Element<V> values[LANES];
+  __builtin_memcpy(values, &lanes, sizeof values);
+  for (int half = LANES / 2; half > 0; half /= 2) {
+    for (int lane = 0; lane < half; ++lane) values[lane] = f(values[lane], values[lane + half]);
+  }
+  return values[0];
+}
+template <typename V>
+OPSMITH_INLINE Element<V> sum_of_lanes(V lanes) {
+  return folded(lanes, [](Element<V> a, Element<V> b) { return Element<V>(a + b); });
+}
+OPSMITH_INLINE bool sum_of_lanes(Mask lanes) { return any(lanes); }
+template <typename V>
+OPSMITH_INLINE Element<V> most_of_lanes(V lanes) {
+  return folded(lanes, [](Element<V> a, Element<V> b) { return maximum(a, b); });
+}
+OPSMITH_INLINE bool most_of_lanes(Mask lanes) { return any(lanes); }
+template <typename V>
+OPSMITH_INLINE Element<V> least_of_lanes(V lanes) {
+  return folded(lanes, [](Element<V> a, Element<V> b) { return minimum(a, b); });
+}
+OPSMITH_INLINE bool least_of_lanes(Mask lanes) { return !any(~lanes); }
+
+template <typename T>
+constexpr T lowest() {
+  if constexpr (is_float<T>) {
+    return -infinity<T>();
+  } else {
+    return T(T(1) << (sizeof(T) * 8 - 1)) < T(0) ? T(T(1) << (sizeof(T) * 8 - 1)) : T(0);
+  }
+}
+template <typename T>
+constexpr T highest() {
+  if constexpr (is_float<T>) {
+    return infinity<T>();
+  } else {
+    return T(~lowest<T>());
+  }
+}
+
+// The sum of a pass over a row, from its blocks and from the vector that is not in them yet.
+template <typename K>
+OPSMITH_INLINE double sum_of(const TaskSums<K>& task, int number) {
+  return total_of(task.total[number]);
+}
+
+// ---- Numbers of elements in their row.
+
+template <typename Place>
+OPSMITH_INLINE Vec<int64_t> numbers(const Place& at) {
+  return __builtin_convertvector(lane_numbers(), Vec<int64_t>) + at.index;
+}
+
+// ---- Memory of a task: elements carried between passes, and sums over rows.
+
+// Neighbouring elements of a row, carried from one pass to a later one.
+template <int K, bool O, typename T>
+OPSMITH_INLINE void carry(const Row<K, O>& at, T* buffer, Vec<T> value) {
+  store(buffer + at.index, value);
+}
+template <int K, typename T>
+OPSMITH_INLINE void carry(const Scattered<K>& at, T* buffer, Vec<T> value) {
+  scatter(buffer + at.index, at.count, [](int lane) { return lane; }, value);
+}
+template <int K, bool O, typename T>
+OPSMITH_INLINE Vec<T> carried(const Row<K, O>& at, const T* buffer) {
+  return load(buffer + at.index);
+}
+template <int K, typename T>
+OPSMITH_INLINE Vec<T> carried(const Scattered<K>& at, const T* buffer) {
+  return gather(buffer + at.index, at.count, [](int lane) { return lane; });
+}
+
+// The sums of a task's rows, one for each column: a block of rows in the type of the sum, blocks in double.
+template <typename T>
+struct ColumnSums {
+  static constexpr int ROWS = 16;
+  T* block = nullptr;
+  double* total = nullptr;
+  int64_t length = 0;
+
+  OPSMITH_INLINE void begin(void* memory, int64_t columns) {
+    total = static_cast<double*>(memory);
+    block = reinterpret_cast<T*>(total + columns);
+    length = columns;
+    __builtin_memset(memory, 0, bytes(columns));
+  }
+  static int64_t bytes(int64_t columns) { return columns * int64_t(sizeof(double) + sizeof(T)); }
+
+  void end_block() const {
+    for (int64_t x = 0; x < length; ++x) total[x] += block[x];
+    __builtin_memset(block, 0, length * sizeof(T));
+  }
+  void end(T* partial) const {
+    end_block();
+    for (int64_t x = 0; x < length; ++x) partial[x] = T(total[x]);
+  }
+};
+template <int K, bool OVERLAPS, typename T>
+OPSMITH_INLINE void add_to_column(const Row<K, OVERLAPS>& at, const ColumnSums<T>& sums, Vec<T> value) {
+  Vec<T> sum = load(sums.block + at.index);
+  add(at, sum, value);
+  store(sums.block + at.index, sum);
+}
+template <int K, typename T>
+OPSMITH_INLINE void add_to_column(const Scattered<K>& at, const ColumnSums<T>& sums, Vec<T> value) {
+  for (int lane = 0; lane < at.count; ++lane) sums.block[at.index + lane] += value[lane];
+}
+
+// ---- The driver.
+
+// Parameters: length, rows, rows of a task, the address of a flag to set if an argument is refused, kept sizes[OUTER],
+// row sizes[INNER]; for each strided operand kept strides[OUTER], row strides[INNER].
+template <typename K>
+struct RowLoops {
+  static constexpr int PITCH = K::OUTER + K::INNER;
+  int64_t length, rows, rows_of_task;
+  const int64_t *sizes, *strides;
+
+  explicit RowLoops(const int64_t* parameters)
+      : length(parameters[0]),
+        rows(parameters[1]),
+        rows_of_task(parameters[2]),
+        sizes(parameters + 4),
+        strides(sizes + PITCH) {}
+
+  using Kept = Cursor<K::STRIDED, K::OUTER, PITCH>;
+  using Along = Cursor<K::STRIDED, K::INNER, PITCH>;
+
+  OPSMITH_INLINE Kept kept(int64_t row) const {
+    Kept cursor(sizes, strides);
+    cursor.locate(row);
+    return cursor;
+  }
+  // The first element of a row.
+  OPSMITH_INLINE Along along(const int64_t* offset) const {
+    Along cursor(sizes + K::OUTER, strides + K::OUTER);
+    for (int k = 0; k < K::STRIDED; ++k) cursor.offset[k] = offset[k];
+    return cursor;
+  }
+};
+
+inline void refuse(const int64_t* parameters) {
+  __atomic_store_n(pointer<int64_t>(parameters[3]), 1, __ATOMIC_RELAXED);
+}
+
+// Rows [begin, end) of tasks. With sums over rows, each task has its own.
+template <typename K>
+OPSMITH_INLINE void rows(int64_t begin, int64_t end, K& kernel) {
+  const RowLoops<K> loops(kernel.loops);
+  char* memory = nullptr;
+  if (K::BUFFERS > 0 || K::COLUMNS > 0) {
+    memory = static_cast<char*>(malloc(kernel.bytes(loops.length)));
+    if (memory == nullptr) return refuse(kernel.loops);
+  }
+  const auto run_rows = [&](int64_t first, int64_t last) {
+    auto kept = loops.kept(first);
+    for (int64_t row = first; row < last; ++row) {
+      kernel(loops, kept.offset, row - first);
+      kept.advance(1);
+    }
+  };
+  if constexpr (K::COLUMNS + K::TOTALS == 0) {
+    kernel.begin(memory, loops.length);
+    run_rows(begin, end);
+  } else {
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t first = task * loops.rows_of_task, last = first + loops.rows_of_task;
+      kernel.begin(memory, loops.length);
+      run_rows(first, last < loops.rows ? last : loops.rows);
+      kernel.end(task, loops.length);
+    }
+  }
+  if (memory != nullptr) free(memory);
+}
+
+}  // namespace opsmith
