@@ -214,11 +214,15 @@ class _Row:
 
     def reduce(self, name: str, args: Sequence[torch.Tensor]) -> torch.Tensor:
         value = args[0]
-        if name == "row_pick":
-            name, value = "row_sum", torch.where(args[1], value, 0)
         shape = broadcast([tuple(value.shape), self.sizes])
         assert shape is not None
         whole = value.expand(shape)
+        if name == "row_at":
+            (dimension,) = self.dimensions
+            one = broadcast([shape, tuple(args[1].shape)])
+            assert one is not None
+            index = args[1].expand([1 if d - len(one) == dimension else size for d, size in enumerate(one)])
+            return whole.expand(one).gather(dimension, index)
         return _REDUCTIONS[name](whole, self.dimensions, keepdim=True)
 
 

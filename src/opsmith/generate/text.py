@@ -139,10 +139,11 @@ class Writer:
         self.given(node, self.fresh(node.function.name), uniform=True)
         return SCALAR_TYPES[computed_in(node.dtype)], self._names[node], expression
 
-    def line(self, node: Node) -> str:
+    def line(self, node: Node, expression: str | None = None) -> str:
         """The statement that computes an element."""
         assert node.function is not None
-        expression = self._expression(node, [self.element(arg) for arg in node.args])
+        if expression is None:
+            expression = self._expression(node, [self.element(arg) for arg in node.args])
         self.given(node, self.fresh(node.function.name), uniform=False)
         where = f"  // {source_place(node.line)}" if node.line else ""
         return f"const {self._value_type[computed_in(node.dtype)]} {self._names[node]} = {expression};{where}"

@@ -219,8 +219,7 @@ class Call:
         self.place = self.shapes.gather(value.place, dimension, index.place, self.builder.line)
         at = index.to(torch.int64)
         self.shapes.checks += [(at >= 0).node, (at < self.size(value, dimension)).node]
-        chosen = self.column().equals(at)
-        return self.builder.call(primitive("row_pick"), [self.own(value), chosen], self.own(value).dtype)
+        return self.builder.call(primitive("row_at"), [self.own(value), at], self.own(value).dtype)
 
 
 # --- the table ------------------------------------------------------------------------------------------------

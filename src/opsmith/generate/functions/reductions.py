@@ -14,7 +14,6 @@ import torch
 from .core import Call, Value, define, find, of, primitive, translates
 
 define("row_sum", lambda g, x, y: (g,), reduces=True)
-define("row_pick", lambda g, x, chosen, y: (chosen.where(g, 0), None), reduces=True)
 
 
 def _shared_by_ties(g: Value, x: Value, y: Value) -> tuple[Value]:
@@ -33,6 +32,7 @@ def _to_one(g: Value, x: Value, index: Value, y: Value) -> tuple[Value, None]:
     return column.equals(index).where(g, 0), None
 
 
+define("row_at", _to_one, reduces=True)
 define("row_max_at", _to_one, expand=lambda x, index: of("row_max", x), reduces=True)
 define("row_min_at", _to_one, expand=lambda x, index: of("row_min", x), reduces=True)
 

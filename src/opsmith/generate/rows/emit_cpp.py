@@ -11,14 +11,23 @@ import torch
 from ...launch.planner import LayoutClass
 from .. import tuning
 from ..emit_cpp import HELD, Operand, converted, entry, entry_name, lanes, preamble, struct_name
-from ..expression import Node, Program, Scalar, postorder, varying
+from ..expression import Column, Node, Program, Scalar, postorder, varying
 from ..text import SCALAR_TYPES, Writer, computed_in, fast_math, result_names, source_place
-from .passes import Pass, schedule
+from .passes import Pass, Pick, schedule
 
-_EXACT = {"row_sum": "add_exactly", "row_pick": "add_exactly", "row_max": "raise_to", "row_min": "lower_to",
+_EXACT = {"row_sum": "add_exactly", "row_max": "raise_to", "row_min": "lower_to",
           "row_any": "raise_to", "row_all": "lower_to"}  # fmt: skip
 _FOLDED = {"row_sum": "sum_of_lanes", "row_pick": "sum_of_lanes", "row_max": "most_of_lanes",
            "row_min": "least_of_lanes", "row_any": "most_of_lanes", "row_all": "least_of_lanes"}  # fmt: skip
+
+
+_TURNED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal",
+           "equal": "equal", "not_equal": "not_equal"}  # fmt: skip
+"""Comparisons with their arguments exchanged."""
+
+
+def _has_column(node: Node) -> bool:
+    return any(isinstance(arg, Column) for arg in node.args)
 
 
 def text(program: Program, layout: LayoutClass) -> str:
@@ -38,8 +47,7 @@ def _start(node: Node) -> str:
     if node.dtype is torch.bool:
         return f"broadcast({'true' if name == 'row_all' else 'false'})"
     number = {"row_max": f"lowest<{kind}>()", "row_min": f"highest<{kind}>()"}.get(name, f"{kind}(0)")
-    # Minus zero keeps the sign of the zero that is picked.
-    return f"-broadcast({number})" if name == "row_pick" and node.dtype.is_floating_point else f"broadcast({number})"
+    return f"broadcast({number})"
 
 
 class _RowKernel:
@@ -249,7 +257,34 @@ class _RowKernel:
     def _between(self, number: int) -> list[str]:
         lines = []
         for node in self.plan.between[number]:
+            if isinstance(node, Pick):
+                lines += self._pick(node)
+                continue
             kind, name, expression = self.writer.number(node)
+            self.per_row.append((kind, name))
+            self.writer.given(node, f"row.{name}", uniform=True)
+            lines.append(f"    row.{name} = {expression};")
+        return lines
+
+    def _pick(self, pick: Pick) -> list[str]:
+        """The element at an index, computed as numbers."""
+        index = self._known(pick.index)
+        lines = []
+        for node in pick.loads:
+            operand = self.by_slot[node.slot]
+            name = self._enter(node, operand.name)
+            first, stride = operand.name, "0"
+            if operand.place in self.strided:
+                number = self.strided[operand.place]
+                first += f" + offset[{number}]"
+                stride = f"loops.strides[{number} * Loops::PITCH + OUTER]"
+            lines.append(f"    row.{name} = element_at({first}, {index}, {stride}, loops.length);")
+        for node in (*pick.nodes, pick.node):
+            if node is not pick.node:
+                kind, name, expression = self.writer.number(node)
+            else:
+                kind, name = SCALAR_TYPES[computed_in(node.dtype)], self.writer.fresh("row_at")
+                expression = self._known(pick.element)
             self.per_row.append((kind, name))
             self.writer.given(node, f"row.{name}", uniform=True)
             lines.append(f"    row.{name} = {expression};")
@@ -296,13 +331,15 @@ class _RowKernel:
             loaded = f"load_one(kernel.{operand.name})" if operand.mode == "scalar" else self._load(operand)
             lines.append(f"const {operand.held} {operand.name} = {loaded};")
             self.writer.given(node, operand.name, uniform=False)
-        if each.numbers:
+        if each.numbers and any(self._compared(node) is None for node in each.nodes if _has_column(node)):
             lines.append("const Vec<int64_t> column = numbers(at);")
         for node in each.carried_in:
             name = self.writer.fresh("carried")
             lines.append(f"const {HELD[computed_in(node.dtype)]} {name} = carried(at, kernel.{self._buffer(node)});")
             self.writer.given(node, name, uniform=False)
-        lines += [self.writer.line(node) for node in each.nodes]
+        for node in each.nodes:
+            compared = self._compared(node)
+            lines.append(self.writer.line(node) if compared is None else self.writer.line(node, compared))
         for node in each.reductions:
             lines.append(self._reduce(node, named[node]))
         for node in each.carried_out:
@@ -319,6 +356,17 @@ class _RowKernel:
             lines.append(f"add_to_column(at, kernel.{self._column(index)}, {self.writer.element(value_node)});")
         return lines
 
+    def _compared(self, node: Node) -> str | None:
+        """A comparison of the column's number with a value of the row, which needs no vector of int64."""
+        if node.function is None or node.function.name not in _TURNED or not _has_column(node):
+            return None
+        first, second = node.args
+        other = second if isinstance(first, Column) else first
+        if not self.writer.is_uniform(other):
+            return None
+        name = node.function.name if isinstance(first, Column) else _TURNED[node.function.name]
+        return f"numbers_{name}(at, {self.writer.name(other)})"
+
     def _load(self, operand: Operand) -> str:
         manner = {"strided0": "repeated", "strided1": "contiguous", "stridedn": "strided"}[operand.mode]
         return f"load_{manner}(at, {self.strided[operand.place]}, kernel.{operand.name})"
@@ -326,9 +374,6 @@ class _RowKernel:
     def _reduce(self, node: Node, name: str) -> str:
         assert node.function is not None
         value = self.writer.element(node.args[0])
-        if node.function.name == "row_pick":
-            start = _start(node)
-            value = f"select({self.writer.element(node.args[1])}, {value}, {start})"
         if _is_float_sum(node):
             return f"add(at, sums.{name}, {value});"
         return f"{_EXACT[node.function.name]}(at, sums.{name}, {value});"
@@ -336,17 +381,16 @@ class _RowKernel:
     def _run(self, number: int, each: Pass) -> list[str]:
         lines = [
             f"    const Pass{number} pass{number}{{*this, row}};",
-            f"    TaskSums<Pass{number}> task{number};",
-            f"    run(pass{number}, loops.along(offset), 0, loops.length, task{number});",
+            f"    PassSums<Pass{number}> task{number};",
+            f"    pass_over(loops, offset, pass{number}, task{number});",
         ]
         place = 0
         for position, node in enumerate(each.reductions):
             assert node.function is not None
-            kind = SCALAR_TYPES[computed_in(node.dtype)]
             member = f"{node.function.name}_{position}"
             name = self._enter(node, node.function.name)
             if _is_float_sum(node):
-                lines.append(f"    row.{name} = {kind}(sum_of(task{number}, {place}));")
+                lines.append(f"    row.{name} = task{number}.sum({place}, task{number}.sums.{member});")
                 place += 1
             else:
                 lines.append(f"    row.{name} = {_FOLDED[node.function.name]}(task{number}.sums.{member});")

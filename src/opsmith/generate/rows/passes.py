@@ -39,12 +39,29 @@ class Pass:
 
 
 @dataclass
+class Pick:
+    """The element of a row at an index: what is loaded and computed for that element alone."""
+
+    node: Node
+    loads: list[Input]
+    nodes: list[Node]
+
+    @property
+    def element(self) -> Node:
+        return self.node.args[0]
+
+    @property
+    def index(self) -> Node:
+        return self.node.args[1]
+
+
+@dataclass
 class Schedule:
     program: Program  # whose results are what is written: a sum over the row where a result has one
     roles: list[str]  # by result
     constants: list[Node] = field(default_factory=list)  # of arguments alone
     row_inputs: list[Input] = field(default_factory=list)  # one value per row
-    between: list[list[Node]] = field(default_factory=list)  # values per row: before each pass, and after the last
+    between: list[list[Node | Pick]] = field(default_factory=list)  # values per row: before each pass, after the last
     passes: list[Pass] = field(default_factory=list)
 
     @property
@@ -83,6 +100,12 @@ def schedule(program: Program, modes: Sequence[str], cost: Callable[[Node], int]
         elif _reduces(node):
             found.passes[depths[node] - 1].reductions.append(node)
             of_rows.add(node)
+        elif node.function is not None and node.function.name == "row_at":
+            below = _below([node.args[0]], elements, set())
+            loads = [each for each in below if isinstance(each, Input)]
+            pick = Pick(node, loads, [each for each in below if each.function is not None])
+            found.between[depths[node]].append(pick)
+            of_rows.add(node)
         elif any(arg in of_rows for arg in node.args):
             found.between[depths[node]].append(node)
             of_rows.add(node)
@@ -115,7 +138,8 @@ def _with_sums(program: Program, roles: Sequence[str]) -> Program:
 
 
 def _reduces(node: Node) -> bool:
-    return node.function is not None and node.function.reduces
+    """Whether a node needs a pass over the row."""
+    return node.function is not None and node.function.reduces and node.function.name != "row_at"
 
 
 def _depths(nodes: Sequence[Node]) -> dict[Node, int]:

@@ -90,17 +90,49 @@ constexpr T highest() {
   }
 }
 
-// The sum of a pass over a row, from its blocks and from the vector that is not in them yet.
-template <typename K>
-OPSMITH_INLINE double sum_of(const TaskSums<K>& task, int number) {
-  return total_of(task.total[number]);
-}
-
 // ---- Numbers of elements in their row.
 
 template <typename Place>
 OPSMITH_INLINE Vec<int64_t> numbers(const Place& at) {
   return __builtin_convertvector(lane_numbers(), Vec<int64_t>) + at.index;
+}
+
+// An index relative to a place, as far as it matters for its lanes.
+template <typename Place>
+OPSMITH_INLINE Vec<int32_t> relative(const Place& at, int64_t index) {
+  const int64_t lane = index - at.index;
+  return broadcast(int32_t(lane < -1 ? -1 : lane > LANES ? LANES : lane));
+}
+// Comparisons of the elements' numbers with an index.
+#define OPSMITH_COMPARE_NUMBERS(name)                                       \
+  template <typename Place>                                                 \
+  OPSMITH_INLINE Mask numbers_##name(const Place& at, int64_t index) {      \
+    return name(lane_numbers(), relative(at, index));                       \
+  }
+OPSMITH_COMPARE_NUMBERS(less)
+OPSMITH_COMPARE_NUMBERS(less_equal)
+OPSMITH_COMPARE_NUMBERS(greater)
+OPSMITH_COMPARE_NUMBERS(greater_equal)
+OPSMITH_COMPARE_NUMBERS(equal)
+OPSMITH_COMPARE_NUMBERS(not_equal)
+#undef OPSMITH_COMPARE_NUMBERS
+
+// Element `index` of a row whose first is at `row`, if there is such an element.
+template <typename T>
+OPSMITH_INLINE auto element_at(const T* row, int64_t index, int64_t stride, int64_t length) {
+  const Held<T> value = load_one(row + (index >= 0 && index < length ? index * stride : 0));
+  if constexpr (is_vector<Held<T>>) {
+    return value[0];
+  } else {
+    return any(value);
+  }
+}
+
+// Rare places are compiled once, out of line.
+template <typename P, typename Place>
+__attribute__((noinline)) typename P::Sums pass_apart(P pass, const Place& at, typename P::Sums sums) {
+  pass(at, sums);
+  return sums;
 }
 
 // ---- Memory of a task: elements carried between passes, and sums over rows.
@@ -191,6 +223,87 @@ struct RowLoops {
     return cursor;
   }
 };
+
+// ---- A pass over a row.
+
+// The reductions of a pass: float sums in `sums` until a block is full, then in `total`.
+template <typename P>
+struct PassSums {
+  typename P::Sums sums{};
+  bool blocks = false;
+  double total[P::SUMS][LANES];
+
+  OPSMITH_INLINE void end_block(const P& pass) {
+    if (!blocks) __builtin_memset(total, 0, sizeof total);
+    blocks = true;
+    pass.each_sum(sums, [&](int number, auto& sum, auto*, auto) { flush(sum, total[number]); });
+  }
+  OPSMITH_INLINE void end(const P& pass) {
+    if (blocks) end_block(pass);
+  }
+  // The sum with this number, which is in `lanes` as long as no block was full.
+  template <typename V>
+  OPSMITH_INLINE Element<V> sum(int number, V lanes) const {
+    return blocks ? Element<V>(total_of(total[number])) : sum_of_lanes(lanes);
+  }
+};
+
+// Rows of at least a vector, in one dimension.
+template <typename K, typename P>
+OPSMITH_INLINE void pass_along(const RowLoops<K>& loops, const int64_t* offset, const P& pass, PassSums<P>& task) {
+  Row<K::STRIDED, false> at = {};
+  for (int k = 0; k < K::STRIDED; ++k) {
+    at.offset[k] = offset[k];
+    at.stride[k] = loops.strides[k * RowLoops<K>::PITCH + K::OUTER];
+  }
+  int64_t left = loops.length / LANES;
+  while (true) {
+    const int64_t vectors = left < BLOCK ? left : BLOCK;
+    for (int64_t vector = 0; vector < vectors; ++vector) {
+      pass(at, task.sums);
+      at.index += LANES;
+      at.position += LANES;
+    }
+    left -= vectors;
+    if (left == 0) break;
+    task.end_block(pass);
+  }
+  const int rest = int(loops.length % LANES);
+  if (rest == 0) return;
+  Row<K::STRIDED, true> last = {loops.length - LANES, loops.length - LANES, {}, {}, LANES - rest};
+  for (int k = 0; k < K::STRIDED; ++k) {
+    last.offset[k] = at.offset[k];
+    last.stride[k] = at.stride[k];
+  }
+  pass(last, task.sums);
+}
+
+template <typename K, typename P>
+OPSMITH_INLINE void pass_over(const RowLoops<K>& loops, const int64_t* offset, const P& pass, PassSums<P>& task) {
+  if (K::INNER == 1 && loops.length >= LANES) {
+    pass_along(loops, offset, pass, task);
+  } else {
+    auto cursor = loops.along(offset);
+    int64_t room = BLOCK;
+    for (int64_t begin = 0; begin < loops.length;) {
+      // A vector takes elements from as many runs of neighbours as it needs.
+      Scattered<K::STRIDED> at;
+      at.index = begin;
+      at.count = int(loops.length - begin < LANES ? loops.length - begin : LANES);
+      for (int lane = 0; lane < at.count; ++lane) {
+        for (int k = 0; k < K::STRIDED; ++k) at.offset[k][lane] = cursor.offset[k];
+        cursor.advance(1);
+      }
+      task.sums = pass_apart(pass, at, task.sums);
+      begin += at.count;
+      if (--room == 0) {
+        task.end_block(pass);
+        room = BLOCK;
+      }
+    }
+  }
+  task.end(pass);
+}
 
 inline void refuse(const int64_t* parameters) {
   __atomic_store_n(pointer<int64_t>(parameters[3]), 1, __ATOMIC_RELAXED);
