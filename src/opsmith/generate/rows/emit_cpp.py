@@ -17,7 +17,7 @@ from .passes import Pass, Pick, schedule
 
 _EXACT = {"row_sum": "add_exactly", "row_max": "raise_to", "row_min": "lower_to",
           "row_any": "raise_to", "row_all": "lower_to"}  # fmt: skip
-_FOLDED = {"row_sum": "sum_of_lanes", "row_pick": "sum_of_lanes", "row_max": "most_of_lanes",
+_FOLDED = {"row_sum": "sum_of_lanes", "row_max": "most_of_lanes",
            "row_min": "least_of_lanes", "row_any": "most_of_lanes", "row_all": "least_of_lanes"}  # fmt: skip
 
 
@@ -90,8 +90,8 @@ class _RowKernel:
         body = [
             f"  static constexpr int {', '.join(f'{name} = {number}' for name, number in numbers.items())};",
             "",
-            *self._members(constants),
-            *self._constructor(constants),
+            f"  using {self.struct}Tensors::{self.struct}Tensors;",
+            "",
             *self._memory(),
             "  // What is known of a row.",
             "  struct Known {",
@@ -103,7 +103,9 @@ class _RowKernel:
         parts = [
             self._title(),
             preamble(lanes(self._vector_dtypes()), fast_math(self.program), "rows/cpu.h"),
-            ["", "namespace opsmith {", "namespace {", "", f"struct {self.struct} {{"],
+            ["", "namespace opsmith {", "namespace {", "", f"struct {self.struct}Tensors {{"],
+            [*self._members(constants), *self._constructor(constants)[:-1], "};", ""],
+            [f"struct {self.struct} : {self.struct}Tensors {{"],
             body,
             ["};", "", "}  // namespace", "}  // namespace opsmith", ""],
             entry(
@@ -153,7 +155,7 @@ class _RowKernel:
         return [*lines, "  const int64_t* loops;", ""]
 
     def _constructor(self, constants: list[tuple[str, str, str]]) -> list[str]:
-        lines = [f"  explicit {self.struct}(const int64_t* parameters) {{"]
+        lines = [f"  explicit {self.struct}Tensors(const int64_t* parameters) {{"]
         for read in self.reads:
             lines.append(f"    {read.name} = pointer<const {read.type}>(parameters[{read.place}]);")
         for result in self.results:
@@ -204,8 +206,8 @@ class _RowKernel:
         row = [
             "  template <typename Loops>",
             "  OPSMITH_INLINE void operator()(const Loops& loops, const int64_t* offset, int64_t number) {",
-            f"    const {self.struct}& kernel = *this;",
-            "    Known row;",
+            f"    const {self.struct}Tensors& kernel = *this;",
+            "    Known row{};",
         ]
         for node in self.plan.row_inputs:
             row.append(self._load_once(node))
@@ -303,8 +305,9 @@ class _RowKernel:
         lines = [
             f"  struct Pass{number} {{",
             f"    static constexpr int STRIDED = {len(self.strided)}, SUMS = {max(1, len(sums))};",
-            f"    const {self.struct}& kernel;",
-            "    const Known& row;",
+            # Copies, which loops can keep in registers.
+            f"    const {self.struct}Tensors kernel;",
+            "    const Known row;",
             "    struct Sums {",
         ]
         for node in each.reductions:
@@ -314,8 +317,11 @@ class _RowKernel:
             "    };",
             "    template <typename Visit>",
             "    OPSMITH_INLINE void each_sum(Sums& sums, Visit visit) const {",
-            *(f"      visit({place}, sums.{named[node]}, static_cast<{SCALAR_TYPES[node.dtype]}*>(nullptr), PerTask{{}});"
-              for place, node in enumerate(sums)),
+            *(
+                f"      visit({place}, sums.{named[node]}, static_cast<{SCALAR_TYPES[node.dtype]}*>(nullptr), "
+                "PerTask{});"
+                for place, node in enumerate(sums)
+            ),
             "      (void)sums, (void)visit;",
             "    }",
             "    template <typename Place>",

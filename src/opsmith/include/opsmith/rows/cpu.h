@@ -47,29 +47,41 @@ OPSMITH_INLINE void lower_to(const Place& at, V& least, V value) {
   least = accepted(at, least, minimum(least, value));
 }
 
-// Of all lanes.
-template <typename V, typename F>
+template <int BY, typename V>
+OPSMITH_INLINE V rotated(V lanes) {
+#ifdef __clang__
+  V result;
+  for (int lane = 0; lane < LANES; ++lane) result[lane] = lanes[(lane + BY) % LANES];
+  return result;
+#else
+  Bits<V> from;
+  for (int lane = 0; lane < LANES; ++lane) from[lane] = (lane + BY) % LANES;
+  return __builtin_shuffle(lanes, from);
+#endif
+}
+
+// Of all lanes, by halves.
+template <int HALF = LANES / 2, typename V, typename F>
 OPSMITH_INLINE Element<V> folded(V lanes, F f) {
-  Element<V> values[LANES];
-  __builtin_memcpy(values, &lanes, sizeof values);
-  for (int half = LANES / 2; half > 0; half /= 2) {
-    for (int lane = 0; lane < half; ++lane) values[lane] = f(values[lane], values[lane + half]);
+  if constexpr (HALF == 0) {
+    return lanes[0];
+  } else {
+    return folded<HALF / 2>(f(lanes, rotated<HALF>(lanes)), f);
   }
-  return values[0];
 }
 template <typename V>
 OPSMITH_INLINE Element<V> sum_of_lanes(V lanes) {
-  return folded(lanes, [](Element<V> a, Element<V> b) { return Element<V>(a + b); });
+  return folded(lanes, [](V a, V b) { return a + b; });
 }
 OPSMITH_INLINE bool sum_of_lanes(Mask lanes) { return any(lanes); }
 template <typename V>
 OPSMITH_INLINE Element<V> most_of_lanes(V lanes) {
-  return folded(lanes, [](Element<V> a, Element<V> b) { return maximum(a, b); });
+  return folded(lanes, [](V a, V b) { return maximum(a, b); });
 }
 OPSMITH_INLINE bool most_of_lanes(Mask lanes) { return any(lanes); }
 template <typename V>
 OPSMITH_INLINE Element<V> least_of_lanes(V lanes) {
-  return folded(lanes, [](Element<V> a, Element<V> b) { return minimum(a, b); });
+  return folded(lanes, [](V a, V b) { return minimum(a, b); });
 }
 OPSMITH_INLINE bool least_of_lanes(Mask lanes) { return !any(~lanes); }
 
