@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from opsmith.errors import SourceLine
-from opsmith.generate.expression import Interner, Program, Result, program
+from opsmith.generate.expression import Form, Interner, Program, Result, program
 from opsmith.generate.functions.core import Builder, Value, names
 from opsmith.generate.text import computed_in
 
@@ -35,7 +35,8 @@ def build(
     ]
     values = formula(builder, *inputs, *arguments)
     written = [
-        Result(result, value.node, dtype, like) for (result, dtype, like), value in zip(results, values, strict=True)
+        Result(result, value.node, dtype, Form.FULL if like is None else like)
+        for (result, dtype, like), value in zip(results, values, strict=True)
     ]
     return program(name, written, list(read_names[: len(dtypes)]), list(dtypes), ORIGIN)
 

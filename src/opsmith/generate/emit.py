@@ -9,7 +9,9 @@ from .rows import emit_cpp as rows_cpp
 
 
 def cpp(program: Program, layout: LayoutClass) -> str:
-    return (rows_cpp if layout.path == "row" else emit_cpp).text(program, layout)
+    if layout.path == "row":
+        return rows_cpp.text(program, layout)
+    return emit_cpp.text(program, layout)
 
 
 def cuda(program: Program, layout: LayoutClass) -> str:

@@ -220,14 +220,11 @@ class _RowKernel:
             row += self._between(number + 1)
         for index in self.plan.having("row"):
             result = self.results[index]
-            assert result.value is not None
-            value = self._number_as(result.value, computed_in(result.dtype))
+            value = self._number_as(self.program.results[index].expression, computed_in(result.dtype))
             row.append(f"    scatter({result.name} + offset[{self.strided[result.place]}], 1, "
                        f"[](int) {{ return 0; }}, broadcast({value}));")  # fmt: skip
         for index in self.totals:
-            value = self.results[index].value
-            assert value is not None
-            row.append(f"    {self._total(index)} += double({self._known(value)});")
+            row.append(f"    {self._total(index)} += double({self._known(self.program.results[index].expression)});")
         if self.columns:
             ends = " ".join(f"{self._column(index)}.end_block();" for index in self.columns)
             row.append(f"    if ((number + 1) % 16 == 0) {{ {ends} }}")
@@ -272,9 +269,9 @@ class _RowKernel:
         """The element at an index, computed as numbers."""
         index = self._known(pick.index)
         lines = []
-        for node in pick.loads:
-            operand = self.by_slot[node.slot]
-            name = self._enter(node, operand.name)
+        for load in pick.loads:
+            operand = self.by_slot[load.slot]
+            name = self._enter(load, operand.name)
             first, stride = operand.name, "0"
             if operand.place in self.strided:
                 number = self.strided[operand.place]
@@ -332,35 +329,37 @@ class _RowKernel:
 
     def _elements(self, each: Pass, named: dict[Node, str]) -> list[str]:
         lines = []
-        for node in each.loads:
-            operand = self.by_slot[node.slot]
+        for load in each.loads:
+            operand = self.by_slot[load.slot]
             loaded = f"load_one(kernel.{operand.name})" if operand.mode == "scalar" else self._load(operand)
             lines.append(f"const {operand.held} {operand.name} = {loaded};")
-            self.writer.given(node, operand.name, uniform=False)
-        if each.numbers and any(self._compared(node) is None for node in each.nodes if _has_column(node)):
+            self.writer.given(load, operand.name, uniform=False)
+        if each.numbers and self._uses_numbers(each):
             lines.append("const Vec<int64_t> column = numbers(at);")
         for node in each.carried_in:
             name = self.writer.fresh("carried")
             lines.append(f"const {HELD[computed_in(node.dtype)]} {name} = carried(at, kernel.{self._buffer(node)});")
             self.writer.given(node, name, uniform=False)
-        for node in each.nodes:
-            compared = self._compared(node)
-            lines.append(self.writer.line(node) if compared is None else self.writer.line(node, compared))
-        for node in each.reductions:
-            lines.append(self._reduce(node, named[node]))
+        lines += [self.writer.line(node, self._compared(node)) for node in each.nodes]
+        lines += [self._reduce(node, named[node]) for node in each.reductions]
         for node in each.carried_out:
             lines.append(f"carry(at, kernel.{self._buffer(node)}, {self.writer.element(node)});")
         for index in each.elements:
-            result = self.results[index]
-            assert result.value is not None
-            value = converted(self.writer.element(result.value), result.value.dtype, computed_in(result.dtype))
+            result, expression = self.results[index], self.program.results[index].expression
+            value = converted(self.writer.element(expression), expression.dtype, computed_in(result.dtype))
             manner = {"strided1": "contiguous", "stridedn": "strided"}[result.mode]
             lines.append(f"store_{manner}(at, {self.strided[result.place]}, kernel.{result.name}, {value});")
         for index in each.columns:
-            value_node = self.results[index].value
-            assert value_node is not None
-            lines.append(f"add_to_column(at, kernel.{self._column(index)}, {self.writer.element(value_node)});")
+            value = self.writer.element(self.program.results[index].expression)
+            lines.append(f"add_to_column(at, kernel.{self._column(index)}, {value});")
         return lines
+
+    def _uses_numbers(self, each: Pass) -> bool:
+        """Whether the elements' numbers are needed as a vector."""
+        if any(_has_column(node) and self._compared(node) is None for node in each.nodes):
+            return True
+        roots = [self.program.results[index].expression for index in each.elements]
+        return any(isinstance(root, Column) for root in roots) or any(_has_column(node) for node in each.reductions)
 
     def _compared(self, node: Node) -> str | None:
         """A comparison of the column's number with a value of the row, which needs no vector of int64."""

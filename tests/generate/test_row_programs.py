@@ -1,0 +1,64 @@
+"""Random row programs: values and gradients of their kernels against the reference in float64."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import torch
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+
+import opsmith
+
+from .row_programs import RowProgram, programs, tensors
+
+COUNTER = itertools.count()
+WIDTHS = [1, 2, 7, 16, 33, 200, 1031]
+
+
+def listed(returned: Any) -> list[torch.Tensor]:
+    return list(returned) if isinstance(returned, (tuple, list)) else [returned]
+
+
+def with_gradients(function: Any, arguments: Any, seed: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """The results, and the gradients of the floating arguments."""
+    given = [
+        a.detach().requires_grad_() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in arguments
+    ]
+    results = listed(function(*given))
+    generator = torch.Generator().manual_seed(seed)
+    grads = [torch.randn(r.shape, generator=generator, dtype=torch.float64).to(r.dtype) for r in results]
+    leaves = [a for a in given if isinstance(a, torch.Tensor) and a.requires_grad]
+    found = torch.autograd.grad(results, leaves, grads, allow_unused=True, materialize_grads=True)
+    return [r.detach() for r in results], list(found)
+
+
+def assert_close(actual: list[torch.Tensor], single: list[torch.Tensor], exact: list[torch.Tensor]) -> None:
+    """The error is at most a few times that of the reference in the same dtype, or of the largest value's last bits."""
+    for ours, theirs, right in zip(actual, single, exact, strict=True):
+        assert ours.shape == right.shape and ours.dtype == theirs.dtype
+        if ours.numel() == 0:
+            continue
+        assert torch.equal(ours.isnan(), right.isnan()) and torch.equal(ours.isinf(), right.isinf())
+        rounding = torch.finfo(ours.dtype).eps * right.abs().nan_to_num(0, 0, 0).max()
+        allowed = 8 * (theirs.double() - right).abs().nan_to_num(0, 0, 0).max() + 64 * rounding
+        error = (ours.double() - right).abs().nan_to_num(0, 0, 0).max()
+        assert error <= allowed, (error, allowed)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(programs(), st.data())
+def test_a_random_program_has_the_references_values_and_gradients(program: tuple[RowProgram, int], data: Any) -> None:
+    made, results = program
+    note(made.source)
+    reference = made.function(results)
+    op = opsmith.rowwise(f"row_programs::op{next(COUNTER)}")(reference)
+    for dtype in (torch.float32, torch.bfloat16):
+        arguments = data.draw(tensors(dtype, WIDTHS))
+        doubles = [a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in arguments]
+        actual, gradients = with_gradients(op, arguments, 5)
+        single, single_gradients = with_gradients(reference, arguments, 5)
+        exact, exact_gradients = with_gradients(reference, doubles, 5)
+        assert_close(actual, single, exact)
+        assert_close(gradients, single_gradients, exact_gradients)
