@@ -22,7 +22,8 @@ ELEMENTS = [
 """Of elements `a` and `b`, to elements."""
 REDUCTIONS = [
     "({a}).sum(-1, keepdim=True)", "({a}).mean(-1, keepdim=True)", "({a}).amax(-1, keepdim=True)",
-    "({a}).amin(-1)[..., None]", "({a}).var(-1, keepdim=True, correction=0)", "({a}).std(-1, correction=0).unsqueeze(-1)",
+    "({a}).amin(-1)[..., None]", "({a}).var(-1, keepdim=True, correction=0)",
+    "({a}).std(-1, correction=0).unsqueeze(-1)",
     "torch.logsumexp({a}, -1, keepdim=True)", "torch.linalg.vector_norm({a}, dim=-1, keepdim=True)",
     "({a}).norm(1, dim=-1, keepdim=True)", "({a}).gather(-1, index[..., None])", "({a}).max(-1, keepdim=True).values",
 ]  # fmt: skip
