@@ -76,7 +76,7 @@ step = $(say) '$(1)'; SECONDS=0; $(2); echo "$(1): $$SECONDS s"
 
 .PHONY: test
 test: setup ## ruff, mypy and every test that needs no GPU
-	$(call step,ruff,$(VENV)/bin/ruff check --quiet && $(VENV)/bin/ruff format --check --quiet)
+	$(call step,ruff,$(VENV)/bin/ruff check --quiet; $(VENV)/bin/ruff format --check --quiet)
 	$(call step,imports,$(VENV)/bin/lint-imports --no-cache --no-logo)
 	$(call step,mypy,$(VENV)/bin/mypy --no-error-summary)
 	$(call step,pytest,$(VENV)/bin/pytest -n 3 --dist worksteal --quiet --durations=30 -m 'not timing')
