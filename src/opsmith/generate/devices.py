@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from ..kernels.emulation import state
-from ..launch.driver import driver
+from ..launch.driver import LARGE_CLUSTER_ALLOWED, driver, largest_cluster
 from ..launch.planner import Combine, LayoutClass, Pass, Target
 from ..toolchain import CudaProgram, compile_shared_library, load_library
 from . import emit, emit_cpp, emit_cuda
@@ -92,7 +92,7 @@ class Cuda(Device):
     def compile(self, program: Program, layout: LayoutClass) -> int:
         """The handle of the compiled kernel, valid for every device of this architecture."""
         text, entry = emit.cuda(program, layout), emit_cuda.entry_name(program, layout)
-        return _cuda_kernel(text, entry, _architecture(torch.cuda.current_device()))
+        return _cuda_kernel(text, entry, _architecture(torch.cuda.current_device()), layout.cluster > 8)
 
     def launch(self, kernel: int, launch: Pass, blocks: int, memory: Sequence[torch.Tensor], index: int) -> None:
         _launch(kernel, (blocks, 1, 1), (launch.threads, 1, 1), launch.parameters, index)
@@ -118,7 +118,7 @@ def multiprocessors(index: int) -> int:
 
 @functools.cache
 def _cuda_target(index: int) -> Any:
-    return Target(True, multiprocessors(index), planner_tuning()).row()
+    return Target(True, multiprocessors(index), planner_tuning(), largest_cluster(_architecture(index))).row()
 
 
 def compile_cuda(text: str, entry: str, arch: str) -> Path:
@@ -135,11 +135,14 @@ def compile_cuda(text: str, entry: str, arch: str) -> Path:
 
 
 @functools.cache
-def _cuda_kernel(text: str, entry: str, arch: str) -> int:
+def _cuda_kernel(text: str, entry: str, arch: str, large_cluster: bool = False) -> int:
     cubin = compile_cuda(text, entry, arch).read_bytes()
     cuda = driver()
-    with cuda.on(torch.cuda.current_device()):
+    index = torch.cuda.current_device()
+    with cuda.on(index):
         kernel = cuda.kernel(cuda.load(cubin), entry)
+        if large_cluster:
+            cuda.set_attribute(kernel, LARGE_CLUSTER_ALLOWED, 1, index)
         cuda.make_resident(kernel)
     return kernel
 
@@ -155,7 +158,13 @@ def _launch(kernel: int, grid: tuple[int, ...], block: tuple[int, ...], paramete
 
 # --- CUDA kernels on CPU tensors, run by the emulator -----------------------------------------------------------------
 
-EMULATED_TARGET = Target(True, 2, planner_tuning()._replace(very_few=32, few=128, some=512))
+EMULATED_TARGET = Target(
+    True,
+    2,
+    planner_tuning()._replace(
+        very_few=32, few=128, some=512, row_lane_packs=2, row_bytes=32, row_most_bytes=64, row_most_warps=2
+    ),
+)
 """A small GPU, because its blocks run on the cores of this machine."""
 
 NAMESPACE = "opsmith"  # of the generated source

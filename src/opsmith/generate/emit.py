@@ -6,6 +6,7 @@ from ..launch.planner import LayoutClass
 from . import emit_cpp, emit_cuda
 from .expression import Program
 from .rows import emit_cpp as rows_cpp
+from .rows import emit_cuda as rows_cuda
 
 
 def cpp(program: Program, layout: LayoutClass) -> str:
@@ -15,4 +16,6 @@ def cpp(program: Program, layout: LayoutClass) -> str:
 
 
 def cuda(program: Program, layout: LayoutClass) -> str:
+    if layout.path == "row":
+        return rows_cuda.text(program, layout)
     return emit_cuda.text(program, layout)

@@ -19,7 +19,7 @@ from .tuning import COMBINE_THREADS, THREADS, least_blocks, packs_in_flight, pre
 
 OPTIONS = ("--fmad=false", "-std=c++17")
 FAST_OPTIONS = ("--prec-div=false", "--prec-sqrt=false")
-_FAST = "#define OPSMITH_FAST_MATH"
+FAST = "#define OPSMITH_FAST_MATH"
 
 COMBINE = "combine_partial_sums"
 VALUE_TYPES = {dtype: SCALAR_TYPES[computed_in(dtype)] for dtype in SCALAR_TYPES}
@@ -27,7 +27,13 @@ VALUE_TYPES = {dtype: SCALAR_TYPES[computed_in(dtype)] for dtype in SCALAR_TYPES
 
 def options(text: str) -> tuple[str, ...]:
     """NVRTC's options for a text. If its functions are fast, division is too."""
-    return (*OPTIONS, *FAST_OPTIONS) if _FAST in text else OPTIONS
+    return (*OPTIONS, *FAST_OPTIONS) if FAST in text else OPTIONS
+
+
+def cluster_of(text: str) -> int:
+    """The blocks of a cluster that a text's kernel is compiled for."""
+    found = re.search(r"__cluster_dims__\((\d+)", text)
+    return int(found[1]) if found else 1
 
 
 def entry_name(program: Program, layout: LayoutClass) -> str:
@@ -58,7 +64,22 @@ extern "C" __global__ void __launch_bounds__({COMBINE_THREADS})
 """
 
 
-def _listed(opening: str, items: list[str], closing: str, separator: str = ", ") -> list[str]:
+def comment(program: Program, layout: LayoutClass, how: str) -> list[str]:
+    """What a kernel computes, and the layouts that it is for."""
+    origin = program.origin
+    lines = [f"// {program.name}"]
+    if origin is not None:
+        lines[0] += f", {source_place(origin)}"
+        # A backslash at the end would continue the comment on the next line.
+        lines += [f"//   {line.strip().rstrip(chr(92))}" for line in origin.text.splitlines()[:1]]
+    bits = 64 if layout.wide else 32
+    lines.append(f"// {how}, {layout.vector} elements at a time, {bits}-bit indices")
+    names = [*(read.name for read in program.reads), *(result.name for result in program.results)]
+    modes = (f"{name} {mode}" for name, mode in zip(names, layout.modes, strict=True))
+    return [*lines, f"// {', '.join(modes)}"]
+
+
+def listed(opening: str, items: list[str], closing: str, separator: str = ", ") -> list[str]:
     """A list on one line, or one item per line if that is too long."""
     inside = separator.join(items)
     padding = " " if separator == " " and items else ""
@@ -71,18 +92,18 @@ def _listed(opening: str, items: list[str], closing: str, separator: str = ", ")
     return [opening, *lines, f"{indent[:-4]}{closing}"]
 
 
-def _struct(name: str, fields: list[str], template: str = "") -> list[str]:
+def struct(name: str, fields: list[str], template: str = "") -> list[str]:
     head = [f"  template <{template}>"] if template else []
     return [*head, f"  struct {name} {{", *(f"    {field}" for field in fields), "  };", ""]
 
 
-def _method(signature: str, body: list[str], template: str = "") -> list[str]:
+def method(signature: str, body: list[str], template: str = "") -> list[str]:
     head = [f"  template <{template}>"] if template else []
     return [*head, f"  OPSMITH_DEVICE {signature} const {{", *body, "  }", ""]
 
 
 @dataclass(frozen=True)
-class _Operand:
+class Operand:
     """A tensor of the kernel."""
 
     name: str
@@ -136,9 +157,9 @@ class _Text:
         for name, result in zip(result_names(program), program.results, strict=True):
             tensors.append((name, result.dtype, result.expression))
         used = {read.name for read in self.present.reads}
-        self.operands: list[_Operand] = []
+        self.operands: list[Operand] = []
         for place, ((name, dtype, value), mode) in enumerate(zip(tensors, layout.modes, strict=True)):
-            operand = _Operand(name, dtype, mode, place, strides, value)
+            operand = Operand(name, dtype, mode, place, strides, value)
             if operand.is_strided:
                 strides += self.size_count + self.by_column
             if mode != "absent" and (value or name in used):
@@ -154,8 +175,8 @@ class _Text:
         layout = self.layout
         bounds = f"{THREADS[layout.path]}, {least_blocks(self.program, layout)}"
         lines = [
-            *self._comment(),
-            *([_FAST] if fast_math(self.program) else []),
+            *comment(self.program, layout, f"by {layout.path}"),
+            *([FAST] if fast_math(self.program) else []),
             "#include <opsmith/pointwise/cuda.h>",
             "",
             "namespace opsmith {",
@@ -174,19 +195,6 @@ class _Text:
             "",
         ]
         return "\n".join(lines)
-
-    def _comment(self) -> list[str]:
-        layout, origin = self.layout, self.program.origin
-        lines = [f"// {self.program.name}"]
-        if origin is not None:
-            lines[0] += f", {source_place(origin)}"
-            # A backslash at the end would continue the comment on the next line.
-            lines += [f"//   {line.strip().rstrip(chr(92))}" for line in origin.text.splitlines()[:1]]
-        bits = 64 if layout.wide else 32
-        lines.append(f"// by {layout.path}, {layout.vector} elements at a time, {bits}-bit indices")
-        names = [*(read.name for read in self.program.reads), *(result.name for result in self.program.results)]
-        modes = (f"{name} {mode}" for name, mode in zip(names, layout.modes, strict=True))
-        return [*lines, f"// {', '.join(modes)}"]
 
     def _element(self) -> list[str]:
         """What one element computes: the same in every layout."""
@@ -212,7 +220,7 @@ class _Text:
             *(f"    {name} = {expression};" for _, name, expression in self.body.uniform),
             "  }",
             "",
-            *_listed("  OPSMITH_DEVICE void operator()(", arguments, ") const {"),
+            *listed("  OPSMITH_DEVICE void operator()(", arguments, ") const {"),
             *(f"    {line}" for line in self.body.lines),
             *(f"    {result.name} = {value};" for result, value in values),
             "  }",
@@ -270,7 +278,7 @@ class _Text:
             "",
         ]
 
-    def _member(self, operand: _Operand, dimensions: str) -> tuple[str, str]:
+    def _member(self, operand: Operand, dimensions: str) -> tuple[str, str]:
         """(declaration, initial value) of an operand."""
         name, pointer = operand.name, f"pointer<{operand.type}>(parameters, {operand.place})"
         if operand.is_strided:
@@ -304,9 +312,9 @@ class _Text:
 
     def _place(self) -> list[str]:
         fields = ["Index linear_index;"] * self.is_linear + [f"Index {operand.name};" for operand in self.strided]
-        return [*_listed("  struct Place {", fields, "};", " "), ""]
+        return [*listed("  struct Place {", fields, "};", " "), ""]
 
-    def _offset(self, operand: _Operand) -> str:
+    def _offset(self, operand: Operand) -> str:
         """Along the inner dimensions; the innermost stride is a template argument if it is known."""
         known = "" if self.by_column or operand.mode == "stridedn" else f"<{operand.mode[-1]}>"
         return f"position.along{known}(tensors.{operand.name}.inner)"
@@ -318,8 +326,8 @@ class _Text:
 
     def _locate_in_stream(self) -> list[str]:
         offsets = ["index"] * self.is_linear + [self._offset(operand) for operand in self.strided]
-        body = [*self._position(self.layout.inner, "index", "sizes"), *_listed("    return {", offsets, "};")]
-        return [*self._place(), *_method("Place locate(Index index)", body)]
+        body = [*self._position(self.layout.inner, "index", "sizes"), *listed("    return {", offsets, "};")]
+        return [*self._place(), *method("Place locate(Index index)", body)]
 
     def _locate_in_reduction(self) -> list[str]:
         column = "column_index" if self.by_column else "0"
@@ -331,23 +339,23 @@ class _Text:
             along_columns = across.get(each.mode, f" + column_index * tensors.{each.name}.column")
             kept.append(f"position.along(tensors.{each.name}.kept)" + along_columns * self.by_column)
             reduced.append(f"start.{each.name} + {self._offset(each)}")
-        start = [*self._position(self.layout.outer, "kept", "kept_sizes"), *_listed("    return {", kept, "};")]
+        start = [*self._position(self.layout.outer, "kept", "kept_sizes"), *listed("    return {", kept, "};")]
         locate = [
             *self._position(self.layout.inner, "reduced", "reduced_sizes"),
-            *_listed("    return {", reduced, "};"),
+            *listed("    return {", reduced, "};"),
         ]
         return [
             *self._place(),
-            *_method(f"Place start(Index kept{', Index column_index' * self.by_column})", start),
-            *_method("Place locate(const Place& start, Index reduced)", locate),
+            *method(f"Place start(Index kept{', Index column_index' * self.by_column})", start),
+            *method("Place locate(const Place& start, Index reduced)", locate),
         ]
 
-    def _address(self, operand: _Operand) -> str:
+    def _address(self, operand: Operand) -> str:
         if operand.mode == "linear":
             return f"tensors.{operand.name} + place.linear_index"
         return f"tensors.{operand.name}.data + place.{operand.name}"
 
-    def _step(self, operand: _Operand) -> str:
+    def _step(self, operand: Operand) -> str:
         """The stride along the innermost dimension."""
         return f"tensors.{operand.name}.{'column' if self.by_column else 'inner.at[0]'}"
 
@@ -358,8 +366,8 @@ class _Text:
         scalars = [read for read in self.reads if not read.is_full]
         loads = [f"load_once(tensors.{read.name})" for read in scalars]
         return [
-            *_struct("Scalars", [f"{VALUE_TYPES[read.dtype]} {read.name};" for read in scalars]),
-            *_method("Scalars scalars()", _listed("    return {", loads, "};")),
+            *struct("Scalars", [f"{VALUE_TYPES[read.dtype]} {read.name};" for read in scalars]),
+            *method("Scalars scalars()", listed("    return {", loads, "};")),
         ]
 
     def _load(self) -> list[str]:
@@ -378,8 +386,8 @@ class _Text:
             else:
                 loads.append(f"load_pack<Lanes>({self._address(read)})")
         return [
-            *_struct("Inputs", fields, "int Lanes"),
-            *_method("Inputs<Lanes> load(const Place& place)", _listed("    return {", loads, "};"), "int Lanes"),
+            *struct("Inputs", fields, "int Lanes"),
+            *method("Inputs<Lanes> load(const Place& place)", listed("    return {", loads, "};"), "int Lanes"),
         ]
 
     def _compute(self) -> list[str]:
@@ -388,8 +396,8 @@ class _Text:
         values += [f"outputs.{result.name}[lane]" for result in self.results]
         arguments = "const Scalars& scalars, const Inputs<Lanes>& inputs, Outputs<Lanes>& outputs, int lane"
         return [
-            *_struct("Outputs", fields, "int Lanes"),
-            *_method(f"void compute(\n      {arguments})", _listed("    element(", values, ");"), "int Lanes"),
+            *struct("Outputs", fields, "int Lanes"),
+            *method(f"void compute(\n      {arguments})", listed("    element(", values, ");"), "int Lanes"),
         ]
 
     def _store(self) -> list[str]:
@@ -402,7 +410,7 @@ class _Text:
                 stores.append(f"    store_pack<Lanes>({address}, {values});")
             else:
                 stores.append(f"    store_apart<Lanes>({address}, {self._step(result)}, {values});")
-        return _method("void store(const Outputs<Lanes>& outputs, const Place& place)", stores, "int Lanes")
+        return method("void store(const Outputs<Lanes>& outputs, const Place& place)", stores, "int Lanes")
 
     def _sums(self) -> list[str]:
         """What a thread sums: a number, or in the column path a number for each of its columns."""
@@ -424,7 +432,7 @@ class _Text:
             ),
         ]
         return [
-            *_struct("Sums", fields, lanes),
-            *_method(f"void add({sums}& sums, const Outputs<Lanes>& outputs)", adds, "int Lanes"),
-            *_method(f"void finish(const {sums}& sums, const Sum& sum)", finish, f"{lanes}, class Sum".lstrip(", ")),
+            *struct("Sums", fields, lanes),
+            *method(f"void add({sums}& sums, const Outputs<Lanes>& outputs)", adds, "int Lanes"),
+            *method(f"void finish(const {sums}& sums, const Sum& sum)", finish, f"{lanes}, class Sum".lstrip(", ")),
         ]

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..launch.driver import driver
+from ..launch.driver import driver, largest_cluster
 from ..launch.planner import LayoutClass, counted, row
 from ..reference.tensors import scalar_type
 from ..runtime import native
@@ -61,7 +61,8 @@ def program_numbers(role: str, compiler: Compiler, prepared: Prepared) -> list[i
 
 
 def _publish_gpu(attachment: native.Attachment, index: int) -> None:
-    _publish_once(attachment, "gpu", index, devices.multiprocessors(index), driver().overlaps(index))
+    cluster = largest_cluster(devices.DEVICES["cuda"].architecture(index))
+    _publish_once(attachment, "gpu", index, devices.multiprocessors(index), cluster, driver().overlaps(index))
 
 
 def _publish_combines(

@@ -38,9 +38,9 @@ class Recorder(Device):
     """A device that records the source of each kernel and runs nothing. `combines`: the kernels that add partial
     sums, which ops share, by dtype and number of results."""
 
-    def __init__(self, device: str, multiprocessors: int = MULTIPROCESSORS) -> None:
+    def __init__(self, device: str, multiprocessors: int = MULTIPROCESSORS, cluster: int = 16) -> None:
         self._cuda = device == "cuda"
-        self._target = Target(self._cuda, multiprocessors, planner_tuning()).row()
+        self._target = Target(self._cuda, multiprocessors, planner_tuning(), cluster).row()
         self.texts: dict[str, str] = {}  # by entry name; one per pass of a reduction
         self.combines: dict[tuple[torch.dtype, int], str] = {}
         self.runs: list[Run] = []

@@ -68,11 +68,21 @@ FEW_ITEMS = 1024
 """Up to this number of sums, or of their chunks, each gets one block."""
 
 
+# Rows. Each thread of a team holds its packs of the row in registers.
+ROW_THREADS, ROW_LANE_PACKS = 128, 4
+"""Threads of a block whose warps, or parts of warps, have a row each; the most packs that each of their lanes holds."""
+ROW_BYTES, ROW_MOST_BYTES = 64, 256
+"""Bytes of a row in the registers of a thread: rather more threads than more than this, and at most."""
+ROW_MOST_WARPS = 16
+"""Warps of a block that has a row; longer rows have a cluster of blocks, or are read again by every pass."""
+
+
 def planner_tuning() -> Tuning:
     """The constants for the launch planner."""
     return Tuning(
         CPU_GRAIN, CPU_TASKS, CPU_TILE, THREADS["stream"], THREADS["segment"], THREADS["column"], COMBINE_THREADS,
         RESIDENT, TILE_PACKS, NARROWEST, LEAST_PACKS, MOST_PACKS, FEW_ITEMS, *SMALL, SMALL[0],
+        ROW_THREADS, ROW_LANE_PACKS, ROW_BYTES, ROW_MOST_BYTES, ROW_MOST_WARPS,
     )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ MOST_BLOCKS = 2**31 - 1  # along x
 # CUfunction_attribute
 MAX_THREADS_PER_BLOCK, SHARED_BYTES, CONSTANT_BYTES, LOCAL_BYTES, REGISTERS = range(5)
 MAX_DYNAMIC_SHARED_BYTES = 8
+LARGE_CLUSTER_ALLOWED = 14
 # CUdevice_attribute
 MAX_SHARED_BYTES_OPT_IN = 97
 
@@ -52,6 +53,14 @@ _FUNCTIONS: dict[str, Sequence[Any]] = {
     "cuMemcpyHtoDAsync_v2": (_handle, _handle, _size, _handle),
     "cuMemcpyDtoDAsync_v2": (_handle, _handle, _size, _handle),
 }
+
+
+def largest_cluster(arch: str) -> int:
+    """The most blocks of a cluster on an architecture ("sm_90", "compute_120"); 1 where there are no clusters.
+
+    A kernel with more than 8 needs the attribute LARGE_CLUSTER_ALLOWED."""
+    major = int("".join(filter(str.isdigit, arch))[:-1])
+    return 1 if major < 9 else 16 if major in (9, 10) else 8
 
 
 class Configuration(ctypes.Structure):

@@ -126,7 +126,7 @@ class Library:
             ("publish_kernel", flag, handle, size, ctypes.c_uint64, text, size, handle, *[number] * 4),
             ("publish_combine", flag, size, ctypes.c_int, ctypes.c_int, ctypes.c_int, handle),
             ("publish_tuning", flag, handle),
-            ("publish_gpu", flag, size, number, flag),
+            ("publish_gpu", flag, size, number, number, flag),
         ):
             function = getattr(self._functions, f"opsmith_{name}")
             function.restype, function.argtypes = result, arguments

@@ -27,6 +27,7 @@ from ..kernels.cuda_source import CudaSource, Launch
 from ..kernels.extension import ExtensionFunction
 from ..kernels.gpu import Gpu
 from ..kernels.kernel import DEFAULT
+from ..launch.driver import largest_cluster
 from ..operator.op import Op
 from ..operator.samples import Sample
 from .gpus import recorded
@@ -159,11 +160,12 @@ def _record_generated(
             recorder = fill(Recorder("cpu"))
             for entry, text in _entries(recorder, emit_cpp.COMBINE):
                 found.add(capability, entry, text, cpu_build(text, entry))
-    for multiprocessors in {gpu.multiprocessors for gpu in gpus}:
-        recorder = fill(Recorder("cuda", multiprocessors))
+    for multiprocessors, cluster in {(gpu.multiprocessors, largest_cluster(gpu.arch)) for gpu in gpus}:
+        recorder = fill(Recorder("cuda", multiprocessors, cluster))
         for entry, text in _entries(recorder, emit_cuda.COMBINE):
             for target in targets:
-                found.add(target, entry, text, functools.partial(compile_cuda, text, entry, target))
+                if emit_cuda.cluster_of(text) <= largest_cluster(target):
+                    found.add(target, entry, text, functools.partial(compile_cuda, text, entry, target))
 
 
 def record_calls(

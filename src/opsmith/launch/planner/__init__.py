@@ -53,18 +53,24 @@ class Tuning(NamedTuple):
     few: int
     some: int
     few_in_columns: int
+    row_threads: int
+    row_lane_packs: int
+    row_bytes: int
+    row_most_bytes: int
+    row_most_warps: int
 
 
 class Target(NamedTuple):
-    """Where a kernel runs: a CPU, or a GPU with its number of multiprocessors."""
+    """Where a kernel runs: a CPU, or a GPU with its number of multiprocessors and the most blocks of a cluster."""
 
     is_gpu: bool
     multiprocessors: int
     tuning: Tuning
+    cluster: int = 1
 
     def row(self) -> Any:
         """tuning.h's Target."""
-        return row([self.is_gpu, self.multiprocessors, 0, *self.tuning])
+        return row([self.is_gpu, self.multiprocessors, self.cluster, 0, *self.tuning])
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,8 @@ class LayoutClass:
     dimensions; 'absent' for a result of another pass; 'row' for a result with one value
     for each row.
     `outer` and `inner` count dimensions: kept (without the columns) and reduced; for 'stream' all are inner.
+    On a GPU, each thread holds `held` packs of a row in registers, or every pass reads the row again (0). The blocks of
+    a `cluster` share a row, or the lanes of a warp if that is 0. A block has up to `warps` warps.
     """
 
     path: str
@@ -87,17 +95,21 @@ class LayoutClass:
     inner: int
     vector: int  # elements of a pack, which a thread moves at once
     wide: bool  # 64-bit indices
+    held: int = 0
+    cluster: int = 0
+    warps: int = 0
 
     def encoded(self, index: int = 0) -> bytes:
         """plan.h's LayoutClass, for a GPU of this index."""
         head = (PATHS.index(self.path), self.outer, self.inner, self.vector, self.wide, index)
-        return bytes([*head, *(MODES.index(mode) for mode in self.modes)])
+        return bytes([*head, self.held, self.cluster, self.warps, *(MODES.index(mode) for mode in self.modes)])
 
     @staticmethod
     @functools.cache
     def decoded(encoded: bytes) -> LayoutClass:
-        path, outer, inner, vector, wide, _, *modes = encoded
-        return LayoutClass(PATHS[path], tuple(MODES[mode] for mode in modes), outer, inner, vector, bool(wide))
+        path, outer, inner, vector, wide, _, held, cluster, warps, *modes = encoded
+        named = tuple(MODES[mode] for mode in modes)
+        return LayoutClass(PATHS[path], named, outer, inner, vector, bool(wide), held, cluster, warps)
 
 
 class Combine(ctypes.Structure):

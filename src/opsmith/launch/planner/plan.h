@@ -28,9 +28,11 @@ struct LayoutClass {
   uint8_t vector = 1;  // elements of a pack
   uint8_t wide = 1;    // 64-bit indices
   uint8_t index = 0;   // of the GPU: kernels are loaded on each
+  // Of rows on a GPU: packs that a thread holds; blocks of a cluster, 0 for lanes of a warp; the most warps of a block.
+  uint8_t held = 0, cluster = 0, warps = 0;
   uint8_t modes[kMaxOperands];
 };
-constexpr int kLayoutHead = 6;
+constexpr int kLayoutHead = 9;
 static_assert(offsetof(LayoutClass, modes) == kLayoutHead);
 
 // A launch that adds up partial sums, for `jobs` results of one dtype. Parameters, four per job: the addresses of the
@@ -287,6 +289,7 @@ class Plan {
     layout_.outer = layout_.inner = 0;
     layout_.vector = layout_.wide = 1;
     layout_.index = static_cast<uint8_t>(target_.index);
+    layout_.held = layout_.cluster = layout_.warps = 0;
     parameter_count_ = program_.operands() + program_.scalars;
     sums_ = 0;
     const Tuning& tuning = target_.tuning;
@@ -411,7 +414,18 @@ class Plan {
     layout_.outer = static_cast<uint8_t>(row_->kept.sizes.count);
     const bool sums = std::any_of(modes + reads_, modes + loops_.operands,
                                   [](uint8_t mode) { return mode == kReducedInner || mode == kReducedNone; });
-    const Chunks chunks = cpu_row_chunks(target_.tuning, length, rows, sums);
+    RowTeam team{};
+    Chunks chunks{};
+    if (target_.is_gpu) {
+      find_width(loops_.sizes.at[0]);
+      team = find_team(length);
+      const int64_t blocks = row_blocks(team, rows, sums);
+      chunks = {at_least_one(blocks / at_least_one(team.cluster)), team.lanes};
+      pass_.blocks = blocks;
+      pass_.threads = team.threads;
+    } else {
+      chunks = cpu_row_chunks(target_.tuning, length, rows, sums);
+    }
     for (int k = reads_; k < loops_.operands; ++k) {
       if (modes[k] == kReducedInner) sum_[sums_++] = {k, chunks.count, length, -1};
       if (modes[k] == kReducedNone) sum_[sums_++] = {k, chunks.count, 1, -1};
@@ -421,7 +435,7 @@ class Plan {
     add(length);
     add(rows);
     add(chunks.extent);
-    add(reinterpret_cast<int64_t>(&row_->refused));
+    add(target_.is_gpu ? chunks.count : reinterpret_cast<int64_t>(&row_->refused));
     for (int d = 0; d < row_->kept.sizes.count; ++d) add_size(row_->kept.sizes.at[d]);
     for (int d = 0; d < loops_.sizes.count; ++d) add_size(loops_.sizes.at[d]);
     for (int k = 0; k < loops_.operands; ++k) {
@@ -432,6 +446,33 @@ class Plan {
     pass_.parameter_count = parameter_count_;
     pass_.tasks = chunks.count;
     pass_.grain = at_least_one(divide_up(target_.tuning.cpu_grain * pass_.tasks, count_));
+  }
+
+  // The threads that share a row.
+  RowTeam find_team(int64_t length) {
+    int64_t bytes = 0;  // of an element, in the registers of a thread
+    for (int k = 0; k < loops_.operands; ++k) {
+      const uint8_t mode = layout_.modes[k];
+      if (k < reads_ && has_row(k) && (mode == kContiguous || mode == kStrided)) bytes += program_.itemsize(k);
+      if (mode == kReducedInner) bytes += program_.itemsize(k) == 8 ? 8 : 4;
+    }
+    const RowTeam team = row_team(target_, length / layout_.vector, layout_.vector * at_least_one(bytes));
+    layout_.held = static_cast<uint8_t>(team.held);
+    layout_.cluster = static_cast<uint8_t>(team.cluster);
+    layout_.warps = static_cast<uint8_t>(team.warps());
+    return team;
+  }
+
+  // A block for each team, or as many as the GPU holds at once where each has sums of its own.
+  int64_t row_blocks(const RowTeam& team, int64_t rows, bool sums) const {
+    constexpr int64_t limit = 1 << 30;
+    const int64_t cluster = at_least_one(team.cluster);
+    int64_t teams = std::min(divide_up(rows, team.teams_of_block()), limit / cluster);
+    if (sums) {
+      const int64_t resident = at_least_one(target_.tuning.resident / team.threads) * target_.multiprocessors;
+      teams = std::min(teams, at_least_one(resident / cluster));
+    }
+    return teams * cluster;
   }
 
   void find_modes(const Grouping& grouping) {
@@ -469,6 +510,9 @@ class Plan {
       for (int d = 1; d < loops_.sizes.count; ++d) {
         if (loops_.strides[k][d] % width != 0) return 1;
       }
+      for (int d = 0; has_rows() && d < row_->kept.sizes.count; ++d) {
+        if (row_->kept.strides[k][d] % width != 0) return 1;
+      }
     }
     return width;
   }
@@ -480,6 +524,9 @@ class Plan {
     for (int k = 0; k < loops_.operands; ++k) {
       int64_t reach = 0;
       for (int d = 0; d < loops_.sizes.count; ++d) reach += (loops_.sizes.at[d] - 1) * loops_.strides[k][d];
+      for (int d = 0; has_rows() && d < row_->kept.sizes.count; ++d) {
+        reach += (row_->kept.sizes.at[d] - 1) * row_->kept.strides[k][d];
+      }
       if (reach > limit) return true;
     }
     return false;

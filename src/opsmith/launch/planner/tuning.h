@@ -25,13 +25,19 @@ struct Tuning {
   int64_t few;
   int64_t some;
   int64_t few_in_columns;
+  int64_t row_threads;
+  int64_t row_lane_packs;
+  int64_t row_bytes;
+  int64_t row_most_bytes;
+  int64_t row_most_warps;
 };
 
 // Where a kernel runs.
 struct Target {
   int64_t is_gpu;
   int64_t multiprocessors;
-  int64_t index;  // of the GPU
+  int64_t cluster;  // the most blocks of a cluster, 1 without clusters
+  int64_t index;    // of the GPU
   Tuning tuning;
 };
 
@@ -167,6 +173,50 @@ inline int64_t segment_blocks(const Tuning& tuning, int64_t kept, const Chunks& 
 
 inline int64_t column_blocks(int64_t kept, const Chunks& chunks) {
   return at_least_one(chunks.tiles * kept * chunks.count);
+}
+
+// The threads that share a row: `lanes` of a warp, or the blocks of a cluster. Each holds `held` packs of the row, or the
+// row is too long to be held (0).
+struct RowTeam {
+  int64_t held, threads, cluster, lanes;
+
+  // The most warps of a block that the kernel is compiled for.
+  int64_t warps() const { return threads <= 128 ? 4 : threads <= 256 ? 8 : threads <= 512 ? 16 : 32; }
+  int64_t teams_of_block() const { return cluster == 0 ? threads / lanes : 1; }
+};
+
+// The least of the numbers that kernels are compiled for, 1, 2, 3, 4, 6, 8, 12 and so on.
+inline int64_t held_packs(int64_t least) {
+  int64_t step = 1;
+  while (true) {
+    if (least <= 2 * step) return least <= step ? step : 2 * step;
+    if (least <= 3 * step) return 3 * step;
+    step *= 2;
+  }
+}
+
+// The team for rows of this many packs; `bytes`: what a thread has in registers of a pack.
+inline RowTeam row_team(const Target& target, int64_t packs, int64_t bytes) {
+  const Tuning& tuning = target.tuning;
+  const auto most = [&](int64_t of) { return at_least_one(of / bytes); };
+  if (packs <= 32 * std::min(tuning.row_lane_packs, most(tuning.row_bytes))) {
+    const int64_t held = held_packs(divide_up(packs, 32));
+    int64_t lanes = 1;
+    while (lanes * held < packs) lanes *= 2;
+    return {held, tuning.row_threads, 0, lanes};
+  }
+  // More threads, then more registers, then more blocks.
+  for (int64_t cluster = 1; cluster <= target.cluster; cluster *= 2) {
+    for (const int64_t limit : {tuning.row_bytes, 2 * tuning.row_bytes, tuning.row_most_bytes}) {
+      if (limit > tuning.row_most_bytes) continue;
+      const int64_t warps = divide_up(packs, 32 * cluster * most(limit));
+      if (warps > tuning.row_most_warps) continue;
+      const int64_t held = held_packs(divide_up(packs, 32 * cluster * warps));
+      if (held * bytes > tuning.row_most_bytes && held > 1) continue;
+      return {held, 32 * divide_up(packs, 32 * cluster * held), cluster, 0};
+    }
+  }
+  return {0, 32 * tuning.row_most_warps, 1, 0};
 }
 
 // Elements that a block of a kernel without sums computes if there are very few, few, some or many in total. They

@@ -94,6 +94,7 @@ struct Devices {
   Tuning tuning;
   static constexpr size_t kMaxGpus = 64;
   std::array<std::atomic<int64_t>, kMaxGpus> multiprocessors{};  // by GPU; 0: not known yet
+  std::array<std::atomic<int64_t>, kMaxGpus> clusters{};         // the most blocks of a cluster
   std::array<std::atomic<bool>, kMaxGpus> overlaps{};            // whether a launch may begin while another ends
   Table<Loaded> combines;  // the kernels that add partial sums, by {device, index, dtype, results of a launch}
 
@@ -103,11 +104,11 @@ struct Devices {
   }
   // Where a call runs; nothing if the GPU is not known yet.
   std::optional<Target> target(size_t device, int index) const {
-    if (device == 0) return Target{0, 0, 0, tuning};
+    if (device == 0) return Target{0, 0, 1, 0, tuning};
     const size_t place = static_cast<size_t>(index);
     const int64_t count = place < multiprocessors.size() ? multiprocessors[place].load() : 0;
     if (count == 0) return std::nullopt;
-    return Target{1, count, index, tuning};
+    return Target{1, count, clusters[place].load(), index, tuning};
   }
   bool overlaps_on(int index) const {
     const size_t place = static_cast<size_t>(index);

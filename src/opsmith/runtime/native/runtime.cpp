@@ -219,8 +219,9 @@ OPSMITH_EXPORT_C bool opsmith_publish_tuning(const Tuning* tuning) {
   return guarded([&] { Devices::get().tuning = *tuning; });
 }
 
-OPSMITH_EXPORT_C bool opsmith_publish_gpu(size_t index, int64_t multiprocessors, bool overlaps) {
+OPSMITH_EXPORT_C bool opsmith_publish_gpu(size_t index, int64_t multiprocessors, int64_t cluster, bool overlaps) {
   return guarded([&] {
+    Devices::get().clusters.at(index) = cluster;
     Devices::get().overlaps.at(index) = overlaps;
     Devices::get().multiprocessors.at(index) = multiprocessors;
   });

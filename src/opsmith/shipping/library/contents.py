@@ -19,6 +19,7 @@ from ...generate.trace import is_static
 from ...kernels import GeneratedKernel, NativeKernel
 from ...kernels.cuda_source import CudaSource
 from ...kernels.extension import ExtensionFunction
+from ...launch.driver import largest_cluster
 from ...operator.op import Op
 from ...reference.signature import Signature
 from ...runtime.operator import Operator
@@ -193,8 +194,9 @@ def _add_generated(found: Contents, op: Op, targets: Sequence[str]) -> None:
                 source = Source(emit_cpp.COMBINE, text)
                 found.combines_on_cpu.setdefault(dtype, {})[capability] = source
     _find_dependence(found, op)
-    for multiprocessors in {gpu.multiprocessors for gpu in recorded(targets)} if targets else ():
-        recorder = _recorded(found, op, Recorder("cuda", multiprocessors))
+    gpus = recorded(targets) if targets else []
+    for multiprocessors, cluster in {(gpu.multiprocessors, largest_cluster(gpu.arch)) for gpu in gpus}:
+        recorder = _recorded(found, op, Recorder("cuda", multiprocessors, cluster))
         for run in recorder.runs:
             if (program := _program(found, op, "cuda", run)) is not None:
                 for (_, layout), compiled in run.prepared.kernels.items():

@@ -30,6 +30,7 @@ class Gpus {
     const bool wanted = overlap == nullptr || std::strcmp(overlap, "0") != 0;
     devices.overlaps.at(index) = wanted && major >= 9 && version >= kOverlappedInGraphs;
     architectures_.at(index) = 10 * major + minor;
+    devices.clusters.at(index) = major < 9 ? 1 : major <= 10 ? kLargeCluster : kCluster;
     devices.multiprocessors.at(index) = driver_.attribute(Driver::kMultiprocessors, index);
   }
 
@@ -56,6 +57,7 @@ class Gpus {
       driver_.require(load_(&library, best->begin, nullptr, nullptr, 0, nullptr, nullptr, 0), "cuLibraryLoadData");
     }
     driver_.require(kernel_(&handle, library, entry), "cuLibraryGetKernel");
+    set_attribute_(kLargeClusterAllowed, 1, handle, driver_.device(index));  // unknown before clusters
     function_(&resident, handle);  // now, not during a capture; its errors are left to the launch
     return handle;
   }
@@ -73,7 +75,8 @@ class Gpus {
   static constexpr int kMostThreads = 0, kStaticShared = 1;  // CUfunction_attribute
 
  private:
-  static constexpr int kDynamicShared = 8;
+  static constexpr int kDynamicShared = 8, kLargeClusterAllowed = 14;  // CUfunction_attribute
+  static constexpr int64_t kCluster = 8, kLargeCluster = 16;            // driver.py's largest_cluster
   static constexpr int kOverlappedInGraphs = 12030;
 
   // Code can be loaded while a graph is captured.

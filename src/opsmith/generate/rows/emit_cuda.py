@@ -1,0 +1,376 @@
+"""A row program as CUDA C++: a kernel whose `compute` goes through the elements of a row in several passes.
+
+Which threads share a row, where its elements are held and how it is reduced is in include/opsmith/rows/cuda.h; the text
+here is what is specific to the program and to its layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ...launch.planner import LayoutClass
+from .. import emit_cuda
+from ..emit_cuda import FAST, VALUE_TYPES, Operand, entry_name, listed, method, struct
+from ..expression import Column, Node, Program, postorder
+from ..text import HALF, SCALAR_TYPES, Writer, computed_in, fast_math, result_names
+from .passes import Pass, Pick, schedule
+
+_OPERATIONS = {"row_sum": "Sum", "row_max": "Highest", "row_min": "Lowest", "row_any": "Highest", "row_all": "Lowest"}
+
+
+def text(program: Program, layout: LayoutClass) -> str:
+    return _Text(program, layout).whole()
+
+
+def _start(node: Node) -> str:
+    """What a reduction starts from."""
+    assert node.function is not None
+    name, kind = node.function.name, SCALAR_TYPES[computed_in(node.dtype)]
+    if node.dtype is torch.bool:
+        return "true" if name == "row_all" else "false"
+    return {"row_max": f"lowest<{kind}>()", "row_min": f"highest<{kind}>()"}.get(name, f"{kind}(0)")
+
+
+class _Text:
+    def __init__(self, program: Program, layout: LayoutClass) -> None:
+        count = len(program.reads)
+        self.layout = layout
+        # An element is computed again by every pass: the compiler keeps it where registers allow.
+        self.plan = schedule(program, layout.modes[count:], lambda node: 0)
+        self.program = self.plan.program
+        self.writer = Writer(self.program, VALUE_TYPES)
+        self._find_operands(program, count)
+        self.columns, self.totals = self.plan.having("column"), self.plan.having("total")
+        self.constants = self._constants()
+
+    def _find_operands(self, program: Program, reads: int) -> None:
+        """Each operand's place among the parameters: pointers, scalars, loops, strides."""
+        layout = self.layout
+        tensors: list[tuple[str, torch.dtype, Node | None]] = [(read.name, read.dtype, None) for read in program.reads]
+        results = zip(result_names(self.program), self.program.results, strict=True)
+        tensors += [(name, result.dtype, result.expression) for name, result in results]
+        self.scalars_at = len(tensors)
+        self.loops_at = self.scalars_at + len(program.scalars)
+        strides = self.loops_at + 4 + layout.outer + layout.inner
+        self.operands: list[Operand] = []
+        for place, ((name, dtype, value), mode) in enumerate(zip(tensors, layout.modes, strict=True)):
+            self.operands.append(Operand(name, dtype, mode, place, strides, value))
+            if self._has_strides(self.operands[-1]):
+                strides += layout.outer + layout.inner
+        self.parameter_count = strides
+        self.reads, self.results = self.operands[:reads], self.operands[reads:]
+        self.by_slot = {read.slot: operand for read, operand in zip(program.reads, self.reads, strict=True)}
+        self.strided = [operand for operand in self.operands if self._has_strides(operand)]
+        in_rows = {node.slot for node in self.plan.row_inputs}
+        self.loaded = [
+            operand for slot, operand in self.by_slot.items() if operand.is_strided and slot not in in_rows
+        ]  # by element
+
+    @staticmethod
+    def _has_strides(operand: Operand) -> bool:
+        return operand.is_strided or operand.mode == "row"
+
+    # --- the whole ---------------------------------------------------------------------------------------------------
+
+    def whole(self) -> str:
+        layout = self.layout
+        entry = entry_name(self.program, layout)
+        cluster = f" __cluster_dims__({layout.cluster}, 1, 1)" if layout.cluster > 1 else ""
+        compute = self._compute()  # names values that members hold
+        lines = [
+            *self._comment(),
+            *([FAST] if fast_math(self.program) else []),
+            "#include <opsmith/rows/cuda.h>",
+            "",
+            "namespace opsmith {",
+            "",
+            "struct Kernel {",
+            f"  using Index = {'uint64_t' if layout.wide else 'uint32_t'};",
+            f"  using Loops = RowLoops<Index, {layout.outer}, {layout.inner}>;",
+            *(f"  static constexpr int {name} = {number};" for name, number in self._numbers().items()),
+            f"  static constexpr bool has_sums = {'true' if self.columns or self.totals else 'false'};",
+            "",
+            *self._members(),
+            *self._locate(),
+            *self._load(),
+            *self._sums(),
+            *compute,
+            "};",
+            "",
+            f'extern "C" __global__ void{cluster} __launch_bounds__({32 * layout.warps})',
+            f"{entry}(__grid_constant__ const Parameters<{self.parameter_count}> parameters) {{",
+            "  rows(Kernel(parameters));",
+            "}",
+            "",
+            "}  // namespace opsmith",
+            "",
+        ]
+        return "\n".join(lines)
+
+    def _comment(self) -> list[str]:
+        layout = self.layout
+        teams = {0: "lanes of a warp", 1: "a block"}.get(layout.cluster, f"a cluster of {layout.cluster} blocks")
+        held = f"{layout.held} packs held by a thread" if layout.held else "read again by every pass"
+        how = f"rows, in {len(self.plan.passes)} passes, by {teams}, {held}"
+        return emit_cuda.comment(self.program, layout, how)
+
+    def _numbers(self) -> dict[str, int]:
+        layout = self.layout
+        return {
+            "vector": layout.vector, "held": layout.held, "cluster": layout.cluster, "threads": 32 * layout.warps,
+        }  # fmt: skip
+
+    # --- members -----------------------------------------------------------------------------------------------------
+
+    def _constants(self) -> list[tuple[str, str, str]]:
+        """Numbers that depend on arguments alone."""
+        for node in postorder(self.program.roots()):
+            if node.function is None and node not in self.plan.row_inputs and not isinstance(node, Column):
+                self.writer.leaf(node)
+        found = [self.writer.number(node) for node in self.plan.constants]
+        for node in postorder(self.program.roots()):
+            if isinstance(node, Column):
+                self.writer.given(node, "column", uniform=False)
+        return found
+
+    def _members(self) -> list[str]:
+        scalars = [(SCALAR_TYPES[scalar.dtype], scalar.name) for scalar in self.program.scalars]
+        initial = [
+            f"{name}(scalar<{kind}>(parameters, {self.scalars_at + index}))"
+            for index, (kind, name) in enumerate(scalars)
+        ]
+        tensors = [self._member(operand) for operand in self.operands]
+        return [
+            *(f"  {kind} {name};" for kind, name in scalars),
+            *(f"  {kind} {name};" for kind, name, _ in self.constants),
+            "  Loops loops;",
+            "  struct {",
+            *(f"    {declared}" for declared, _ in tensors),
+            "  } tensors;",
+            "",
+            f"  OPSMITH_DEVICE explicit Kernel(const Parameters<{self.parameter_count}>& parameters)",
+            "      : " + "".join(f"{each},\n        " for each in initial) + f"loops(parameters, {self.loops_at}),",
+            "        tensors{",
+            *(f"            {value}," for _, value in tensors),
+            "        } {",
+            *(f"    {name} = {expression};" for _, name, expression in self.constants),
+            "  }",
+            "",
+        ]
+
+    def _member(self, operand: Operand) -> tuple[str, str]:
+        """(declaration, initial value) of an operand."""
+        name, pointer = operand.name, f"pointer<{operand.type}>(parameters, {operand.place})"
+        if self._has_strides(operand):
+            kind = f"Strided<{operand.type}, Index, {self.layout.outer}, {self.layout.inner}>"
+            return f"{kind} {name};", f"{{parameters, {operand.place}, {operand.strides}}}"
+        if operand.mode == "scalar":
+            return f"{operand.type}* {name};  // of one element", pointer
+        if operand.dtype in HALF:
+            value = f"{{pointer<void>(parameters, {operand.place}), loops.chunks == 1}}"
+            return f"PartialSums<{operand.type}, {operand.sum_type}> {name};", value
+        partial = f"pointer<{operand.sum_type}>(parameters, {operand.place})"
+        return f"{operand.sum_type}* {name};  // partial sums", partial
+
+    # --- places and loads --------------------------------------------------------------------------------------------
+
+    def _locate(self) -> list[str]:
+        layout = self.layout
+        known = {"strided0": "<0>", "strided1": "<1>"}
+        kept = [f"position.along(tensors.{each.name}.kept)" for each in self.strided]
+        along = [
+            f"start.{each.name} + position.along{known.get(each.mode, '')}(tensors.{each.name}.inner)"
+            if each.mode != "row"
+            else f"start.{each.name}"
+            for each in self.strided
+        ]
+        at_row = f"    const Position<{layout.outer}, Index> position(row, loops.kept_sizes);"
+        at_element = f"    const Position<{layout.inner}, Index> position(index, loops.reduced_sizes);"
+        return [
+            *listed("  struct Place {", [f"Index {each.name};" for each in self.strided], "};", " "),
+            "",
+            *method("Place start(Index row)", [at_row, *listed("    return {", kept, "};")]),
+            *method(
+                "Place locate(const Place& start, Index index)", [at_element, *listed("    return {", along, "};")]
+            ),
+        ]
+
+    @staticmethod
+    def _address(operand: Operand, place: str = "place") -> str:
+        return f"tensors.{operand.name}.data + {place}.{operand.name}"
+
+    def _load(self) -> list[str]:
+        fields, loads = [], []
+        for read in self.loaded:
+            kind = SCALAR_TYPES[read.dtype]
+            if read.mode == "strided0":
+                fields.append(f"Repeated<{kind}> {read.name};")
+                loads.append(f"load_repeated({self._address(read)})")
+                continue
+            fields.append(f"Pack<{kind}, Lanes> {read.name};")
+            step = f", tensors.{read.name}.inner.at[0]" if read.mode == "stridedn" else ""
+            loads.append(f"load_{'apart' if step else 'pack'}<Lanes>({self._address(read)}{step})")
+        return [
+            *struct("Inputs", fields, "int Lanes"),
+            *method("Inputs<Lanes> load(const Place& place)", listed("    return {", loads, "};"), "int Lanes"),
+        ]
+
+    # --- sums over rows ----------------------------------------------------------------------------------------------
+
+    def _sums(self) -> list[str]:
+        """What a team sums over its rows."""
+        slots = self.layout.held * self.layout.vector
+        fields, initial, following, finish = [], [], [], []
+        for index in self.columns:
+            each = self.results[index]
+            partial = f"{each.sum_type}*"
+            if each.dtype in HALF:
+                partial = f"PartialSums<{each.type}, {each.sum_type}>"
+            fields.append(f"ColumnSums<{each.sum_type}, {slots}, {partial}> {each.name};")
+            initial.append(f"{each.name}(kernel.tensors.{each.name}, int64_t(chunk) * kernel.loops.length)")
+            following.append(f"{each.name}.next_row();")
+            finish.append(f"    put_columns(*this, team, sums.{each.name}, tensors.{each.name});")
+        for number, index in enumerate(self.totals):
+            each = self.results[index]
+            fields.append(f"{each.sum_type} {each.name} = {each.sum_type}(0);")
+            finish.append(f"    put_total<{number}, Kernel>(team, sums.{each.name}, tensors.{each.name});")
+        return [
+            *struct(
+                "Sums",
+                [
+                    *fields,
+                    "OPSMITH_DEVICE Sums(const Kernel& kernel, Index chunk)"
+                    + (f" : {', '.join(initial)}" if initial else "")
+                    + " {}",
+                    f"OPSMITH_DEVICE void next_row() {{{''.join(f' {each}' for each in following)} }}",
+                ],
+            ),
+            *method("void finish(const Team& team, const Sums& sums)", finish, "class Team"),
+        ]
+
+    # --- passes ------------------------------------------------------------------------------------------------------
+
+    def _compute(self) -> list[str]:
+        lines: list[str] = []
+        for node in self.plan.row_inputs:
+            lines += self._load_of_row(node)
+        for slot, read in self.by_slot.items():
+            if read.mode == "scalar" and slot not in {node.slot for node in self.plan.row_inputs}:
+                name = f"{read.name}_everywhere"
+                lines.append(f"    const {VALUE_TYPES[read.dtype]} {name} = load_once(tensors.{read.name});")
+        lines += self._between(0)
+        lines += [f"    if (!({self.writer.name(check)})) refuse_index();" for check in self.program.checks]
+        for number, each in enumerate(self.plan.passes):
+            if each.nodes or each.loads or each.reductions or each.elements or each.columns:
+                lines += self._pass(number, each)
+            lines += self._between(number + 1)
+        if rows := self.plan.having("row"):
+            lines.append("    if (mine && team.leads()) {")
+            for index in rows:
+                result, value = self.results[index], self._value(self.program.results[index].expression, index)
+                lines.append(f"      const {VALUE_TYPES[result.dtype]} {result.name}[1] = {{{value}}};")
+                lines.append(f"      store_pack<1>({self._address(result, 'start')}, {result.name});")
+            lines.append("    }")
+        for index in self.totals:
+            result = self.results[index]
+            value = self.writer.name(self.program.results[index].expression)
+            lines.append(f"    if (mine && team.leads()) sums.{result.name} += {value};")
+        arguments = "Team& team, const Elements& elements, const Place& start, bool mine, Sums& sums"
+        return method(f"void compute(\n      {arguments})", lines, "class Team, class Elements")[:-1]
+
+    def _value(self, node: Node, index: int) -> str:
+        """A node as what a result is computed in."""
+        dtype = computed_in(self.program.results[index].dtype)
+        name = self.writer.element(node)
+        return name if computed_in(node.dtype) == dtype else f"cast<{SCALAR_TYPES[dtype]}>({name})"
+
+    def _load_of_row(self, node: Node) -> list[str]:
+        operand = self.by_slot[node.slot]  # type: ignore[attr-defined]
+        address = f"tensors.{operand.name}"
+        if self._has_strides(operand):
+            address = self._address(operand, "start")
+        self.writer.given(node, operand.name, uniform=True)
+        return [f"    const {VALUE_TYPES[operand.dtype]} {operand.name} = load_once({address});"]
+
+    def _between(self, number: int) -> list[str]:
+        lines = []
+        for node in self.plan.between[number]:
+            if isinstance(node, Pick):
+                lines += self._pick(node)
+            else:
+                kind, name, expression = self.writer.number(node)
+                lines.append(f"    const {kind} {name} = {expression};")
+        return lines
+
+    def _pick(self, pick: Pick) -> list[str]:
+        """The element at an index, which every thread of the team computes."""
+        kind, name = VALUE_TYPES[computed_in(pick.node.dtype)], self.writer.fresh("row_at")
+        index = self.writer.name(pick.index)
+        body = [
+            f"const int64_t column = {index} >= 0 && {index} < int64_t(loops.length) ? {index} : 0;",
+            "const auto inputs = load<1>(locate(start, Index(column)));",
+            "constexpr int lane = 0;",
+            *self._elements(pick.loads, pick.nodes),
+            f"{name} = {self.writer.element(pick.element)};",
+        ]
+        self.writer.given(pick.node, name, uniform=True)
+        return [f"    {kind} {name};", "    {", *(f"      {line}" for line in body), "    }"]
+
+    def _elements(self, loads: Sequence[Node], nodes: Sequence[Node]) -> list[str]:
+        """Loaded and computed elements."""
+        lines = []
+        for load in loads:
+            operand = self.by_slot[load.slot]  # type: ignore[attr-defined]
+            value = f"{operand.name}_everywhere" if operand.mode == "scalar" else f"inputs.{operand.name}[lane]"
+            lines.append(f"const {VALUE_TYPES[operand.dtype]} {operand.name} = {value};")
+            self.writer.given(load, operand.name, uniform=False)
+        return lines + [self.writer.line(node) for node in nodes]
+
+    def _pass(self, number: int, each: Pass) -> list[str]:
+        """One pass over the row: a function of an element, what it stores, and the reductions of the team."""
+        names = {node: self.writer.fresh(node.function.name) for node in each.reductions if node.function}
+        declared = [
+            f"    {VALUE_TYPES[computed_in(node.dtype)]} {name} = {_start(node)};" for node, name in names.items()
+        ]
+        body = self._elements(each.loads, each.nodes)
+        for node, name in names.items():
+            assert node.function is not None
+            value = self.writer.element(node.args[0])
+            operation = _OPERATIONS[node.function.name]
+            body.append(f"{name} += {value};" if operation == "Sum" else f"{name} = {operation}::of({name}, {value});")
+        stored = [self.results[index] for index in each.elements]
+        for index, result in zip(each.elements, stored, strict=True):
+            body.append(f"outputs.{result.name}[lane] = {self._value(self.program.results[index].expression, index)};")
+        for index in each.columns:
+            value = self.writer.element(self.program.results[index].expression)
+            body.append(f"if (mine) sums.{self.results[index].name}.add(slot, column, {value});")
+        outputs = f"Outputs{number}" if stored else "Nothing"
+        lines = [*declared, f"    // pass {number + 1}"]
+        if stored:
+            fields = [f"{VALUE_TYPES[result.dtype]} {result.name}[vector];" for result in stored]
+            lines += [f"    struct {outputs} {{", *(f"      {field}" for field in fields), "    };"]
+        lines += [
+            f"    elements.template each<{outputs}>(",
+            "        [&](const auto& inputs, auto& outputs, int lane, int64_t column, int slot) {",
+            *(f"          {line}" for line in body),
+            "          (void)inputs, (void)outputs, (void)lane, (void)column, (void)slot;",
+            "        },",
+            "        [&](const auto& outputs, const Place& place) {",
+            *(f"          {self._store(result)}" for result in stored),
+            "          (void)outputs, (void)place;",
+            "        });",
+        ]
+        if names:
+            parts = [f"by<{_OPERATIONS[node.function.name]}>({name})" for node, name in names.items() if node.function]
+            lines += listed("    team.reduce(", parts, ");")
+        for node, name in names.items():
+            self.writer.given(node, name, uniform=True)
+        return lines
+
+    def _store(self, result: Operand) -> str:
+        if result.mode == "stridedn":
+            step = f"tensors.{result.name}.inner.at[0]"
+            return f"store_apart<vector>({self._address(result)}, {step}, outputs.{result.name});"
+        return f"store_pack<vector>({self._address(result)}, outputs.{result.name});"
