@@ -72,6 +72,11 @@ class _Text:
     def _has_strides(operand: Operand) -> bool:
         return operand.is_strided or operand.mode == "row"
 
+    def _bounds(self) -> str:
+        """The most threads of a block, and the blocks that a multiprocessor must be able to run at once."""
+        threads = 32 * self.layout.warps
+        return f"{threads}, {self.layout.resident}" if self.layout.resident else f"{threads}"
+
     # --- the whole ---------------------------------------------------------------------------------------------------
 
     def whole(self) -> str:
@@ -90,7 +95,7 @@ class _Text:
             f"  using Index = {'uint64_t' if layout.wide else 'uint32_t'};",
             f"  using Loops = RowLoops<Index, {layout.outer}, {layout.inner}>;",
             *(f"  static constexpr int {name} = {number};" for name, number in self._numbers().items()),
-            f"  static constexpr bool has_sums = {'true' if self.columns or self.totals else 'false'};",
+            *(f"  static constexpr bool {name} = {str(value).lower()};" for name, value in self._flags().items()),
             "",
             *self._members(),
             *self._locate(),
@@ -99,7 +104,7 @@ class _Text:
             *compute,
             "};",
             "",
-            f'extern "C" __global__ void{cluster} __launch_bounds__({32 * layout.warps})',
+            f'extern "C" __global__ void{cluster} __launch_bounds__({self._bounds()})',
             f"{entry}(__grid_constant__ const Parameters<{self.parameter_count}> parameters) {{",
             "  rows(Kernel(parameters));",
             "}",
@@ -121,6 +126,10 @@ class _Text:
         return {
             "vector": layout.vector, "held": layout.held, "cluster": layout.cluster, "threads": 32 * layout.warps,
         }  # fmt: skip
+
+    def _flags(self) -> dict[str, bool]:
+        has_sums = bool(self.columns or self.totals)
+        return {"has_sums": has_sums, "ahead": self.layout.ahead}
 
     # --- members -----------------------------------------------------------------------------------------------------
 
@@ -166,8 +175,9 @@ class _Text:
         if self._has_strides(operand):
             kind = f"Strided<{operand.type}, Index, {self.layout.outer}, {self.layout.inner}>"
             return f"{kind} {name};", f"{{parameters, {operand.place}, {operand.strides}}}"
-        if operand.mode == "scalar":
-            return f"{operand.type}* {name};  // of one element", pointer
+        if operand.mode in ("scalar", "shared"):
+            what = "of one element" if operand.mode == "scalar" else "the same for every row"
+            return f"{operand.type}* {name};  // {what}", pointer
         if operand.dtype in HALF:
             value = f"{{pointer<void>(parameters, {operand.place}), loops.chunks == 1}}"
             return f"PartialSums<{operand.type}, {operand.sum_type}> {name};", value
@@ -212,9 +222,18 @@ class _Text:
             fields.append(f"Pack<{kind}, Lanes> {read.name};")
             step = f", tensors.{read.name}.inner.at[0]" if read.mode == "stridedn" else ""
             loads.append(f"load_{'apart' if step else 'pack'}<Lanes>({self._address(read)}{step})")
+        shared = [read for read in self.reads if read.mode == "shared"]
+        packs = [f"Pack<{SCALAR_TYPES[read.dtype]}, Lanes> {read.name};" for read in shared]
+        loads_of_shared = [f"load_pack<Lanes>(tensors.{read.name} + column)" for read in shared]
         return [
             *struct("Inputs", fields, "int Lanes"),
             *method("Inputs<Lanes> load(const Place& place)", listed("    return {", loads, "};"), "int Lanes"),
+            *struct("Shared", packs, "int Lanes"),
+            *method(
+                "Shared<Lanes> load_shared(Index column)",
+                [*listed("    return {", loads_of_shared, "};"), *(["    (void)column;"] if not shared else [])],
+                "int Lanes",
+            ),
         ]
 
     # --- sums over rows ----------------------------------------------------------------------------------------------
@@ -311,6 +330,7 @@ class _Text:
         body = [
             f"const int64_t column = {index} >= 0 && {index} < int64_t(loops.length) ? {index} : 0;",
             "const auto inputs = load<1>(locate(start, Index(column)));",
+            "const auto shared = load_shared<1>(Index(column));",
             "constexpr int lane = 0;",
             *self._elements(pick.loads, pick.nodes),
             f"{name} = {self.writer.element(pick.element)};",
@@ -323,7 +343,9 @@ class _Text:
         lines = []
         for load in loads:
             operand = self.by_slot[load.slot]  # type: ignore[attr-defined]
-            value = f"{operand.name}_everywhere" if operand.mode == "scalar" else f"inputs.{operand.name}[lane]"
+            value = f"{'shared' if operand.mode == 'shared' else 'inputs'}.{operand.name}[lane]"
+            if operand.mode == "scalar":
+                value = f"{operand.name}_everywhere"
             lines.append(f"const {VALUE_TYPES[operand.dtype]} {operand.name} = {value};")
             self.writer.given(load, operand.name, uniform=False)
         return lines + [self.writer.line(node) for node in nodes]
@@ -353,9 +375,9 @@ class _Text:
             lines += [f"    struct {outputs} {{", *(f"      {field}" for field in fields), "    };"]
         lines += [
             f"    elements.template each<{outputs}>(",
-            "        [&](const auto& inputs, auto& outputs, int lane, int64_t column, int slot) {",
+            "        [&](const auto& inputs, const auto& shared, auto& outputs, int lane, int64_t column, int slot) {",
             *(f"          {line}" for line in body),
-            "          (void)inputs, (void)outputs, (void)lane, (void)column, (void)slot;",
+            "          (void)inputs, (void)shared, (void)outputs, (void)lane, (void)column, (void)slot;",
             "        },",
             "        [&](const auto& outputs, const Place& place) {",
             *(f"          {self._store(result)}" for result in stored),

@@ -28,7 +28,7 @@ MAX_DIMENSIONS = 16
 PATHS = ("stream", "segment", "column", "row")
 MODES = (
     "linear", "scalar", "strided0", "strided1", "stridedn", "reduced:all", "reduced:inner", "reduced:outer",
-    "reduced:none", "absent", "row",
+    "reduced:none", "absent", "row", "shared",
 )  # fmt: skip
 """In the order of the enumerations of loops.h and plan.h."""
 
@@ -58,6 +58,8 @@ class Tuning(NamedTuple):
     row_bytes: int
     row_most_bytes: int
     row_most_warps: int
+    row_registers: int
+    row_ahead: int
 
 
 class Target(NamedTuple):
@@ -83,10 +85,11 @@ class LayoutClass:
     `modes`, one per operand, inputs first: 'linear' (by the element's own index), 'scalar', 'strided0' (repeated along
     the innermost dimension), 'strided1' (contiguous along it), 'stridedn'; 'reduced:' and what a sum keeps of the kept
     dimensions; 'absent' for a result of another pass; 'row' for a result with one value
-    for each row.
+    for each row; 'shared' for an input with the same contiguous elements for every row.
     `outer` and `inner` count dimensions: kept (without the columns) and reduced; for 'stream' all are inner.
     On a GPU, each thread holds `held` packs of a row in registers, or every pass reads the row again (0). The blocks of
-    a `cluster` share a row, or the lanes of a warp if that is 0. A block has up to `warps` warps.
+    a `cluster` share a row, or the lanes of a warp if that is 0. A block has up to `warps` warps. Where teams have sums
+    over rows, `resident` blocks run on a multiprocessor at once, and each team may load its next row `ahead`.
     """
 
     path: str
@@ -98,18 +101,22 @@ class LayoutClass:
     held: int = 0
     cluster: int = 0
     warps: int = 0
+    resident: int = 0
+    ahead: bool = False
 
     def encoded(self, index: int = 0) -> bytes:
         """plan.h's LayoutClass, for a GPU of this index."""
         head = (PATHS.index(self.path), self.outer, self.inner, self.vector, self.wide, index)
-        return bytes([*head, self.held, self.cluster, self.warps, *(MODES.index(mode) for mode in self.modes)])
+        rows = (self.held, self.cluster, self.warps, self.resident, self.ahead)
+        return bytes([*head, *rows, *(MODES.index(mode) for mode in self.modes)])
 
     @staticmethod
     @functools.cache
     def decoded(encoded: bytes) -> LayoutClass:
-        path, outer, inner, vector, wide, _, held, cluster, warps, *modes = encoded
+        path, outer, inner, vector, wide, _, held, cluster, warps, resident, ahead, *modes = encoded
         named = tuple(MODES[mode] for mode in modes)
-        return LayoutClass(PATHS[path], named, outer, inner, vector, bool(wide), held, cluster, warps)
+        rows = (held, cluster, warps, resident, bool(ahead))
+        return LayoutClass(PATHS[path], named, outer, inner, vector, bool(wide), *rows)
 
 
 class Combine(ctypes.Structure):

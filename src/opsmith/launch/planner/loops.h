@@ -62,9 +62,10 @@ enum Mode : uint8_t {
   kReducedNone = 8,
   kAbsent = 9,  // a result of another pass
   kPerRow = 10,  // a result with one value for each row
+  kShared = 11,  // the same contiguous elements for every row
 };
 inline bool is_strided(uint8_t mode) { return mode >= kRepeated && mode <= kStrided; }
-inline bool is_packed(uint8_t mode) { return mode == kLinear || mode == kContiguous; }
+inline bool is_packed(uint8_t mode) { return mode == kLinear || mode == kContiguous || mode == kShared; }
 
 inline Mode strided_mode(const int64_t* strides, int count) {
   if (std::all_of(strides, strides + count, [](int64_t stride) { return stride == 0; })) return kScalar;

@@ -28,11 +28,12 @@ struct LayoutClass {
   uint8_t vector = 1;  // elements of a pack
   uint8_t wide = 1;    // 64-bit indices
   uint8_t index = 0;   // of the GPU: kernels are loaded on each
-  // Of rows on a GPU: packs that a thread holds; blocks of a cluster, 0 for lanes of a warp; the most warps of a block.
-  uint8_t held = 0, cluster = 0, warps = 0;
+  // Of rows on a GPU: packs that a thread holds; blocks of a cluster, 0 for lanes of a warp; the most warps of a block;
+  // with sums over rows, the blocks of a multiprocessor, and whether the next row is loaded while one is computed.
+  uint8_t held = 0, cluster = 0, warps = 0, resident = 0, ahead = 0;
   uint8_t modes[kMaxOperands];
 };
-constexpr int kLayoutHead = 9;
+constexpr int kLayoutHead = 11;
 static_assert(offsetof(LayoutClass, modes) == kLayoutHead);
 
 // A launch that adds up partial sums, for `jobs` results of one dtype. Parameters, four per job: the addresses of the
@@ -289,7 +290,7 @@ class Plan {
     layout_.outer = layout_.inner = 0;
     layout_.vector = layout_.wide = 1;
     layout_.index = static_cast<uint8_t>(target_.index);
-    layout_.held = layout_.cluster = layout_.warps = 0;
+    layout_.held = layout_.cluster = layout_.warps = layout_.resident = layout_.ahead = 0;
     parameter_count_ = program_.operands() + program_.scalars;
     sums_ = 0;
     const Tuning& tuning = target_.tuning;
@@ -391,7 +392,11 @@ class Plan {
   }
 
   uint8_t row_mode(int k) const {
-    if (all_zero(loops_, k) && all_zero(row_->kept, k)) return kScalar;
+    const bool same = all_zero(row_->kept, k);  // for every row
+    if (same && all_zero(loops_, k)) return kScalar;
+    if (same && target_.is_gpu && row_->kept.sizes.product() > 1 && loops_.sizes.count == 1 && loops_.strides[k][0] == 1) {
+      return kShared;
+    }
     return loops_.strides[k][0] == 0 ? kRepeated : loops_.strides[k][0] == 1 ? kContiguous : kStrided;
   }
 
@@ -418,7 +423,7 @@ class Plan {
     Chunks chunks{};
     if (target_.is_gpu) {
       find_width(loops_.sizes.at[0]);
-      team = find_team(length);
+      team = find_team(length, sums);
       const int64_t blocks = row_blocks(team, rows, sums);
       chunks = {at_least_one(blocks / at_least_one(team.cluster)), team.lanes};
       pass_.blocks = blocks;
@@ -449,17 +454,21 @@ class Plan {
   }
 
   // The threads that share a row.
-  RowTeam find_team(int64_t length) {
-    int64_t bytes = 0;  // of an element, in the registers of a thread
+  RowTeam find_team(int64_t length, bool sums) {
+    int64_t inputs = 0, summed = 0;  // bytes of an element, in the registers of a thread
     for (int k = 0; k < loops_.operands; ++k) {
       const uint8_t mode = layout_.modes[k];
-      if (k < reads_ && has_row(k) && (mode == kContiguous || mode == kStrided)) bytes += program_.itemsize(k);
-      if (mode == kReducedInner) bytes += program_.itemsize(k) == 8 ? 8 : 4;
+      if (k < reads_ && has_row(k) && (mode == kContiguous || mode == kStrided)) inputs += program_.itemsize(k);
+      if (mode == kReducedInner) summed += program_.itemsize(k) == 8 ? 8 : 4;
     }
-    const RowTeam team = row_team(target_, length / layout_.vector, layout_.vector * at_least_one(bytes));
+    const int64_t bytes = layout_.vector * at_least_one(inputs + summed);
+    RowTeam team = row_team(target_, length / layout_.vector, bytes);
+    if (sums) find_residence(target_.tuning, layout_.vector * inputs, bytes, team);
     layout_.held = static_cast<uint8_t>(team.held);
     layout_.cluster = static_cast<uint8_t>(team.cluster);
     layout_.warps = static_cast<uint8_t>(team.warps());
+    layout_.resident = static_cast<uint8_t>(team.resident);
+    layout_.ahead = team.ahead;
     return team;
   }
 
@@ -468,10 +477,7 @@ class Plan {
     constexpr int64_t limit = 1 << 30;
     const int64_t cluster = at_least_one(team.cluster);
     int64_t teams = std::min(divide_up(rows, team.teams_of_block()), limit / cluster);
-    if (sums) {
-      const int64_t resident = at_least_one(target_.tuning.resident / team.threads) * target_.multiprocessors;
-      teams = std::min(teams, at_least_one(resident / cluster));
-    }
+    if (sums) teams = std::min(teams, at_least_one(team.resident * target_.multiprocessors / cluster));
     return teams * cluster;
   }
 

@@ -30,6 +30,8 @@ struct Tuning {
   int64_t row_bytes;
   int64_t row_most_bytes;
   int64_t row_most_warps;
+  int64_t row_registers;
+  int64_t row_ahead;
 };
 
 // Where a kernel runs.
@@ -179,6 +181,10 @@ inline int64_t column_blocks(int64_t kept, const Chunks& chunks) {
 // row is too long to be held (0).
 struct RowTeam {
   int64_t held, threads, cluster, lanes;
+  // Of teams with sums over rows, which have several rows each: whether the next row is loaded while one is computed,
+  // and the blocks of a multiprocessor.
+  bool ahead = false;
+  int64_t resident = 0;
 
   // The most warps of a block that the kernel is compiled for.
   int64_t warps() const { return threads <= 128 ? 4 : threads <= 256 ? 8 : threads <= 512 ? 16 : 32; }
@@ -195,10 +201,17 @@ inline int64_t held_packs(int64_t least) {
   }
 }
 
+// The largest of these numbers that is not larger.
+inline int64_t held_at_most(int64_t most) {
+  int64_t found = 1;
+  for (int64_t next = 1; next <= most; next = held_packs(found + 1)) found = next;
+  return found;
+}
+
 // The team for rows of this many packs; `bytes`: what a thread has in registers of a pack.
 inline RowTeam row_team(const Target& target, int64_t packs, int64_t bytes) {
   const Tuning& tuning = target.tuning;
-  const auto most = [&](int64_t of) { return at_least_one(of / bytes); };
+  const auto most = [&](int64_t of) { return held_at_most(of / bytes); };
   if (packs <= 32 * std::min(tuning.row_lane_packs, most(tuning.row_bytes))) {
     const int64_t held = held_packs(divide_up(packs, 32));
     int64_t lanes = 1;
@@ -217,6 +230,14 @@ inline RowTeam row_team(const Target& target, int64_t packs, int64_t bytes) {
     }
   }
   return {0, 32 * tuning.row_most_warps, 1, 0};
+}
+
+// For a team with sums over rows. `inputs`: bytes of a pack that a thread loads; `bytes`: what it has in registers of one.
+inline void find_residence(const Tuning& tuning, int64_t inputs, int64_t bytes, RowTeam& team) {
+  constexpr int64_t kRegisters = 65536, kThreads = 1536;  // of a multiprocessor; of the smallest one
+  team.ahead = tuning.row_ahead != 0 && team.held > 0 && team.held * (bytes + inputs) <= tuning.row_most_bytes;
+  const int64_t registers = tuning.row_registers + team.held * (bytes + team.ahead * inputs) / 4;
+  team.resident = at_least_one(std::min(kThreads, kRegisters / registers) / (32 * team.warps()));
 }
 
 // Elements that a block of a kernel without sums computes if there are very few, few, some or many in total. They

@@ -7,6 +7,7 @@
 // A kernel K is a struct with
 //   vector, held, threads, cluster   elements of a pack; packs per thread, 0 if rows do not fit; the most threads of a
 //                                    block; blocks of a cluster, 0 if a team is part of a warp
+//   ahead                            whether a team loads its next row while it computes one
 //   start, locate, load              where a row and its elements are, and what is loaded of them
 //   compute                          the passes over a row, as calls of `elements.each` and `team.reduce`
 //   Sums, finish                     the sums over rows that a team has
@@ -321,26 +322,42 @@ class HeldElements {
 
  public:
   OPSMITH_DEVICE HeldElements(const Kernel& kernel, const Place& start, Index rank, Index size, bool mine)
-      : kernel_(kernel), start_(start), first_(rank), size_(size), mine_(mine) {
-    const Index packs = kernel.loops.length / V;
+      : kernel_(kernel), first_(rank), size_(size) {
+    load(start, mine);
+  }
+
+  // Another row's elements. The loads are issued here and waited for where a pass uses them.
+  OPSMITH_DEVICE void load(const Place& start, bool mine) {
+    start_ = start;
+    mine_ = mine;
+    const Index packs = kernel_.loops.length / V;
 #pragma unroll
     for (int u = 0; u < U; ++u) {
-      valid_[u] = first_ + u * size_ < packs;
-      inputs_[u] = kernel.template load<V>(place(valid_[u] ? first_ + u * size_ : 0));
+      const Index pack = first_ + u * size_;
+      inputs_[u] = kernel_.template load<V>(place(pack < packs ? pack : 0));
     }
   }
 
-  // pass(inputs, outputs, lane, column, slot) for each element; then store(outputs, place) for each pack.
+  OPSMITH_DEVICE void take(const HeldElements& other) {
+    start_ = other.start_;
+    mine_ = other.mine_;
+#pragma unroll
+    for (int u = 0; u < U; ++u) inputs_[u] = other.inputs_[u];
+  }
+
+  // pass(inputs, shared, outputs, lane, column, slot) for each element; then store(outputs, place) for each pack.
   template <class Outputs, class Pass, class Store>
   OPSMITH_DEVICE void each(const Pass& pass, const Store& store) const {
+    const Index packs = kernel_.loops.length / V;
 #pragma unroll
     for (int u = 0; u < U; ++u) {
-      if (!valid_[u]) continue;
       const Index pack = first_ + u * size_;
+      if (pack >= packs) continue;
+      const auto shared = kernel_.template load_shared<V>(pack * V);
       Outputs outputs;
 #pragma unroll
       for (int lane = 0; lane < V; ++lane) {
-        pass(inputs_[u], outputs, lane, int64_t(pack) * V + lane, u * V + lane);
+        pass(inputs_[u], shared, outputs, lane, int64_t(pack) * V + lane, u * V + lane);
       }
       if constexpr (!same_type<Outputs, Nothing>) {
         if (mine_) store(outputs, place(pack));
@@ -352,10 +369,9 @@ class HeldElements {
   OPSMITH_DEVICE Place place(Index pack) const { return kernel_.locate(start_, pack * V); }
 
   const Kernel& kernel_;
-  const Place& start_;
   const Index first_, size_;
-  const bool mine_;
-  bool valid_[U > 0 ? U : 1];
+  Place start_;
+  bool mine_;
   typename Kernel::template Inputs<V> inputs_[U > 0 ? U : 1];
 };
 
@@ -385,9 +401,10 @@ class StreamedElements {
       for (int u = 0; u < U; ++u) {
         const Index pack = from + u * size_;
         if (pack >= packs) continue;
+        const auto shared = kernel_.template load_shared<V>(pack * V);
         Outputs outputs;
 #pragma unroll
-        for (int lane = 0; lane < V; ++lane) pass(inputs[u], outputs, lane, int64_t(pack) * V + lane, 0);
+        for (int lane = 0; lane < V; ++lane) pass(inputs[u], shared, outputs, lane, int64_t(pack) * V + lane, 0);
         if constexpr (!same_type<Outputs, Nothing>) {
           if (mine_) store(outputs, place(pack));
         }
@@ -528,12 +545,27 @@ OPSMITH_DEVICE void rows(const Kernel& kernel) {
   team.begin();
   typename Kernel::Sums sums(kernel, team.chunk());
   // All threads of a block go through the loop together. A team without a row computes the last one, for itself.
-  for (Index first = team.first_row(); first < loops.rows; first += team.step()) {
-    const bool mine = team.row(first) < loops.rows;
-    const auto start = kernel.start(mine ? team.row(first) : loops.rows - 1);
-    const Elements elements(kernel, start, team.rank(), team.size(), mine);
-    kernel.compute(team, elements, start, mine, sums);
-    sums.next_row();
+  const auto is_row = [&](Index first) { return team.row(first) < loops.rows; };
+  const auto start = [&](Index first) { return kernel.start(is_row(first) ? team.row(first) : loops.rows - 1); };
+  Index first = team.first_row();
+  if constexpr (Kernel::ahead) {
+    // The next row is loaded while this one is computed.
+    if (first < loops.rows) {
+      Elements elements(kernel, start(first), team.rank(), team.size(), is_row(first));
+      for (; first < loops.rows; first += team.step()) {
+        const Index next = first + team.step() < loops.rows ? first + team.step() : first;
+        const Elements following(kernel, start(next), team.rank(), team.size(), is_row(next));
+        kernel.compute(team, elements, start(first), is_row(first), sums);
+        sums.next_row();
+        elements.take(following);
+      }
+    }
+  } else {
+    for (; first < loops.rows; first += team.step()) {
+      const Elements elements(kernel, start(first), team.rank(), team.size(), is_row(first));
+      kernel.compute(team, elements, start(first), is_row(first), sums);
+      sums.next_row();
+    }
   }
   kernel.finish(team, sums);
   team.end();
