@@ -74,6 +74,7 @@ class _RowKernel:
                    if each.mode.startswith("strided") or each.mode == "row"]  # fmt: skip
         self.strided = {place: number for number, place in enumerate(strided)}
         self.columns = self.plan.having("column")
+        self.segments = self.plan.having("segment")
         self.totals = self.plan.having("total")
         self.carried = self.plan.carried
         self.per_row: list[tuple[str, str]] = []  # (type, name) of what is known of a row
@@ -85,7 +86,8 @@ class _RowKernel:
         passes = self._passes()
         numbers = {
             "INNER": self.layout.inner, "OUTER": self.layout.outer, "STRIDED": len(self.strided),
-            "COLUMNS": len(self.columns), "TOTALS": len(self.totals), "BUFFERS": len(self.carried),
+            "COLUMNS": len(self.columns), "SEGMENTS": len(self.segments), "TOTALS": len(self.totals),
+            "BUFFERS": len(self.carried),
         }  # fmt: skip
         body = [
             f"  static constexpr int {', '.join(f'{name} = {number}' for name, number in numbers.items())};",
@@ -151,6 +153,7 @@ class _RowKernel:
         lines += [f"  {kind} {name};" for kind, name, _ in constants]
         lines += [f"  {SCALAR_TYPES[computed_in(node.dtype)]}* {self._buffer(node)};" for node in self.carried]
         lines += [f"  ColumnSums<{self.results[index].type}> {self._column(index)};" for index in self.columns]
+        lines += [f"  SegmentSums<{self.results[index].type}> {self._segment(index)};" for index in self.segments]
         lines += [f"  double {self._total(index)};" for index in self.totals]
         return [*lines, "  const int64_t* loops;", ""]
 
@@ -175,28 +178,35 @@ class _RowKernel:
     def _column(self, index: int) -> str:
         return f"columns_{self.columns.index(index) + 1}"
 
+    def _segment(self, index: int) -> str:
+        return f"segments_{self.segments.index(index) + 1}"
+
     def _total(self, index: int) -> str:
         return f"total_{self.totals.index(index) + 1}"
 
     def _memory(self) -> list[str]:
         """The memory of a task, and its sums over rows."""
+        sums = [("Column", self._column(index), self.results[index]) for index in self.columns]
+        sums += [("Segment", self._segment(index), self.results[index]) for index in self.segments]
         sizes = ["length * sizeof(double)" for _ in self.carried]
-        sizes += [f"ColumnSums<{self.results[index].type}>::bytes(length)" for index in self.columns]
-        lines = [f"  static int64_t bytes(int64_t length) {{ return {' + '.join(sizes) or '0 * length'}; }}"]
+        sizes += [f"{kind}Sums<{result.type}>::bytes(length, segment)" for kind, _, result in sums]
+        lines = ["  static int64_t bytes(int64_t length, int64_t segment) {",
+                 f"    return {' + '.join(sizes) or '0'};", "    (void)length, (void)segment;", "  }"]  # fmt: skip
         begin = [f"    {self._total(index)} = 0;" for index in self.totals]
         for node in self.carried:
             kind = SCALAR_TYPES[computed_in(node.dtype)]
             begin += [f"    {self._buffer(node)} = reinterpret_cast<{kind}*>(memory);",
                       "    memory += length * sizeof(double);"]  # fmt: skip
-        for index in self.columns:
-            begin += [f"    {self._column(index)}.begin(memory, length);",
-                      f"    memory += {self._column(index)}.bytes(length);"]  # fmt: skip
-        lines += ["  void begin(char* memory, int64_t length) {", *begin, "    (void)memory, (void)length;", "  }"]
-        if self.columns or self.totals:
-            lines += ["  void end(int64_t task, int64_t length) {"]
-            lines += [f"    {self._column(i)}.end({self.results[i].name} + task * length);" for i in self.columns]
+        for _, name, _ in sums:
+            begin += [f"    {name}.begin(memory, length, segment);",
+                      f"    memory += {name}.bytes(length, segment);"]  # fmt: skip
+        lines += ["  void begin(char* memory, int64_t length, int64_t segment) {", *begin,
+                  "    (void)memory, (void)length, (void)segment;", "  }"]  # fmt: skip
+        if sums or self.totals:
+            lines += ["  void end(int64_t task) {"]
+            lines += [f"    {name}.end({result.name} + task * {name}.count);" for _, name, result in sums]
             lines += [f"    {self.results[i].name}[task] = {self._total(i)};" for i in self.totals]
-            lines += ["    (void)length;", "  }"]
+            lines += ["  }"]
         return [*lines, ""]
 
     # --- passes ------------------------------------------------------------------------------------------------------
@@ -351,7 +361,10 @@ class _RowKernel:
             lines.append(f"store_{manner}(at, {self.strided[result.place]}, kernel.{result.name}, {value});")
         for index in each.columns:
             value = self.writer.element(self.program.results[index].expression)
-            lines.append(f"add_to_column(at, kernel.{self._column(index)}, {value});")
+            if index in self.columns:
+                lines.append(f"add_to_column(at, kernel.{self._column(index)}, {value});")
+            else:
+                lines.append(f"add_to_segment(at, kernel.{self._segment(index)}, {value});")
         return lines
 
     def _uses_numbers(self, each: Pass) -> bool:

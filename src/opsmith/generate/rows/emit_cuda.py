@@ -43,6 +43,7 @@ class _Text:
         self.writer = Writer(self.program, VALUE_TYPES)
         self._find_operands(program, count)
         self.columns, self.totals = self.plan.having("column"), self.plan.having("total")
+        self.segments = self.plan.having("segment")
         self.constants = self._constants()
 
     def _find_operands(self, program: Program, reads: int) -> None:
@@ -53,7 +54,7 @@ class _Text:
         tensors += [(name, result.dtype, result.expression) for name, result in results]
         self.scalars_at = len(tensors)
         self.loops_at = self.scalars_at + len(program.scalars)
-        strides = self.loops_at + 4 + layout.outer + layout.inner
+        strides = self.loops_at + 6 + layout.outer + layout.inner
         self.operands: list[Operand] = []
         for place, ((name, dtype, value), mode) in enumerate(zip(tensors, layout.modes, strict=True)):
             self.operands.append(Operand(name, dtype, mode, place, strides, value))
@@ -128,7 +129,7 @@ class _Text:
         }  # fmt: skip
 
     def _flags(self) -> dict[str, bool]:
-        has_sums = bool(self.columns or self.totals)
+        has_sums = bool(self.columns or self.segments or self.totals)
         return {"has_sums": has_sums, "ahead": self.layout.ahead}
 
     # --- members -----------------------------------------------------------------------------------------------------
@@ -178,8 +179,8 @@ class _Text:
         if operand.mode in ("scalar", "shared"):
             what = "of one element" if operand.mode == "scalar" else "the same for every row"
             return f"{operand.type}* {name};  // {what}", pointer
-        if operand.dtype in HALF:
-            value = f"{{pointer<void>(parameters, {operand.place}), loops.chunks == 1}}"
+        if operand.dtype in HALF and operand.mode != "reduced:segments":
+            value = f"{{pointer<void>(parameters, {operand.place}), loops.direct != 0}}"
             return f"PartialSums<{operand.type}, {operand.sum_type}> {name};", value
         partial = f"pointer<{operand.sum_type}>(parameters, {operand.place})"
         return f"{operand.sum_type}* {name};  // partial sums", partial
@@ -248,25 +249,33 @@ class _Text:
             if each.dtype in HALF:
                 partial = f"PartialSums<{each.type}, {each.sum_type}>"
             fields.append(f"ColumnSums<{each.sum_type}, {slots}, {partial}> {each.name};")
-            initial.append(f"{each.name}(kernel.tensors.{each.name}, int64_t(chunk) * kernel.loops.length)")
+            initial.append(f"{each.name}(kernel.tensors.{each.name}, int64_t(share.index) * kernel.loops.length)")
             following.append(f"{each.name}.next_row();")
-            finish.append(f"    put_columns(*this, team, sums.{each.name}, tensors.{each.name});")
+            finish.append(f"    put_columns(*this, team, share, sums.{each.name}, tensors.{each.name});")
+        for index in self.segments:
+            each = self.results[index]
+            fields.append(f"SegmentSums<{each.sum_type}, {self.layout.held}, {self.layout.vector}> {each.name};")
+            finish.append(f"    put_segments(*this, team, share, sums.{each.name}, tensors.{each.name});")
         for number, index in enumerate(self.totals):
             each = self.results[index]
             fields.append(f"{each.sum_type} {each.name} = {each.sum_type}(0);")
-            finish.append(f"    put_total<{number}, Kernel>(team, sums.{each.name}, tensors.{each.name});")
+            finish.append(f"    put_total<{number}>(team, share, sums.{each.name}, tensors.{each.name});")
         return [
             *struct(
                 "Sums",
                 [
                     *fields,
-                    "OPSMITH_DEVICE Sums(const Kernel& kernel, Index chunk)"
+                    "OPSMITH_DEVICE Sums(const Kernel& kernel, const Share<Kernel>& share)"
                     + (f" : {', '.join(initial)}" if initial else "")
-                    + " {}",
+                    + " { (void)kernel, (void)share; }",
                     f"OPSMITH_DEVICE void next_row() {{{''.join(f' {each}' for each in following)} }}",
                 ],
             ),
-            *method("void finish(const Team& team, const Sums& sums)", finish, "class Team"),
+            *method(
+                "void finish(const Team& team, const Share<Kernel>& share, const Sums& sums)",
+                [*finish, "    (void)team, (void)share, (void)sums;"],
+                "class Team",
+            ),
         ]
 
     # --- passes ------------------------------------------------------------------------------------------------------

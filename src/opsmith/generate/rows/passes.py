@@ -19,9 +19,9 @@ CARRIED = 8
 """Instructions from which on an element is carried on to later passes, not computed again."""
 
 ROLES = {"strided1": "element", "stridedn": "element", "row": "row", "reduced:inner": "column",
-         "reduced:none": "total", "absent": "absent"}  # fmt: skip
-"""What is written of a result, by its mode: each element, a value per row, sums over rows of each column or of
-everything."""
+         "reduced:none": "total", "reduced:segments": "segment", "absent": "absent"}  # fmt: skip
+"""What is written of a result, by its mode: each element, a value per row, sums over rows of each column, of segments
+of columns or of everything."""
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Pass:
     reductions: list[Node] = field(default_factory=list)
     carried_out: list[Node] = field(default_factory=list)
     elements: list[int] = field(default_factory=list)  # results that are stored
-    columns: list[int] = field(default_factory=list)  # results that are added up over rows
+    columns: list[int] = field(default_factory=list)  # results that are added up over rows, or over segments of them
     numbers: bool = False  # whether the column's number is used
 
 
@@ -85,7 +85,7 @@ def schedule(program: Program, modes: Sequence[str], cost: Callable[[Node], int]
     depths = _depths(nodes)
     count = 1 + max((depths[node] - 1 for node in nodes if _reduces(node)), default=-1)
     for result, role in zip(program.results, roles, strict=True):
-        if role in ("element", "column"):
+        if role in ("element", "column", "segment"):
             count = max(count, depths[result.expression] + 1)
     found.passes = [Pass() for _ in range(count)]
     found.between = [[] for _ in range(count + 1)]
@@ -114,7 +114,7 @@ def schedule(program: Program, modes: Sequence[str], cost: Callable[[Node], int]
     for index, (result, role) in enumerate(zip(program.results, roles, strict=True)):
         if role == "element":
             found.passes[depths[result.expression]].elements.append(index)
-        elif role == "column":
+        elif role in ("column", "segment"):
             found.passes[depths[result.expression]].columns.append(index)
     _find_elements(found, elements, cost)
     return found
@@ -128,9 +128,9 @@ def _with_sums(program: Program, roles: Sequence[str]) -> Program:
     results: list[Result] = []
     for result, role in zip(program.results, roles, strict=True):
         expression = result.expression
-        if role in ("row", "total", "column") and isinstance(result.like, int):
+        if role in ("row", "total", "column", "segment") and isinstance(result.like, int):
             value = builder.cast(builder.value(expression), sum_dtype(result.dtype))
-            if role != "column" and rows.forms[result.like] is Form.FULL:
+            if role not in ("column", "segment") and rows.forms[result.like] is Form.FULL:
                 value = of("row_sum", value)
             expression = value.node
         results.append(replace(result, expression=expression))

@@ -28,7 +28,7 @@ MAX_DIMENSIONS = 16
 PATHS = ("stream", "segment", "column", "row")
 MODES = (
     "linear", "scalar", "strided0", "strided1", "stridedn", "reduced:all", "reduced:inner", "reduced:outer",
-    "reduced:none", "absent", "row", "shared",
+    "reduced:none", "absent", "row", "shared", "reduced:segments",
 )  # fmt: skip
 """In the order of the enumerations of loops.h and plan.h."""
 

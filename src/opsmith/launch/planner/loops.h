@@ -63,6 +63,7 @@ enum Mode : uint8_t {
   kAbsent = 9,  // a result of another pass
   kPerRow = 10,  // a result with one value for each row
   kShared = 11,  // the same contiguous elements for every row
+  kReducedSegments = 12,  // a sum over each run of neighbouring elements of a row
 };
 inline bool is_strided(uint8_t mode) { return mode >= kRepeated && mode <= kStrided; }
 inline bool is_packed(uint8_t mode) { return mode == kLinear || mode == kContiguous || mode == kShared; }

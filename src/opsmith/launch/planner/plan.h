@@ -61,13 +61,17 @@ struct Pass {
   int64_t combine_count;
 };
 
-constexpr int kMaxParameters = kMaxOperands + kMaxScalars + 5 + kMaxDimensions + kMaxOperands * (kMaxDimensions + 1);
+constexpr int kMaxParameters = kMaxOperands + kMaxScalars + 6 + kMaxDimensions + kMaxOperands * (kMaxDimensions + 1);
 
 // What only the plan of a row program has.
 struct RowPart {
   Strided tensors[kMaxSlots];  // aligned
   Alignment alignment;
-  Loops kept;           // the dimensions that are not along the row
+  Loops kept;           // the dimensions that are not along the row; the first of them are those that sums are over
+  int64_t groups = 1;   // of rows: sums are over the rows of one group
+  int64_t segment = 1;  // elements of a row that a sum of a segment is over
+  bool sums = false;
+  RowTeam team{};       // on a GPU
   int64_t refused = 0;  // written by a kernel
 };
 
@@ -268,7 +272,7 @@ class Plan {
       expand(result, shape(), expanded[k]);
     }
     merge(shape(), part_of(program_.rows, order_, true), expanded, operands, loops_);
-    merge(shape(), part_of(program_.rows, order_, false), expanded, operands, row_->kept);
+    merge(shape(), kept_order(expanded), expanded, operands, row_->kept);
     if (loops_.sizes.product() == 1) {
       for (int k = 0; k < operands; ++k) loops_.strides[k][0] = has_row(k);
     }
@@ -280,7 +284,12 @@ class Plan {
       layout_.modes[k] = k < reads_ ? row_mode(k) : row_role(k);
       if (layout_.modes[k] == kAbsent) return false;
     }
-    return true;
+    if (!find_groups()) return false;
+    if (!target_.is_gpu) return true;
+    find_width(loops_.sizes.at[0]);
+    row_->team = find_team();
+    // Segments are added up from what is held.
+    return (row_->team.held > 0 || row_->segment == 1) && row_->groups < (1 << 26);
   }
 
   // --- a launch --------------------------------------------------------------------------------------------------
@@ -400,13 +409,62 @@ class Plan {
     return loops_.strides[k][0] == 0 ? kRepeated : loops_.strides[k][0] == 1 ? kContiguous : kStrided;
   }
 
-  // How a result is written: each element, one value per row, or sums over rows.
+  // The order of the dimensions that are not along the row: innermost those that a result is summed over.
+  Dimensions kept_order(const int64_t (*expanded)[kMaxDimensions]) const {
+    const Dimensions order = part_of(program_.rows, order_, false);
+    Dimensions summed;
+    for (int i = 0; i < order.count; ++i) {
+      for (int k = reads_; k < program_.operands(); ++k) {
+        if (expanded[k][order.at[i]] != 0 || shape_.at[order.at[i]] == 1) continue;
+        summed.push(order.at[i]);
+        break;
+      }
+    }
+    return brought_forward(order, summed);
+  }
+
+  // The innermost dimensions of a row, or of the rows, that a result has one value for; -1: others as well.
+  int summed_along(int k) const { return has_row(k) ? repeated_along(loops_, k) : loops_.sizes.count; }
+  int summed_over(int k) const { return row_->kept.sizes.product() == 1 ? 0 : repeated_along(row_->kept, k); }
+
+  // How a result is written: each element, one value per row, or sums over rows or over segments of them.
   uint8_t row_role(int k) const {
-    const bool elements = has_row(k) && none_zero(loops_, k);
-    if (!elements && !all_zero(loops_, k)) return kAbsent;
-    if (none_zero(row_->kept, k)) return !elements ? kPerRow : loops_.strides[k][0] == 1 ? kContiguous : kStrided;
-    if (!all_zero(row_->kept, k)) return kAbsent;
-    return elements ? kReducedInner : kReducedNone;
+    const int along = summed_along(k), over = summed_over(k);
+    if (along < 0 || over < 0) return kAbsent;
+    if (along == 0 && over == 0) return loops_.strides[k][0] == 1 ? kContiguous : kStrided;
+    if (along == 0) return kReducedInner;
+    if (along < loops_.sizes.count) return kReducedSegments;
+    return over == 0 ? kPerRow : kReducedNone;
+  }
+  static bool is_sum(uint8_t mode) { return mode == kReducedInner || mode == kReducedNone || mode == kReducedSegments; }
+
+  // The rows that sums are over. False: one launch cannot compute all of them.
+  bool find_groups() {
+    constexpr int64_t most_shared = 1024;  // groups that a sum over all rows has a partial sum for
+    const Loops& kept = row_->kept;
+    int over = -1, along = -1;
+    for (int k = reads_; k < loops_.operands; ++k) {
+      if (!is_sum(layout_.modes[k])) continue;
+      row_->sums = true;
+      const int own = summed_over(k);
+      int64_t step = 1;
+      if (!is_dense(loops_, k, summed_along(k), step) || !is_dense(kept, k, own, step)) return false;
+      if (layout_.modes[k] == kReducedSegments) {
+        if (along >= 0 && along != summed_along(k)) return false;
+        along = summed_along(k);
+      }
+      if (own == kept.sizes.count) continue;
+      if (over >= 0 && over != own) return false;
+      over = own;
+    }
+    row_->segment = row_->groups = 1;
+    for (int d = 0; d < along; ++d) row_->segment *= loops_.sizes.at[d];
+    for (int d = over; over >= 0 && d < kept.sizes.count; ++d) row_->groups *= kept.sizes.at[d];
+    for (int k = reads_; k < loops_.operands; ++k) {
+      const bool shared = is_sum(layout_.modes[k]) && summed_over(k) != over;
+      if (shared && row_->groups > most_shared) return false;
+    }
+    return true;
   }
 
   void plan_rows() {
@@ -417,30 +475,36 @@ class Plan {
     std::copy(modes, modes + loops_.operands, layout_.modes);
     layout_.inner = static_cast<uint8_t>(loops_.sizes.count);
     layout_.outer = static_cast<uint8_t>(row_->kept.sizes.count);
-    const bool sums = std::any_of(modes + reads_, modes + loops_.operands,
-                                  [](uint8_t mode) { return mode == kReducedInner || mode == kReducedNone; });
-    RowTeam team{};
-    Chunks chunks{};
+    const int64_t groups = row_->groups, rows_of_group = rows / groups;
+    Chunks chunks{};  // of the rows of a group
     if (target_.is_gpu) {
       find_width(loops_.sizes.at[0]);
-      team = find_team(length, sums);
-      const int64_t blocks = row_blocks(team, rows, sums);
-      chunks = {at_least_one(blocks / at_least_one(team.cluster)), team.lanes};
-      pass_.blocks = blocks;
-      pass_.threads = team.threads;
+      enter(row_->team);
+      chunks.count = row_teams(row_->team, rows_of_group);
+      pass_.blocks = chunks.count * groups * at_least_one(row_->team.cluster);
+      pass_.threads = row_->team.threads;
     } else {
-      chunks = cpu_row_chunks(target_.tuning, length, rows, sums);
+      chunks = cpu_row_chunks(target_.tuning, length, rows_of_group, row_->sums);
     }
+    const int64_t blocks = at_least_one(row_->team.cluster);
+    bool direct = true;  // the launch writes the sums themselves
     for (int k = reads_; k < loops_.operands; ++k) {
-      if (modes[k] == kReducedInner) sum_[sums_++] = {k, chunks.count, length, -1};
-      if (modes[k] == kReducedNone) sum_[sums_++] = {k, chunks.count, 1, -1};
+      if (!is_sum(modes[k])) continue;
+      int64_t columns = 1;
+      for (int d = summed_along(k); d < loops_.sizes.count; ++d) columns *= loops_.sizes.at[d];
+      const bool grouped = summed_over(k) < row_->kept.sizes.count;
+      const int64_t parts = chunks.count * (modes[k] == kReducedSegments ? blocks : 1);
+      sum_[sums_++] = {k, grouped ? parts : parts * groups, grouped ? columns * groups : columns, -1};
+      if (target_.is_gpu) direct = direct && sum_[sums_ - 1].rows == 1 && modes[k] != kReducedSegments;
     }
-    combine_sums();
+    combine_sums(direct);
     row_->refused = 0;
     add(length);
     add(rows);
-    add(chunks.extent);
-    add(target_.is_gpu ? chunks.count : reinterpret_cast<int64_t>(&row_->refused));
+    add(target_.is_gpu ? row_->team.lanes : chunks.extent);
+    add(target_.is_gpu ? direct : reinterpret_cast<int64_t>(&row_->refused));
+    add(rows_of_group);
+    add(row_->segment);
     for (int d = 0; d < row_->kept.sizes.count; ++d) add_size(row_->kept.sizes.at[d]);
     for (int d = 0; d < loops_.sizes.count; ++d) add_size(loops_.sizes.at[d]);
     for (int k = 0; k < loops_.operands; ++k) {
@@ -449,12 +513,12 @@ class Plan {
       for (int d = 0; d < loops_.sizes.count; ++d) add(loops_.strides[k][d]);
     }
     pass_.parameter_count = parameter_count_;
-    pass_.tasks = chunks.count;
+    pass_.tasks = chunks.count * groups;
     pass_.grain = at_least_one(divide_up(target_.tuning.cpu_grain * pass_.tasks, count_));
   }
 
   // The threads that share a row.
-  RowTeam find_team(int64_t length, bool sums) {
+  RowTeam find_team() const {
     int64_t inputs = 0, summed = 0;  // bytes of an element, in the registers of a thread
     for (int k = 0; k < loops_.operands; ++k) {
       const uint8_t mode = layout_.modes[k];
@@ -462,23 +526,27 @@ class Plan {
       if (mode == kReducedInner) summed += program_.itemsize(k) == 8 ? 8 : 4;
     }
     const int64_t bytes = layout_.vector * at_least_one(inputs + summed);
-    RowTeam team = row_team(target_, length / layout_.vector, bytes);
-    if (sums) find_residence(target_.tuning, layout_.vector * inputs, bytes, team);
+    RowTeam team = row_team(target_, loops_.sizes.product() / layout_.vector, bytes);
+    if (row_->sums) find_residence(target_.tuning, layout_.vector * inputs, bytes, team);
+    return team;
+  }
+
+  void enter(const RowTeam& team) {
     layout_.held = static_cast<uint8_t>(team.held);
     layout_.cluster = static_cast<uint8_t>(team.cluster);
     layout_.warps = static_cast<uint8_t>(team.warps());
     layout_.resident = static_cast<uint8_t>(team.resident);
     layout_.ahead = team.ahead;
-    return team;
   }
 
-  // A block for each team, or as many as the GPU holds at once where each has sums of its own.
-  int64_t row_blocks(const RowTeam& team, int64_t rows, bool sums) const {
+  // Teams for the rows of a group: one for each, or as many as the GPU holds at once where each has sums of its own.
+  // Teams that share a block count as one.
+  int64_t row_teams(const RowTeam& team, int64_t rows) const {
     constexpr int64_t limit = 1 << 30;
     const int64_t cluster = at_least_one(team.cluster);
-    int64_t teams = std::min(divide_up(rows, team.teams_of_block()), limit / cluster);
-    if (sums) teams = std::min(teams, at_least_one(team.resident * target_.multiprocessors / cluster));
-    return teams * cluster;
+    const int64_t teams = std::min(divide_up(rows, team.teams_of_block()), limit / cluster);
+    if (!row_->sums) return teams;
+    return std::min(teams, at_least_one(team.resident * target_.multiprocessors / (cluster * row_->groups)));
   }
 
   void find_modes(const Grouping& grouping) {
@@ -565,7 +633,8 @@ class Plan {
     combine_sums();
   }
 
-  void combine_sums() {
+  // `direct`: whether the pass writes sums of one row into the results.
+  void combine_sums(bool direct = true) {
     std::sort(sum_, sum_ + sums_, [&](const Sum& a, const Sum& b) {
       const int first = result_of(a).dtype, second = result_of(b).dtype;
       return first != second ? first < second : a.operand < b.operand;
@@ -573,16 +642,16 @@ class Plan {
     for (int begin = 0; begin < sums_;) {
       int end = begin + 1;
       while (end < sums_ && result_of(sum_[end]).dtype == result_of(sum_[begin]).dtype) ++end;
-      find_combines(begin, end);
+      find_combines(begin, end, direct);
       begin = end;
     }
   }
 
   // For the sums of one dtype. If each has one row, the pass writes the results directly: kernels for a GPU round to
   // their dtype, those for a CPU do not.
-  void find_combines(int begin, int end) {
+  void find_combines(int begin, int end, bool direct) {
     constexpr int64_t alignment = 256;
-    bool whole = target_.is_gpu || !result_of(sum_[begin]).rounds;
+    bool whole = direct && (target_.is_gpu || !result_of(sum_[begin]).rounds);
     for (int i = begin; i < end && whole; ++i) whole = sum_[i].rows == 1;
     int64_t most_columns = 0;
     for (int i = begin; i < end; ++i) {

@@ -71,6 +71,15 @@ inline Dimensions row_order(const Program::Rows& rows, const Dimensions& order) 
   return found;
 }
 
+// The same dimensions, those in `first` before the others.
+inline Dimensions brought_forward(const Dimensions& order, const Dimensions& first) {
+  Dimensions found = first;
+  for (int i = 0; i < order.count; ++i) {
+    if (std::find(first.at, first.at + first.count, order.at[i]) == first.at + first.count) found.push(order.at[i]);
+  }
+  return found;
+}
+
 // The dimensions of an order that are along the row, or those that are not.
 inline Dimensions part_of(const Program::Rows& rows, const Dimensions& order, bool along) {
   Dimensions found;
@@ -94,6 +103,23 @@ inline Dimensions squeezed_order(const Program::Rows& rows, const Dimensions& or
 inline bool all_zero(const Loops& loops, int operand) {
   return std::all_of(loops.strides[operand], loops.strides[operand] + loops.sizes.count,
                      [](int64_t stride) { return stride == 0; });
+}
+// The innermost dimensions that an operand repeats its elements along, if those are all that it does so along; else -1.
+inline int repeated_along(const Loops& loops, int operand) {
+  int count = 0;
+  while (count < loops.sizes.count && loops.strides[operand][count] == 0) ++count;
+  for (int d = count; d < loops.sizes.count; ++d) {
+    if (loops.strides[operand][d] == 0) return -1;
+  }
+  return count;
+}
+// Whether an operand is contiguous from a dimension on, in strides of `step`; then `step` is what comes after it.
+inline bool is_dense(const Loops& loops, int operand, int from, int64_t& step) {
+  for (int d = from; d < loops.sizes.count; ++d) {
+    if (loops.strides[operand][d] != step && loops.sizes.at[d] != 1) return false;
+    step *= loops.sizes.at[d];
+  }
+  return true;
 }
 inline bool none_zero(const Loops& loops, int operand) {
   for (int d = 0; d < loops.sizes.count; ++d) {

@@ -3,7 +3,7 @@
 // A kernel K is a struct with
 //   INNER, OUTER    the numbers of dimensions along the row, and of the others
 //   STRIDED         how many operands have strides
-//   COLUMNS         how many results are added up over rows
+//   COLUMNS, SEGMENTS, TOTALS   how many results are added up over rows: columns, segments of columns, everything
 //   BUFFERS         how many elements are carried from one pass to a later one
 //   loops           the launch parameters after pointers and scalars: see `rows`
 //   operator()      computes a row: its passes are structs like kernels of pointwise/cpu.h, run one after the other
@@ -173,23 +173,23 @@ struct ColumnSums {
   static constexpr int ROWS = 16;
   T* block = nullptr;
   double* total = nullptr;
-  int64_t length = 0;
+  int64_t count = 0;
 
-  OPSMITH_INLINE void begin(void* memory, int64_t columns) {
+  OPSMITH_INLINE void begin(void* memory, int64_t columns, int64_t) {
     total = static_cast<double*>(memory);
     block = reinterpret_cast<T*>(total + columns);
-    length = columns;
-    __builtin_memset(memory, 0, bytes(columns));
+    count = columns;
+    __builtin_memset(memory, 0, bytes(columns, 1));
   }
-  static int64_t bytes(int64_t columns) { return columns * int64_t(sizeof(double) + sizeof(T)); }
+  static int64_t bytes(int64_t columns, int64_t) { return (columns * int64_t(sizeof(double) + sizeof(T)) + 7) / 8 * 8; }
 
   void end_block() const {
-    for (int64_t x = 0; x < length; ++x) total[x] += block[x];
-    __builtin_memset(block, 0, length * sizeof(T));
+    for (int64_t x = 0; x < count; ++x) total[x] += block[x];
+    __builtin_memset(block, 0, count * sizeof(T));
   }
   void end(T* partial) const {
     end_block();
-    for (int64_t x = 0; x < length; ++x) partial[x] = T(total[x]);
+    for (int64_t x = 0; x < count; ++x) partial[x] = T(total[x]);
   }
 };
 template <int K, bool OVERLAPS, typename T>
@@ -203,21 +203,85 @@ OPSMITH_INLINE void add_to_column(const Scattered<K>& at, const ColumnSums<T>& s
   for (int lane = 0; lane < at.count; ++lane) sums.block[at.index + lane] += value[lane];
 }
 
+// The sums of a task's rows, one for each segment: runs of `segment` neighbouring elements of a row. Vectors of one
+// segment are added up in the type of the sum, blocks of them in double.
+template <typename T>
+struct SegmentSums {
+  static constexpr int VECTORS = 64;
+  struct State {
+    T lanes[LANES];
+    int64_t first, number, room;
+  };
+  State* state = nullptr;
+  double* total = nullptr;
+  int64_t segment = 1, count = 0;
+
+  OPSMITH_INLINE void begin(void* memory, int64_t length, int64_t segment_length) {
+    total = static_cast<double*>(memory);
+    segment = segment_length;
+    count = length / segment;
+    state = reinterpret_cast<State*>(total + count);
+    __builtin_memset(memory, 0, bytes(length, segment));
+  }
+  static int64_t bytes(int64_t length, int64_t segment) {
+    return length / segment * int64_t(sizeof(double)) + int64_t(sizeof(State) + 7) / 8 * 8;
+  }
+
+  OPSMITH_INLINE void flush() const {
+    double sum = 0;
+    for (int lane = 0; lane < LANES; ++lane) sum += double(state->lanes[lane]);
+    total[state->number] += sum;
+    __builtin_memset(state->lanes, 0, sizeof state->lanes);
+    state->room = VECTORS;
+  }
+  // Makes the segment of an element the current one.
+  OPSMITH_INLINE void enter(int64_t index) const {
+    if (index >= state->first && index < state->first + segment && state->room > 0) return;
+    flush();
+    state->number = index / segment;
+    state->first = state->number * segment;
+  }
+  void end(T* partial) const {
+    flush();
+    for (int64_t s = 0; s < count; ++s) partial[s] = T(total[s]);
+  }
+};
+// All elements of a vector are of one segment: a run of neighbours is never longer than one.
+template <int K, bool OVERLAPS, typename T>
+OPSMITH_INLINE void add_to_segment(const Row<K, OVERLAPS>& at, const SegmentSums<T>& sums, Vec<T> value) {
+  sums.enter(at.index + (OVERLAPS ? at.stale : 0));
+  Vec<T> sum = load(sums.state->lanes);
+  add(at, sum, value);
+  store(sums.state->lanes, sum);
+  --sums.state->room;
+}
+template <int K, typename T>
+OPSMITH_INLINE void add_to_segment(const Scattered<K>& at, const SegmentSums<T>& sums, Vec<T> value) {
+  for (int lane = 0; lane < at.count; ++lane) {
+    sums.enter(at.index + lane);
+    sums.state->lanes[0] += value[lane];
+    --sums.state->room;
+  }
+}
+
 // ---- The driver.
 
-// Parameters: length, rows, rows of a task, the address of a flag to set if an argument is refused, kept sizes[OUTER],
-// row sizes[INNER]; for each strided operand kept strides[OUTER], row strides[INNER].
+// Parameters: length, rows, rows of a task, the address of a flag to set if an argument is refused, rows of a group,
+// elements of a segment, kept sizes[OUTER], row sizes[INNER]; for each strided operand kept strides[OUTER], row
+// strides[INNER].
 template <typename K>
 struct RowLoops {
   static constexpr int PITCH = K::OUTER + K::INNER;
-  int64_t length, rows, rows_of_task;
+  int64_t length, rows, rows_of_task, rows_of_group, segment;
   const int64_t *sizes, *strides;
 
   explicit RowLoops(const int64_t* parameters)
       : length(parameters[0]),
         rows(parameters[1]),
         rows_of_task(parameters[2]),
-        sizes(parameters + 4),
+        rows_of_group(parameters[4]),
+        segment(parameters[5]),
+        sizes(parameters + 6),
         strides(sizes + PITCH) {}
 
   using Kept = Cursor<K::STRIDED, K::OUTER, PITCH>;
@@ -260,29 +324,34 @@ struct PassSums {
   }
 };
 
-// Rows of at least a vector, in one dimension.
+// A run of at least a vector of neighbours, from element `index` of the row on. `room`: vectors left of a block.
 template <typename K, typename P>
-OPSMITH_INLINE void pass_along(const RowLoops<K>& loops, const int64_t* offset, const P& pass, PassSums<P>& task) {
+OPSMITH_INLINE void pass_along(
+    const RowLoops<K>& loops, int64_t index, int64_t length, const int64_t* offset, const P& pass, PassSums<P>& task,
+    int64_t& room) {
   Row<K::STRIDED, false> at = {};
+  at.index = index;
   for (int k = 0; k < K::STRIDED; ++k) {
     at.offset[k] = offset[k];
     at.stride[k] = loops.strides[k * RowLoops<K>::PITCH + K::OUTER];
   }
-  int64_t left = loops.length / LANES;
+  int64_t left = length / LANES;
   while (true) {
-    const int64_t vectors = left < BLOCK ? left : BLOCK;
+    const int64_t vectors = left < room ? left : room;
     for (int64_t vector = 0; vector < vectors; ++vector) {
       pass(at, task.sums);
       at.index += LANES;
       at.position += LANES;
     }
     left -= vectors;
+    room -= vectors;
     if (left == 0) break;
     task.end_block(pass);
+    room = BLOCK;
   }
-  const int rest = int(loops.length % LANES);
+  const int rest = int(length % LANES);
   if (rest == 0) return;
-  Row<K::STRIDED, true> last = {loops.length - LANES, loops.length - LANES, {}, {}, LANES - rest};
+  Row<K::STRIDED, true> last = {index + length - LANES, length - LANES, {}, {}, LANES - rest};
   for (int k = 0; k < K::STRIDED; ++k) {
     last.offset[k] = at.offset[k];
     last.stride[k] = at.stride[k];
@@ -292,8 +361,18 @@ OPSMITH_INLINE void pass_along(const RowLoops<K>& loops, const int64_t* offset, 
 
 template <typename K, typename P>
 OPSMITH_INLINE void pass_over(const RowLoops<K>& loops, const int64_t* offset, const P& pass, PassSums<P>& task) {
-  if (K::INNER == 1 && loops.length >= LANES) {
-    pass_along(loops, offset, pass, task);
+  const int64_t run = loops.sizes[K::OUTER];  // of neighbours
+  if (run >= LANES) {
+    int64_t room = BLOCK;
+    if constexpr (K::INNER == 1) {
+      pass_along(loops, 0, loops.length, offset, pass, task, room);
+    } else {
+      auto cursor = loops.along(offset);
+      for (int64_t index = 0; index < loops.length; index += run) {
+        pass_along(loops, index, run, cursor.offset, pass, task, room);
+        cursor.advance(run);
+      }
+    }
   } else {
     auto cursor = loops.along(offset);
     int64_t room = BLOCK;
@@ -321,13 +400,14 @@ inline void refuse(const int64_t* parameters) {
   __atomic_store_n(pointer<int64_t>(parameters[3]), 1, __ATOMIC_RELAXED);
 }
 
-// Rows [begin, end) of tasks. With sums over rows, each task has its own.
+// Rows [begin, end) of tasks. With sums over rows, each task has its own, over rows of one group: task t has the t /
+// groups-th part of group t % groups.
 template <typename K>
 OPSMITH_INLINE void rows(int64_t begin, int64_t end, K& kernel) {
   const RowLoops<K> loops(kernel.loops);
   char* memory = nullptr;
-  if (K::BUFFERS > 0 || K::COLUMNS > 0) {
-    memory = static_cast<char*>(malloc(kernel.bytes(loops.length)));
+  if (K::BUFFERS + K::COLUMNS + K::SEGMENTS > 0) {
+    memory = static_cast<char*>(malloc(kernel.bytes(loops.length, loops.segment)));
     if (memory == nullptr) return refuse(kernel.loops);
   }
   const auto run_rows = [&](int64_t first, int64_t last) {
@@ -337,15 +417,16 @@ OPSMITH_INLINE void rows(int64_t begin, int64_t end, K& kernel) {
       kept.advance(1);
     }
   };
-  if constexpr (K::COLUMNS + K::TOTALS == 0) {
-    kernel.begin(memory, loops.length);
+  if constexpr (K::COLUMNS + K::SEGMENTS + K::TOTALS == 0) {
+    kernel.begin(memory, loops.length, loops.segment);
     run_rows(begin, end);
   } else {
     for (int64_t task = begin; task < end; ++task) {
-      const int64_t first = task * loops.rows_of_task, last = first + loops.rows_of_task;
-      kernel.begin(memory, loops.length);
-      run_rows(first, last < loops.rows ? last : loops.rows);
-      kernel.end(task, loops.length);
+      const int64_t groups = loops.rows / loops.rows_of_group, group = task % groups * loops.rows_of_group;
+      const int64_t first = task / groups * loops.rows_of_task, last = first + loops.rows_of_task;
+      kernel.begin(memory, loops.length, loops.segment);
+      run_rows(group + first, group + (last < loops.rows_of_group ? last : loops.rows_of_group));
+      kernel.end(task);
     }
   }
   if (memory != nullptr) free(memory);

@@ -163,12 +163,10 @@ class LaneTeam {
   OPSMITH_DEVICE unsigned int size() const { return size_; }
   OPSMITH_DEVICE unsigned int rank() const { return threadIdx.x & (size_ - 1); }
   OPSMITH_DEVICE bool leads() const { return rank() == 0; }
-  // The rows of a block, the first of them in this iteration, and the one of this team.
-  OPSMITH_DEVICE Index rows_of_block() const { return blockDim.x >> shift_; }
-  OPSMITH_DEVICE Index first_row() const { return Index(blockIdx.x) * rows_of_block(); }
-  OPSMITH_DEVICE Index step() const { return Index(gridDim.x) * rows_of_block(); }
-  OPSMITH_DEVICE Index row(Index first) const { return first + (threadIdx.x >> shift_); }
-  OPSMITH_DEVICE Index chunk() const { return blockIdx.x; }
+  // The teams of a block, and which of them this is.
+  OPSMITH_DEVICE unsigned int count() const { return blockDim.x >> shift_; }
+  OPSMITH_DEVICE unsigned int number() const { return threadIdx.x >> shift_; }
+  OPSMITH_DEVICE unsigned int block() const { return 0; }
 
   template <class... Parts>
   OPSMITH_DEVICE void reduce(Parts... parts) {
@@ -208,10 +206,9 @@ class BlockTeam {
   OPSMITH_DEVICE unsigned int size() const { return blocks * blockDim.x; }
   OPSMITH_DEVICE unsigned int rank() const { return block_ * blockDim.x + threadIdx.x; }
   OPSMITH_DEVICE bool leads() const { return rank() == 0; }
-  OPSMITH_DEVICE Index first_row() const { return blockIdx.x / blocks; }
-  OPSMITH_DEVICE Index step() const { return gridDim.x / blocks; }
-  OPSMITH_DEVICE Index row(Index first) const { return first; }
-  OPSMITH_DEVICE Index chunk() const { return blockIdx.x / blocks; }
+  OPSMITH_DEVICE unsigned int count() const { return 1; }
+  OPSMITH_DEVICE unsigned int number() const { return 0; }
+  OPSMITH_DEVICE unsigned int block() const { return block_; }
 
   template <class... Parts>
   OPSMITH_DEVICE void reduce(Parts... parts) {
@@ -294,8 +291,10 @@ template <class I, int Kept, int Along>
 struct RowLoops {
   I length;
   I rows;
-  I lanes;   // of a team that is part of a warp
-  I chunks;  // teams that have sums over rows
+  I lanes;          // of a team that is part of a warp
+  I direct;         // whether sums over rows are results, not partial sums
+  I rows_of_group;  // those that a sum is over
+  I segment;        // elements that a sum of a segment is over
   Sizes<Kept, I> kept_sizes;
   Sizes<Along, I> reduced_sizes;
 
@@ -304,9 +303,34 @@ struct RowLoops {
       : length(I(parameters.value[place])),
         rows(I(parameters.value[place + 1])),
         lanes(I(parameters.value[place + 2])),
-        chunks(I(parameters.value[place + 3])),
-        kept_sizes(parameters, place + 4),
-        reduced_sizes(parameters, place + 4 + Kept) {}
+        direct(I(parameters.value[place + 3])),
+        rows_of_group(I(parameters.value[place + 4])),
+        segment(I(parameters.value[place + 5])),
+        kept_sizes(parameters, place + 6),
+        reduced_sizes(parameters, place + 6 + Kept) {}
+};
+
+// The rows of the teams of a block, or of the team of a cluster: all, or with sums over rows one part of one group's.
+template <class Kernel>
+struct Share {
+  using Index = typename Kernel::Index;
+  static constexpr int blocks = Kernel::cluster > 1 ? Kernel::cluster : 1;
+
+  Index index, part, parts;
+  Index group = 0, groups = 1;
+  Index origin = 0, rows;  // of the group: its first, and how many
+
+  OPSMITH_DEVICE explicit Share(const typename Kernel::Loops& loops)
+      : index(blockIdx.x / blocks), part(index), parts(gridDim.x / blocks), rows(loops.rows) {
+    if constexpr (Kernel::has_sums) {
+      rows = loops.rows_of_group;
+      groups = loops.rows / rows;
+      part = index / groups;
+      group = index % groups;
+      parts /= groups;
+      origin = group * rows;
+    }
+  }
 };
 
 // What a pass writes element by element: nothing, by default.
@@ -469,66 +493,117 @@ struct ColumnSums<A, 0, Partial> {
   static OPSMITH_DEVICE A* memory_of(A* partial) { return partial; }
 };
 
-// Writes the columns' sums of a block or cluster, whose threads have different columns.
-template <class Kernel, class A, int Slots, class Partial>
+// Of the packs of a row, those that the threads of a block hold in a slot: from `first` on, one for each thread of a team.
+template <class Kernel, class Team>
+struct Slot {
+  using Index = typename Kernel::Index;
+  Index first, count;
+
+  OPSMITH_DEVICE Slot(const Kernel& kernel, const Team& team, int slot) {
+    const unsigned int threads = blockDim.x / team.count();
+    const Index packs = kernel.loops.length / Kernel::vector;
+    first = Index(slot) * team.size() + team.block() * threads;
+    count = first < packs ? lesser<Index>(packs - first, threads) : 0;
+  }
+};
+
+// Writes the sums of columns. Threads of a team have different columns; teams that share a block have the same ones,
+// which are added up first.
+template <class Kernel, class Team, class A, int Slots, class Partial>
 OPSMITH_DEVICE void put_columns(
-    const Kernel& kernel, const BlockTeam<Kernel>& team, const ColumnSums<A, Slots, Partial>& sums,
+    const Kernel& kernel, const Team& team, const Share<Kernel>& share, const ColumnSums<A, Slots, Partial>& sums,
     const Partial& partial) {
   using Index = typename Kernel::Index;
   constexpr int V = Kernel::vector;
-  if constexpr (Slots > 0) {
+  const Index row = share.index * kernel.loops.length;
+  if constexpr (Slots > 0 && Kernel::cluster > 0) {
 #pragma unroll
     for (int u = 0; u < Kernel::held; ++u) {
       const Index pack = team.rank() + Index(u) * team.size();
       if (pack >= kernel.loops.length / V) continue;
 #pragma unroll
+      for (int lane = 0; lane < V; ++lane) put(partial, row + pack * V + lane, sums.value[u * V + lane]);
+    }
+  } else if constexpr (Slots > 0) {
+    A* by_thread = sums_of_threads<Kernel::threads, V, A>();
+    for (int u = 0; u < Kernel::held; ++u) {
+      const Slot<Kernel, Team> slot(kernel, team, u);
+      __syncthreads();  // the sums of before are still being read
+#pragma unroll
       for (int lane = 0; lane < V; ++lane) {
-        put(partial, team.chunk() * kernel.loops.length + pack * V + lane, sums.value[u * V + lane]);
+        A value = A(0);
+#pragma unroll
+        for (int of = 0; of < Kernel::held; ++of) value = of == u ? sums.value[of * V + lane] : value;
+        by_thread[lane * (Kernel::threads + 1) + threadIdx.x] = value;
+      }
+      __syncthreads();
+      for (unsigned int at = threadIdx.x; at < slot.count * V; at += blockDim.x) {
+        A sum = A(0);
+        for (unsigned int thread = at / V; thread < blockDim.x; thread += team.size()) {
+          sum += by_thread[at % V * (Kernel::threads + 1) + thread];
+        }
+        put(partial, row + slot.first * V + at, sum);
       }
     }
   }
 }
 
-// The same for teams that share a block and have the same columns: they are added up first.
-template <class Kernel, class A, int Slots, class Partial>
-OPSMITH_DEVICE void put_columns(
-    const Kernel& kernel, const LaneTeam<Kernel>& team, const ColumnSums<A, Slots, Partial>& sums,
-    const Partial& partial) {
+// The sum of a segment's elements, of a thread's packs each in one slot.
+template <class A, int Slots, int V>
+struct SegmentSums {
+  A value[Slots > 0 ? Slots : 1];
+
+  OPSMITH_DEVICE SegmentSums() {
+#pragma unroll
+    for (int slot = 0; slot < Slots; ++slot) value[slot] = A(0);
+  }
+  OPSMITH_DEVICE void add(int slot, int64_t, A term) { value[slot / V] += term; }
+};
+
+// Writes the sums of segments, for each block its part of them. A warp has a segment at a time.
+template <class Kernel, class Team, class A, int Slots, int V>
+OPSMITH_DEVICE void put_segments(
+    const Kernel& kernel, const Team& team, const Share<Kernel>& share, const SegmentSums<A, Slots, V>& sums,
+    A* partial) {
   using Index = typename Kernel::Index;
-  constexpr int V = Kernel::vector;
-  A* by_thread = sums_of_threads<Kernel::threads, V, A>();
-  for (int u = 0; u < Kernel::held; ++u) {
-    __syncthreads();  // the sums of before are still being read
+  const Index packs = kernel.loops.segment / V, count = kernel.loops.length / kernel.loops.segment;
+  const unsigned int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  A* row = partial + ((share.part * share.blocks + team.block()) * share.groups + share.group) * count;
+  A* by_thread = sums_of_threads<Kernel::threads, 1, A>();
+  for (Index s = threadIdx.x; s < count; s += blockDim.x) row[s] = A(0);
+  for (int u = 0; u < Slots; ++u) {
+    const Slot<Kernel, Team> slot(kernel, team, u);
+    __syncthreads();  // the sums of before are still being read, and what they were added to is written
+    A value = A(0);
 #pragma unroll
-    for (int lane = 0; lane < V; ++lane) {
-      A value = A(0);
-#pragma unroll
-      for (int of = 0; of < Kernel::held; ++of) value = of == u ? sums.value[of * V + lane] : value;
-      by_thread[lane * (Kernel::threads + 1) + threadIdx.x] = value;
-    }
+    for (int of = 0; of < Slots; ++of) value = of == u ? sums.value[of] : value;
+    by_thread[threadIdx.x] = value;
     __syncthreads();
-    for (unsigned int at = threadIdx.x; at < team.size() * V; at += blockDim.x) {
-      const Index column = Index(u) * team.size() * V + at;
-      if (column >= kernel.loops.length) continue;
+    if (slot.count == 0) continue;
+    const Index last = (slot.first + slot.count - 1) / packs;
+    for (Index s = slot.first / packs + warp; s <= last; s += blockDim.x / 32) {
+      const Index begin = s * packs > slot.first ? s * packs - slot.first : 0;
+      const unsigned int end = lesser<Index>((s + 1) * packs - slot.first, slot.count);
       A sum = A(0);
-      for (unsigned int thread = at / V; thread < blockDim.x; thread += team.size()) {
-        sum += by_thread[at % V * (Kernel::threads + 1) + thread];
+      for (unsigned int pack = begin + lane; pack < end; pack += 32) {
+        for (unsigned int thread = pack; thread < blockDim.x; thread += blockDim.x / team.count()) sum += by_thread[thread];
       }
-      put(partial, team.chunk() * kernel.loops.length + column, sum);
+      sum = of_lanes<Sum>(sum, 32);
+      if (lane == 0) row[s] += sum;
     }
   }
 }
 
 // Writes the sum of everything that the teams of a block have; in a cluster, its first block's.
 template <int K, class Kernel, class Team, class A, class Partial>
-OPSMITH_DEVICE void put_total(const Team& team, A total, const Partial& partial) {
+OPSMITH_DEVICE void put_total(const Team& team, const Share<Kernel>& share, A total, const Partial& partial) {
   __shared__ A by_warp[Kernel::threads / 32];
   total = of_lanes<Sum>(total, 32);
   if (threadIdx.x % 32 == 0) by_warp[threadIdx.x / 32] = total;
   __syncthreads();
-  if (threadIdx.x != 0 || (Kernel::cluster > 1 && !team.leads())) return;
+  if (threadIdx.x != 0 || team.block() != 0) return;
   for (unsigned int warp = 1; warp < blockDim.x / 32; ++warp) total += by_warp[warp];
-  put(partial, team.chunk(), total);
+  put(partial, share.index, total);
 }
 
 // ---- the driver ----------------------------------------------------------------------------------------------------
@@ -540,20 +615,24 @@ OPSMITH_DEVICE void rows(const Kernel& kernel) {
   using Elements = typename Either<(Kernel::held > 0), HeldElements<Kernel>, StreamedElements<Kernel>>::type;
   await_launch_before();
   const auto& loops = kernel.loops;
-  if (Kernel::has_sums && loops.chunks > 1) admit_launch_after();  // which combines them
+  if (Kernel::has_sums && !loops.direct) admit_launch_after();  // which combines them
   Team team(loops);
   team.begin();
-  typename Kernel::Sums sums(kernel, team.chunk());
+  const Share<Kernel> share(loops);
+  typename Kernel::Sums sums(kernel, share);
   // All threads of a block go through the loop together. A team without a row computes the last one, for itself.
-  const auto is_row = [&](Index first) { return team.row(first) < loops.rows; };
-  const auto start = [&](Index first) { return kernel.start(is_row(first) ? team.row(first) : loops.rows - 1); };
-  Index first = team.first_row();
+  const Index step = share.parts * team.count();
+  Index first = share.part * team.count();
+  const auto is_row = [&](Index first) { return first + team.number() < share.rows; };
+  const auto start = [&](Index first) {
+    return kernel.start(share.origin + lesser<Index>(first + team.number(), share.rows - 1));
+  };
   if constexpr (Kernel::ahead) {
     // The next row is loaded while this one is computed.
-    if (first < loops.rows) {
+    if (first < share.rows) {
       Elements elements(kernel, start(first), team.rank(), team.size(), is_row(first));
-      for (; first < loops.rows; first += team.step()) {
-        const Index next = first + team.step() < loops.rows ? first + team.step() : first;
+      for (; first < share.rows; first += step) {
+        const Index next = first + step < share.rows ? first + step : first;
         const Elements following(kernel, start(next), team.rank(), team.size(), is_row(next));
         kernel.compute(team, elements, start(first), is_row(first), sums);
         sums.next_row();
@@ -561,13 +640,13 @@ OPSMITH_DEVICE void rows(const Kernel& kernel) {
       }
     }
   } else {
-    for (; first < loops.rows; first += team.step()) {
+    for (; first < share.rows; first += step) {
       const Elements elements(kernel, start(first), team.rank(), team.size(), is_row(first));
       kernel.compute(team, elements, start(first), is_row(first), sums);
       sums.next_row();
     }
   }
-  kernel.finish(team, sums);
+  kernel.finish(team, share, sums);
   team.end();
 }
 
