@@ -45,7 +45,7 @@ class NotGeneratedError(OpsmithError, TypeError):
     def __init__(self, name: str) -> None:
         super().__init__(
             f"{name} has no generated source: it is declared with opsmith.op. Kernels are generated for ops declared "
-            "with opsmith.pointwise."
+            "with opsmith.pointwise or opsmith.rowwise."
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -15,15 +15,13 @@ from ..reference.modes import no_modes
 from ..reference.signature import Argument, Kind, Signature, flatten
 from ..reference.tensors import FULL, HALF, dtype_class
 from . import levels
+from .kinds import first_accepted
 from .launch import Prepared
 from .levels import Level, Saves, always_covered, least_saves, saves_of
 from .specialise import RefusedByTorch, TensorKind, UnsupportedDtype, specialise
 from .trace import Trace, is_static
 
 _FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-_TRIED = (torch.float32, torch.bool, torch.int64)
-_RANKS = (2, 1, 3)
-_MOST_TRIED = 400
 
 
 class Arguments(NamedTuple):
@@ -202,26 +200,10 @@ class Compiler:
     def _float_level(self, values: Sequence[Any]) -> Level | None:
         """The forward on float32; None if it accepts only other dtypes (bool, integers) for some tensors, unless it is
         a row program, which often has integers for indices."""
-        by_torch: Exception | None = None
-        by_us: Exception | None = None
-        for kinds in itertools.islice(self._kinds_tried(), _MOST_TRIED):
-            self._trace(values, kinds)
-            try:
-                level = self._forward(values, kinds)
-            except (RefusedByTorch, UnsupportedDtype) as refused:
-                by_torch = by_torch or refused
-            except NotRowwiseError as refused:
-                by_us = by_us or refused
-            else:
-                return level if self.rows or all(kind.dtype is torch.float32 for kind in kinds) else None
-        raise by_us or by_torch or AssertionError("nothing was tried")
-
-    def _kinds_tried(self) -> Iterator[list[TensorKind]]:
-        """Kinds of tensors, the most likely first: float32, and in a row program two dimensions."""
         count = len(self.signature.tensors)
-        for dtypes in itertools.product(_TRIED, repeat=count):
-            for ranks in itertools.product(_RANKS if self.rows else (1,), repeat=count):
-                yield [TensorKind(dtype, False, rank) for dtype, rank in zip(dtypes, ranks, strict=True)]
+        self._trace(values, [TensorKind(torch.float32, False)] * count)  # what is wrong for every kind
+        kinds, level = first_accepted(count, self.rows, lambda kinds: self._forward(values, kinds))
+        return level if self.rows or all(kind.dtype is torch.float32 for kind in kinds) else None
 
     def _find_passthrough(
         self, values: Sequence[Any], kinds: Sequence[TensorKind | None]

@@ -17,10 +17,11 @@ from ..runtime.operator import Operator
 from .call import GeneratedCall
 from .compiler import Compiler
 from .devices import DEVICES, EMULATED
+from .expression import Form
 from .reference import Generated, GeneratedFunctional, Pulled
 from .source import example, texts
 from .symbolic import SymbolicForm, has_floats
-from .trace import is_static
+from .trace import compiled_in
 
 
 class LoopGeneration:
@@ -47,8 +48,7 @@ class LoopGeneration:
             return
         for device in DEVICES:
             for role, operator in self.operators(family).items():
-                arguments = operator.signature.arguments
-                statics = tuple(not argument.is_tensor and is_static(argument) for argument in arguments)
+                statics = compiled_in(operator.signature, self.compiler.rows)
                 self._set_kernel(GeneratedCall(self.compiler, device, role, operator), statics)
         family.differentiable.saves_suffice = True
         family.differentiable.backward_replaced()
@@ -108,16 +108,23 @@ def _by_broadcasting(
     signature = operator.signature
     tensors, dims = signature.flatten(args), signature.flatten(in_dims)
     size = next(t.shape[dim] for t, dim in zip(tensors, dims, strict=True) if t is not None and dim is not None)
-    pairs = [(tensor, dim) for tensor, dim in zip(tensors, dims, strict=True) if tensor is not None]
-    ranks = [tensor.ndim - (dim is not None) for tensor, dim in pairs]
-    full = max(ranks)
+    ranks = [None if t is None else t.ndim - (dim is not None) for t, dim in zip(tensors, dims, strict=True)]
+    pairs = [(tensor, rank, dim) for tensor, rank, dim in zip(tensors, ranks, dims, strict=True) if tensor is not None]
     # A tensor without dimensions does not take part in type promotion; batched it would.
-    if len({tensor.dtype for tensor, _ in pairs}) > 1 and any(
-        rank == 0 and dim is not None for rank, (_, dim) in zip(ranks, pairs, strict=True)
+    if len({tensor.dtype for tensor, _, _ in pairs}) > 1 and any(
+        rank == 0 and dim is not None for _, rank, dim in pairs
     ):
         return NotImplemented
+    missing, results_missing = [0] * len(tensors), [0] * len(operator.signature.results)
+    if compiler.rows:
+        found = _missing(compiler, role, signature, args, tensors, ranks)
+        if found is None:
+            return NotImplemented
+        missing, results_missing = found
+    full = max(rank + without for rank, without in zip(ranks, missing, strict=True) if rank is not None)
     arranged = [
-        None if t is None else _arranged(t, dim, size, full, sums) for t, dim in zip(tensors, dims, strict=True)
+        None if t is None else _arranged(t, dim, size, full - without, sums or compiler.rows)
+        for t, dim, without in zip(tensors, dims, missing, strict=True)
     ]
     returned = operator.call_arranged(signature.unflatten(args, arranged))
     results = [returned] if isinstance(returned, torch.Tensor) else list(returned)
@@ -125,9 +132,32 @@ def _by_broadcasting(
         asked = [arguments.grads + index for index, needed in enumerate(arguments.needs) if needed]
         ranks_asked = [tensors[index].ndim - (dims[index] is not None) for index in asked]
         results = [_squeezed(result, rank) for result, rank in zip(results, ranks_asked, strict=True)]
-    elif any(result.ndim != full + 1 for result in results):
+    elif any(result.ndim != full + 1 - without for result, without in zip(results, results_missing, strict=True)):
         return NotImplemented
     return results[0] if isinstance(returned, torch.Tensor) else type(returned)(results)
+
+
+def _missing(
+    compiler: Compiler,
+    role: str,
+    signature: Signature,
+    args: Sequence[Any],
+    tensors: Sequence[torch.Tensor | None],
+    ranks: Sequence[int | None],
+) -> tuple[list[int], list[int]] | None:
+    """How many dimensions of the full shape each tensor and each result of a row program does not have: those along
+    the row. None if the program depends on the number of dimensions."""
+    single = [
+        None if tensor is None or rank is None else tensor.new_empty((1,) * rank)
+        for tensor, rank in zip(tensors, ranks, strict=True)
+    ]
+    level = compiler.level(compiler.arguments(role, signature.unflatten(args, single)))
+    if level is None or level.rows is None or not level.any_rank:
+        return None
+    row = len(level.rows.dimensions)
+    of_tensors = [row if form is Form.SQUEEZED else 0 for form in level.rows.forms]
+    of_results = [row if level.result_form(index) is Form.SQUEEZED else 0 for index in range(len(level.results))]
+    return of_tensors, of_results
 
 
 def _arranged(tensor: torch.Tensor, dim: int | None, size: int, full: int, repeat: bool) -> torch.Tensor:

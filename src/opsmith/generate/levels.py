@@ -49,6 +49,7 @@ class Level:
     origin: SourceLine | None
     rows: Rows | None = None  # of a row program
     checks: tuple[Node, ...] = ()
+    any_rank: bool = True  # whether tensors with more dimensions have the same program
 
     def program(self) -> Program:
         lowered = expanded(self.interner, [*self.results, *self.checks])
@@ -75,7 +76,7 @@ def forward(
     return Level(
         name, known[: len(names)], of.kinds, known[len(names) :], of.results, of.dtypes,
         of.forms or (Form.FULL,) * len(of.results), tuple(dict.fromkeys(of.covers)), of.interner, origin, of.rows,
-        of.checks,
+        of.checks, of.any_rank,
     )  # fmt: skip
 
 
@@ -114,7 +115,7 @@ def backward(
         tuple(gradients), tuple(level.kinds[slot].dtype for slot in wanted),  # type: ignore[union-attr]
         tuple(before + slot for slot in wanted),
         tuple(Covers(each.dimensions, frozenset(before + slot for slot in each.slots)) for each in level.covers),
-        interner, level.origin, rows,
+        interner, level.origin, rows, (), level.any_rank,
     )  # fmt: skip
 
 

@@ -135,7 +135,7 @@ class _Evaluated(torch.autograd.Function):
             assert not isinstance(like, Form)  # a gradient
             tensor = tensors[like]
             assert tensor is not None
-            found.append(_summed(value, shape, _aligned(level, like, tensor)).view(tensor.shape))
+            found.append(_summed(value, _places(level, like, shape), _aligned(level, like, tensor)).view(tensor.shape))
         return tuple(found)
 
     @staticmethod
@@ -238,6 +238,13 @@ def _aligned(level: Level, slot: int, tensor: torch.Tensor) -> torch.Tensor:
             if tensor.dim() >= -dimension - 1:
                 tensor = tensor.unsqueeze(dimension)
     return tensor
+
+
+def _places(level: Level, slot: int, shape: Sizes) -> Sizes:
+    """The shape of a gradient before it is summed: one value per row, if the tensor has no more."""
+    if level.rows is None or level.form(slot) is Form.FULL:
+        return shape
+    return tuple(1 if d - len(shape) in level.rows.dimensions else size for d, size in enumerate(shape))
 
 
 def _summed(value: torch.Tensor, shape: Sizes, like: torch.Tensor) -> torch.Tensor:

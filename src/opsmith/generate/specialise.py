@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import fx
@@ -23,6 +23,8 @@ from .rows.dimensions import Broadcasting, Covers, Dimensions, Unaligned
 from .rows.shapes import Several, ShapeOf, of_shape
 from .text import HALF, SCALAR_TYPES, computed_in, safe
 from .trace import Trace
+
+Refusal = TypeVar("Refusal", bound=Exception)
 
 
 class TensorKind(NamedTuple):
@@ -188,7 +190,9 @@ class Run:
             ]
             results = [frame.form_of_result(place) for place in places]
         except Unaligned as error:
-            raise self.trace.refusal(str(error), definition(self.trace.function)) from error
+            refusal = self.trace.refusal(str(error), definition(self.trace.function))
+            refusal.steps = len(self.values) + 1  # type: ignore[union-attr]
+            raise refusal from error
         covers = [
             each for place in (*places, *self.must_not_grow, *self.shapes.operands) for each in frame.covers(place)
         ]
@@ -230,10 +234,29 @@ class Run:
             return getattr(self._on_examples, node.op)(node.target, examples, keywords)
         except Exception as error:
             refusal = self._refusal(node, f"torch refuses it ({str(error).splitlines()[0]})")
-            raise RefusedByTorch(str(refusal)) from error
+            raise self._located(RefusedByTorch(str(refusal)), node) from error
 
     def _refusal(self, node: fx.Node, what: str) -> NotPointwiseError | NotRowwiseError:
-        return self.trace.refusal(what, node.meta.get("line"))
+        return self._located(self.trace.refusal(what, node.meta.get("line")), node)
+
+    def _located(self, error: Refusal, node: fx.Node) -> Refusal:
+        """With how far the trace got, and the slots that what is refused was computed from (for kinds.py)."""
+        error.steps = len(self.values)  # type: ignore[attr-defined]
+        error.slots = self._slots(node)  # type: ignore[attr-defined]
+        return error
+
+    def _slots(self, node: fx.Node) -> frozenset[int]:
+        names = [argument.name for argument in self.trace.signature.tensors]
+        found: set[int] = set()
+        seen, waiting = {node}, [node]
+        while waiting:
+            each = waiting.pop()
+            if self.inputs.get(each) in names:
+                found.add(names.index(self.inputs[each]))
+            more = [other for other in each.all_input_nodes if other not in seen]
+            seen.update(more)
+            waiting += more
+        return frozenset(found)
 
     def _tensor(self, node: fx.Node, args: Any, kwargs: Any, example: torch.Tensor) -> None:
         """A call that gives a tensor."""

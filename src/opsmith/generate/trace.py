@@ -31,6 +31,12 @@ def is_static(argument: Argument) -> bool:
     return argument.type not in SYMBOLIC
 
 
+def compiled_in(signature: Signature, rows: bool) -> tuple[bool, ...]:
+    """Which arguments of an operator decide its program: the static ones; in a row program, of a tensor the number of
+    dimensions."""
+    return tuple(rows if argument.is_tensor else is_static(argument) for argument in signature.arguments)
+
+
 class _GradientsOff(Exception):
     """The function disables gradients for a part of itself, which a graph of calls does not show."""
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from . import activation, arithmetic, casting, comparison, exponential, reductions, trigonometric  # noqa: F401
+from . import activation, arithmetic, casting, comparison, exponential, losses, reductions, trigonometric  # noqa: F401
 from .core import Builder, Call, Function, Value, find, names, of_rows
 
 __all__ = ["Builder", "Call", "Function", "Value", "find", "names", "of_rows"]

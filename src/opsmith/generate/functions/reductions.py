@@ -179,20 +179,31 @@ def std(
 
 define(
     "row_norm",
-    lambda g, x, y: (x * y.equals(0).where(0, g / y),),
+    lambda g, x, y: (g * y.equals(0).where(0, x / y),),
     expand=lambda x: of("sqrt", of("row_sum", x * x)),
     reduces=True,
 )
 
 
+def _shared_by_largest(g: Value, x: Value, y: Value) -> tuple[Value]:
+    """NaN is the largest, and as torch has it, elements that are NaN share the gradient."""
+    size = of("absolute", x)
+    one = x.builder.constant(1, x.dtype)
+    ties = (size.equals(y) | x.builder.test("is_nan", x)).where(one, 0)
+    return (of("sign", x) * (g / of("row_sum", ties) * ties),)
+
+
+define("row_most", _shared_by_largest, expand=lambda x: of("row_max", of("absolute", x)), reduces=True)
+define("row_least", _shared_by_largest, expand=lambda x: of("row_min", of("absolute", x)), reduces=True)
+
+
 def _norm(x: Value, order: Any) -> Value:
     if order == 2:
         return of("row_norm", x)
-    size = of("absolute", x)
     if order == 1:
-        return of("row_sum", size)
+        return of("row_sum", of("absolute", x))
     if order in (math.inf, -math.inf):
-        return of("row_max" if order > 0 else "row_min", size)
+        return of("row_most" if order > 0 else "row_least", x)
     raise TypeError(f"a norm of order {order} is not taken; 1, 2 and infinity are")
 
 
@@ -213,7 +224,7 @@ def vector_norm(
 
 
 @translates("normalize", rows=True)
-def normalize(call: Call, input: Any, p: Any = 2.0, dim: int = 1, eps: float = 1e-12) -> Value:
+def normalize(call: Call, input: Any, p: Any = 2.0, dim: int = 1, eps: float = 1e-12, out: None = None) -> Value:
     _reduces(call, input, dim, True)
     call.place = call.shapes.broadcast([call.place, input.place])
     x = call.operand(input)

@@ -29,14 +29,14 @@ struct Gathered {
           break;
         case Kind::tensor:
         case Kind::optional_tensor:
-          known = add_tensor(value);
+          known = add_tensor(value, statics[position]);
           break;
         case Kind::tensor_list:
         case Kind::optional_tensor_list: {
           const c10::ArrayRef<c10::IValue> list = value.toListRef();
           key.add_count(list.size());
           known = list.size() <= kMaxSlots;
-          for (size_t i = 0; i < list.size() && known; ++i) known = add_tensor(list[i]);
+          for (size_t i = 0; i < list.size() && known; ++i) known = add_tensor(list[i], statics[position]);
           break;
         }
       }
@@ -45,7 +45,7 @@ struct Gathered {
   }
 
  private:
-  bool add_tensor(const c10::IValue& value) {
+  bool add_tensor(const c10::IValue& value, bool counted) {
     if (count == kMaxSlots) return false;
     if (!value.isTensor() || !value.toTensor().defined()) {
       tensors[count++] = nullptr;
@@ -56,7 +56,7 @@ struct Gathered {
     if (!device.has_value()) device = tensor.device();
     if (tensor.device() != *device || tensor.dim() > kMaxDimensions) return false;
     tensors[count++] = &tensor;
-    key.add_tensor(static_cast<int>(tensor.scalar_type()), tensor.dim() == 0);
+    key.add_tensor(static_cast<int>(tensor.scalar_type()), tensor.dim(), counted);
     return true;
   }
 

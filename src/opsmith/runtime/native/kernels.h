@@ -16,7 +16,8 @@
 namespace opsmith {
 
 // What decides which program runs a call, as a short string of bytes: the default dtype, then each argument in order.
-// A tensor adds its dtype and whether it has no dimensions; a value that is compiled in adds a letter and its bytes.
+// A tensor adds its dtype and whether it has no dimensions, in row programs also how many; a value that is compiled in
+// adds a letter and its bytes.
 struct Key {
   static constexpr size_t kCapacity = 120;
   size_t size = 0;
@@ -40,7 +41,10 @@ struct Key {
   }
   void add_dtype(int dtype) { add(static_cast<uint8_t>(dtype)); }
   void add_count(size_t count) { add(static_cast<uint8_t>(count)); }
-  void add_tensor(int dtype, bool no_dimensions) { add(static_cast<uint8_t>(dtype << 1 | no_dimensions)); }
+  void add_tensor(int dtype, int64_t dimensions, bool counted) {
+    add(static_cast<uint8_t>(dtype << 1 | (dimensions == 0)));
+    if (counted) add(static_cast<uint8_t>(dimensions));
+  }
   void add_absent() { add(0xFF); }
   void add_none() { add('N'); }
   void add_bool(bool value) { add(value ? 'T' : 'F'); }

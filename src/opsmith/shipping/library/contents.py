@@ -15,7 +15,7 @@ from ...generate import emit_cpp, emit_cuda
 from ...generate.generation import LoopGeneration
 from ...generate.publish import program_numbers
 from ...generate.source import Recorder, Run, Source
-from ...generate.trace import is_static
+from ...generate.trace import compiled_in
 from ...kernels import GeneratedKernel, NativeKernel
 from ...kernels.cuda_source import CudaSource
 from ...kernels.extension import ExtensionFunction
@@ -109,9 +109,9 @@ def collect(ops: Sequence[Op], targets: Sequence[str]) -> Contents:
     """`targets`: GPU architectures; without any, nothing is collected for GPUs."""
     found = Contents()
     for op in ops:
+        rows = op.is_generated and _generation(op).compiler.rows
         for operator in _public(op):
-            arguments = operator.signature.arguments
-            statics = [not argument.is_tensor and is_static(argument) for argument in arguments]
+            statics = compiled_in(operator.signature, rows)
             found.entries[operator.name] = Entry(operator.name, operator.signature, statics)
             _add_natives(found, operator, targets)
         _add_launched(found, op, targets)

@@ -19,21 +19,22 @@ _LISTS = (Kind.TENSOR_LIST, Kind.OPTIONAL_TENSOR_LIST)
 
 
 def key_row(arguments: Sequence[Argument], statics: Sequence[bool], values: Sequence[Any]) -> tuple[int, ...]:
-    """The row of a call. `statics`: the arguments whose values are compiled in. The default dtype is float32."""
+    """The row of a call. `statics`: the arguments that are compiled in, of a tensor the number of dimensions. The
+    default dtype is float32."""
     parts: list[tuple[int, ...]] = [(DTYPE, scalar_type(torch.float32))]
     for argument, static, value in zip(arguments, statics, values, strict=True):
         if argument.kind in _LISTS:
             parts.append((COUNT, len(value)))
-            parts += [_of_tensor(tensor) for tensor in value]
+            parts += [_of_tensor(tensor, static) for tensor in value]
         elif argument.is_tensor:
-            parts.append(_of_tensor(value))
+            parts.append(_of_tensor(value, static))
         elif static:
             parts += _of_value(value)
     return (len(parts), *(number for part in parts for number in part))
 
 
-def _of_tensor(tensor: torch.Tensor | None) -> tuple[int, ...]:
-    return (ABSENT,) if tensor is None else (TENSOR, scalar_type(tensor.dtype), int(tensor.ndim == 0))
+def _of_tensor(tensor: torch.Tensor | None, counted: bool) -> tuple[int, ...]:
+    return (ABSENT,) if tensor is None else (TENSOR, scalar_type(tensor.dtype), tensor.ndim, int(counted))
 
 
 def _of_value(value: Any) -> list[tuple[int, ...]]:

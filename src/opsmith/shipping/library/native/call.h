@@ -23,14 +23,19 @@ struct Gathered {
         for_each_tensor(value, [&](const Tensor*) { ++length; });
         key.add_count(length);
       }
-      for_each_tensor(value, [&](const Tensor* tensor) { known = known && add_tensor(tensor, device, index); });
-      if (statics[position] == '1') known = known && add_value(value);
+      const bool is_static = statics[position] == '1';
+      bool any = false;
+      for_each_tensor(value, [&](const Tensor* tensor) {
+        any = true;
+        known = known && add_tensor(tensor, device, index, is_static);
+      });
+      if (is_static && !any && !is_list_of_tensors(value)) known = known && add_value(value);
     }
     return known && key.fits && count > 0;
   }
 
  private:
-  bool add_tensor(const Tensor* tensor, int device, int index) {
+  bool add_tensor(const Tensor* tensor, int device, int index, bool counted) {
     if (count == kMaxSlots) return false;
     tensors[count++] = tensor;
     if (tensor == nullptr) {
@@ -40,7 +45,7 @@ struct Gathered {
     const bool here = device == 0 ? tensor->is_cpu() : tensor->is_cuda() && tensor->get_device_index() == index;
     const int dtype = Dtypes::get().known(running_dtype(*tensor));
     if (!here || dtype < 0 || tensor->dim() > kMaxDimensions) return false;
-    key.add_tensor(dtype, tensor->dim() == 0);
+    key.add_tensor(dtype, tensor->dim(), counted);
     return true;
   }
 

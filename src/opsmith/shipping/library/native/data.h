@@ -66,7 +66,7 @@ struct NativeData {
   bool keeps_layout;  // results would follow the layout of the original ones, which only Python can do
 };
 
-// `types`: a letter for each argument (values.h); `statics`: '1' for those whose values are compiled in; `names`: of the
+// `types`: a letter for each argument (values.h); `statics`: '1' for those that are compiled in (generate/trace.py); `names`: of the
 // arguments, separated by spaces; `results`: 't' for each tensor, 'l' for a list.
 struct OperatorData {
   const char* name;    // "mylib::scale"

@@ -198,7 +198,8 @@ class Operator {
         case 0: key.add_dtype(row.small()); break;
         case 1: {
           const int dtype = row.small();
-          key.add_tensor(dtype, row.flag());
+          const int64_t dimensions = row.one();
+          key.add_tensor(dtype, dimensions, row.flag());
           break;
         }
         case 2: key.add_absent(); break;

@@ -1,0 +1,1 @@
+from .op import cross_entropy as cross_entropy

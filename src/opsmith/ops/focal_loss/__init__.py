@@ -1,0 +1,1 @@
+from .op import focal_loss as focal_loss

@@ -1,0 +1,1 @@
+from .op import group_norm as group_norm

@@ -1,0 +1,1 @@
+from .op import l2_normalize as l2_normalize

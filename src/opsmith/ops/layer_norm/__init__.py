@@ -1,0 +1,1 @@
+from .op import layer_norm as layer_norm

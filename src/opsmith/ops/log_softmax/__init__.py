@@ -1,0 +1,1 @@
+from .op import log_softmax as log_softmax

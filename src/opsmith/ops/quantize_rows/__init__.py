@@ -1,0 +1,1 @@
+from .op import quantize_rows as quantize_rows

@@ -1,0 +1,1 @@
+from .op import rms_norm as rms_norm

@@ -1,0 +1,1 @@
+from .op import softmax as softmax

@@ -1,0 +1,1 @@
+from .op import sum_rows as sum_rows
