@@ -49,7 +49,7 @@ class Neighbours {
       fault.mask = static_cast<uint32_t>(Absence::not_shared);
       reports_.fail(fault);
     }
-    if (rank >= cluster_.size()) return kNowhere | uintptr_t{std::min(rank, 0xffffu)} << 32;
+    if (rank >= cluster_.size()) return kNowhere | uintptr_t{rank & 0xffff} << 32;
     return rank == rank_ ? own(place) : windows_->in_window(rank, place);
   }
 
@@ -68,8 +68,8 @@ class Neighbours {
     fault.pc = pc;
     fault.size = bytes;
     fault.mask = static_cast<uint32_t>(Absence::no_such_rank);
-    std::snprintf(fault.words, sizeof(fault.words), "rank %u in a cluster of %u",
-                  static_cast<uint32_t>(address >> 32 & 0xffff), cluster_.size());
+    std::snprintf(fault.words, sizeof(fault.words), "rank %d in a cluster of %u",
+                  static_cast<int16_t>(address >> 32), cluster_.size());
     reports_.fail(fault);
   }
 
