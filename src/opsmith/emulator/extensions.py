@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from ..errors import EmulationError, OpsmithError
+from ..errors import EmulationError, LaunchConfigurationError, OpsmithError
 from ..kernels import emulation, host
+from ..kernels.clusters import PORTABLE
 from ..kernels.configuration import Extent, LaunchConfiguration, launch_configuration
 from ..kernels.cuda_source.plan import shown
 from ..kernels.emulation import Settings, state
@@ -188,6 +189,12 @@ def _cluster(built: ExtensionLibrary, kernel: str) -> Extent | None:
             "are numbers: write them as numbers",
         )
     x, y, z = [*map(int, sizes), 1, 1][:3]
+    if x * y * z > PORTABLE:
+        raise LaunchConfigurationError(
+            kernel,
+            f"its cluster has {x * y * z} blocks, and more than {PORTABLE} need an attribute of the kernel that "
+            "opsmith::launch does not set. Launch it from a cuda_source, by its name",
+        )
     return x, y, z
 
 

@@ -45,7 +45,9 @@ def launch(
     """
     grid, block, shared_bytes, cluster = configuration
     require(kernel, library, entry, block, shared_bytes)
-    cluster = required_cluster(kernel, configuration, library.clusters.get(entry), settings.gpu.arch)
+    declared = library.clusters.get(entry)
+    if cluster or declared:
+        cluster = required_cluster(kernel, configuration, declared, settings.gpu.arch)
     guarded = GuardedMemory(pieces if settings.checks else ())
     relocate(guarded.address)
     regions = [
@@ -56,7 +58,7 @@ def launch(
     region_array, fault = array(Region, regions), Fault()
     seed = IN_ORDER if settings.seed is None else settings.seed
     described = Launch(
-        entry, arguments, Dim(*grid), Dim(*block), Dim(*cluster), shared_bytes, settings.checks,
+        entry, arguments, Dim(*grid), Dim(*block), Dim(*(cluster or (1, 1, 1))), shared_bytes, settings.checks,
         len(os.sched_getaffinity(0)), seed, settings.seconds, ctypes.addressof(region_array),
         len(regions), ctypes.addressof(library.shared), library.shared_count, library.marker,
         ctypes.addressof(fault),

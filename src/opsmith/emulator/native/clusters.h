@@ -22,6 +22,7 @@ struct Cluster {
   };
 
   std::vector<Member> members;  // by rank
+  uint32_t first_serial = 1, size = 1;  // of its blocks
   uint32_t barriers = 0;        // complete so far
   uint32_t arrived = 0;         // threads that have arrived at the next one
   uint32_t waiting = 0;         // threads that wait for it
@@ -30,17 +31,17 @@ struct Cluster {
   // The latest release that the blocks had seen when they arrived: at the latest barrier, and so far at the next one.
   uint64_t view = 0, next_view = 0;
 
-  // When its blocks begin.
-  void begin() {
+  // When its blocks begin; `serial` is that of the first.
+  void begin(uint32_t serial) {
+    first_serial = serial;
+    size = static_cast<uint32_t>(members.size());
     barriers = arrived = waiting = 0;
     first_complete = complete = formerly_complete = view = next_view = 0;
   }
 
-  uint32_t size() const { return static_cast<uint32_t>(members.size()); }
-  uint32_t threads() const { return size() * members[0].block->count; }
-  uint32_t first_serial() const { return members[0].block->serial; }
-  bool holds(uint32_t serial) const { return serial - first_serial() < size(); }
-  const Member& member(uint32_t serial) const { return members[serial - first_serial()]; }
+  uint32_t threads() const { return size * members[0].block->count; }
+  bool holds(uint32_t serial) const { return serial - first_serial < size; }
+  const Member& member(uint32_t serial) const { return members[serial - first_serial]; }
 
   // Threads that have returned without arriving at the next barrier.
   uint32_t absent() const {

@@ -20,7 +20,7 @@ class Neighbours {
         cluster_(cluster),
         rank_(rank),
         windows_(windows),
-        visits_(cluster.size()) {}
+        visits_(cluster.members.size()) {}
 
   void begin_block() {
     for (std::vector<Visit>& each : visits_) each.clear();
@@ -49,7 +49,7 @@ class Neighbours {
       fault.mask = static_cast<uint32_t>(Absence::not_shared);
       reports_.fail(fault);
     }
-    if (rank >= cluster_.size()) return kNowhere | uintptr_t{rank & 0xffff} << 32;
+    if (rank >= cluster_.size) return kNowhere | uintptr_t{rank & 0xffff} << 32;
     return rank == rank_ ? own(place) : windows_->in_window(rank, place);
   }
 
@@ -69,7 +69,7 @@ class Neighbours {
     fault.size = bytes;
     fault.mask = static_cast<uint32_t>(Absence::no_such_rank);
     std::snprintf(fault.words, sizeof(fault.words), "rank %d in a cluster of %u",
-                  static_cast<int16_t>(address >> 32), cluster_.size());
+                  static_cast<int16_t>(address >> 32), cluster_.size);
     reports_.fail(fault);
   }
 

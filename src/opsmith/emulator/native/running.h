@@ -17,7 +17,7 @@ inline void run_single_blocks(Grid& grid, Workplace& place) {
   Taken taken(grid);
   Worker::current = &worker;
   for (uint64_t number; taken.next(number);) {
-    cluster.begin();
+    cluster.begin(static_cast<uint32_t>(number) + 1);
     schedule.begin_block(number);
     while (!schedule.has_ended() && !grid.halted()) {
       if (!schedule.run_threads_once()) schedule.report_deadlock();
@@ -50,7 +50,7 @@ class ClusterRun {
 
   void run_cluster(uint64_t number) {
     std::mt19937_64 random(grid_.launch.seed * 0x9e3779b97f4a7c15ull + number);
-    cluster_.begin();
+    cluster_.begin(static_cast<uint32_t>(number * order_.size()) + 1);
     for (uint32_t rank = 0; rank < order_.size(); ++rank) {
       workers_[rank]->schedule().begin_block(number * order_.size() + rank);
     }

@@ -164,7 +164,7 @@ class Schedule {
   }
 
   void end_block() {
-    if (cluster_.size() > 1) neighbours_.end_block();
+    if (cluster_.size > 1) neighbours_.end_block();
     for (const Cluster::Member& each : cluster_.members) {
       if (each.block->done < each.block->count) return;
     }
@@ -173,7 +173,7 @@ class Schedule {
 
   void complete_barrier() {
     // Other blocks of a cluster may yet write what this one has read.
-    if (cluster_.size() == 1) shared_.fail_if_uninitialised(reports_);
+    if (cluster_.size == 1) shared_.fail_if_uninitialised(reports_);
     const int result = barrier_kind_ == 2 ? barrier_sum_ != 0 : barrier_sum_;
     if (checks_) {
       for (const Thread& thread : block_.threads) {

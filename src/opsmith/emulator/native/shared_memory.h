@@ -134,7 +134,7 @@ class SharedMemory {
 
   void access(SharedMemory& by, Noted& memory, uintptr_t address, uint32_t bytes, bool is_write, bool is_read, Manner how,
               uintptr_t pc) {
-    const uint32_t serial = block_.serial, first_of_cluster = cluster_.first_serial(), blocks = cluster_.size();
+    const uint32_t serial = block_.serial, first_of_cluster = cluster_.first_serial, blocks = cluster_.size;
     if (is_write) by.block_.self->fenced_in_block = false;
     for (uintptr_t at = address; at < address + bytes; ++at) {
       uint32_t& written = memory.written[at - memory.begin];

@@ -191,6 +191,7 @@ class Launch:
         function, changed = self.kernel.source._function(self.kernel.name, index)
         with self.kernel.source._lock:
             function.allow(self.configuration)
+            function.allow_cluster(self.configuration)
         self._ready[index] = _Ready(function, changed, self.configuration)
         return self._ready[index]
 

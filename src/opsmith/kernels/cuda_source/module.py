@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 from collections.abc import Mapping
@@ -64,7 +65,6 @@ class Function:
                 f"__launch_bounds__({threads})",
                 self.plan.declared(),
             )
-        self._allow_cluster(configuration)
         total = shared + self.shared_bytes
         if total <= self._allowed:
             return
@@ -80,18 +80,22 @@ class Function:
         self.driver.set_attribute(self.handle, cuda.MAX_DYNAMIC_SHARED_BYTES, shared, self.index)
         self._allowed = total
 
-    def _allow_cluster(self, configuration: LaunchConfiguration) -> None:
+    def allow_cluster(self, configuration: LaunchConfiguration) -> None:
+        """The same for a cluster."""
         arch = self.driver.architecture(self.index)
-        cluster = required_cluster(
-            self.plan.kernel, configuration, self._declared_cluster(arch), arch, self.plan.declared
-        )
+        cluster = required_cluster(self.plan.kernel, configuration, self._declared_cluster, arch, self.plan.declared)
         if math.prod(cluster) > PORTABLE and not self._large_clusters:
             self.driver.set_attribute(self.handle, cuda.LARGE_CLUSTER_ALLOWED, 1, self.index)
             self._large_clusters = True
 
-    def _declared_cluster(self, arch: str) -> Extent | None:
-        """What the kernel's __cluster_dims__ say."""
-        if cuda.largest_cluster(arch) == 1:
+    def allow_declared_cluster(self) -> None:
+        """The same for that of the kernel's __cluster_dims__, and a grid that is not known yet."""
+        if (cluster := self._declared_cluster) is not None:
+            self.allow_cluster(LaunchConfiguration(cluster, (1, 1, 1), 0, cluster))
+
+    @functools.cached_property
+    def _declared_cluster(self) -> Extent | None:
+        if cuda.largest_cluster(self.driver.architecture(self.index)) == 1:
             return None
         x, y, z = (
             self.driver.attribute(self.handle, each, self.index)
