@@ -138,14 +138,15 @@ _OTHERS = {
     "__vim{ax,in}3_{s16x2,u16x2,u32} __vim{ax,in}3_s16x2_relu __viaddm{ax,in}_{s16x2,u16x2,u32} "
     "__viaddm{ax,in}_s16x2_relu",
     # Threads
-    "void()": "__syncthreads __threadfence __threadfence_block __threadfence_system cudaGridDependencySynchronize "
+    "void()": "__syncthreads __threadfence{,_block,_cluster,_system} cudaGridDependencySynchronize "
     "cudaTriggerProgrammaticLaunchCompletion",
     "int(predicate)": "__syncthreads_{and,or,count}",
     "bool(bool)": "syncthreads_{and,or}",
     "int(bool)": "syncthreads_count",
     "clock_t()": "clock",
     "long long()": "clock64",
-    "unsigned()": "__activemask __pm{0,1,2,3}",
+    "unsigned()": "__activemask __pm{0,1,2,3} __clusterRelativeBlockRank __clusterSizeInBlocks",
+    "dim3()": "__clusterDim __clusterRelativeBlockIdx __clusterGridDimInClusters __clusterIdx",
     "void(int)": "__prof_trigger",
     "void(unsigned)": "__nanosleep",
     "void(mask)": "__syncwarp",
@@ -153,7 +154,7 @@ _OTHERS = {
     "unsigned(mask, int)": "__ballot_sync __match_any_sync",
     "unsigned(mask, unsigned)": "__reduce_{add,min,max,and,or,xor}_sync",
     # Memory
-    "unsigned(const void*)": "__is{Global,Shared,Constant,Local}",
+    "unsigned(const void*)": "__is{Global,Shared,Constant,Local,CtaShared,ClusterShared} __cluster_query_shared_rank",
     "size_t(const void*)": "__cvta_generic_to_{global,shared,constant,local,grid_constant}",
     "void*(size_t)": "__cvta_{global,shared,constant,local,grid_constant}_to_generic",
     "void*(void*, const void*, size_t)": "memcpy",
@@ -230,6 +231,10 @@ CALLED = {
     "__nv_aligned_device_malloc": "free(__nv_aligned_device_malloc(16, 64));",
     "__trap": "if (threadIdx.x == 64) __trap();",
     "__brkpt": "if (threadIdx.x == 64) __brkpt();",
+    "__cluster_barrier_arrive": "__cluster_barrier_arrive(); __cluster_barrier_wait();",
+    "__cluster_barrier_arrive_relaxed": "__cluster_barrier_arrive_relaxed(); __cluster_barrier_wait();",
+    "__cluster_barrier_wait": "__cluster_barrier_arrive(); __cluster_barrier_wait();",
+    "__cluster_map_shared_rank": "__shared__ int mine; if (threadIdx.x == 0) *(int*)__cluster_map_shared_rank(&mine, 0) = 3;",
     "__assert_fail": 'if (threadIdx.x == 64) __assert_fail("x", __FILE__, __LINE__, "f");',
 }
 """Statements with functions whose arguments are particular."""

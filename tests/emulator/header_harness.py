@@ -96,7 +96,7 @@ class Library:
         fault = Fault()
         launch = Launch(
             ctypes.cast(getattr(self._library, f"entry_{name}"), ctypes.c_void_p).value,
-            ctypes.addressof(pointers), Dim(grid, 1, 1), Dim(*threads, *[1] * (3 - len(threads))), 0,
+            ctypes.addressof(pointers), Dim(grid, 1, 1), Dim(*threads, *[1] * (3 - len(threads))), Dim(1, 1, 1), 0,
             int(self._checks), workers, seed, 20.0, ctypes.addressof(region_array), len(regions),
             ctypes.addressof(shared_array), len(self._shared),
             ctypes.cast(self._library.shared_base, ctypes.c_void_p).value, ctypes.addressof(fault),

@@ -16,7 +16,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith.checks import compare
-from opsmith.errors import EmulationError
+from opsmith.errors import EmulationError, LaunchConfigurationError
 
 HERE = Path(__file__).parent / "extensions"
 SOURCE = HERE / "kernels.cu"
@@ -381,6 +381,31 @@ def test_host_codes_own_errors_stay_its_own(declared: Any, emulated: None) -> No
 
     with pytest.raises(RuntimeError, match="refuses_cuda: x has 3 elements, and that is the kernel's own business"):
         declared(refuses)(torch.ones(3))
+
+
+def test_blocks_of_a_cluster_write_into_each_others_shared_memory(declared: Any, emulated: None) -> None:
+    def swapped(x: Tensor) -> Tensor:
+        return x.view(-1, 2, 64).flip(1).reshape(x.shape)
+
+    x = torch.randn(6 * 64)
+    assert torch.equal(declared(swapped)(x), swapped(x))
+    with pytest.raises(LaunchConfigurationError, match="the grid is 3, which is no whole number of clusters of 2"):
+        declared(swapped)(torch.randn(3 * 64))
+
+
+def test_clusters_that_an_extension_cannot_have_are_refused(declared: Any, emulated: None) -> None:
+    def in_clusters(x: Tensor, of: int) -> Tensor:
+        return x + of
+
+    op = declared(in_clusters)
+    with pytest.raises(
+        LaunchConfigurationError, match=r"the grid is 4, which is no whole number of clusters of \(2, 2\)"
+    ):
+        op(torch.zeros(4), 4)
+    with pytest.raises(LaunchConfigurationError, match="16 blocks, and more than 8 need an attribute of the kernel"):
+        op(torch.zeros(16), 16)
+    with pytest.raises(EmulationError, match=r"__cluster_dims__\(kBlocks\), .* write them as numbers"):
+        op(torch.zeros(4), 0)
 
 
 def test_a_launch_from_another_thread_is_refused(declared: Any, emulated: None) -> None:

@@ -205,7 +205,6 @@ def test_headers_of_what_is_not_emulated_are_refused_by_name() -> None:
     [
         ("cg::this_grid().sync()", r"barriers of the whole grid \(grid_group::sync\)"),
         ("cg::sync(cg::this_grid())", r"barriers of the whole grid \(grid_group::sync\)"),
-        ("cg::this_cluster()", r"clusters of blocks \(this_cluster\)"),
         ("cg::tiled_partition<64>(cg::this_thread_block())", "tiles of several warps"),
         ("cg::this_thread_block().barrier_arrive()", "barriers in two steps"),
         ("char x = 0; cuda::atomic_ref<char>(x).load()", "atomic operations on types of other sizes"),

@@ -155,8 +155,8 @@ def _declared_names(directories: Sequence[Path]) -> set[str]:
 # What the headers declare and the emulator does not have, by a name or two of each kind and what it is called.
 REFUSED = {
     "textures and surfaces": "tex1Dfetch tex2D tex2DLayeredGrad tex3DLod texCubemap surf2Dread surfCubemapwrite",
-    "clusters of blocks": "__clusterDim __clusterIdx __cluster_barrier_arrive __cluster_map_shared_rank __isCtaShared "
-    "__isClusterShared __threadfence_cluster",
+    "copies to several blocks of a cluster": "__cluster_map_shared_multicast",
+    "whether a launch has clusters": "__clusterDimIsSpecified",
     "named barriers": "__barrier_sync __barrier_sync_count",
     "operations of a warp without a mask": "__any __all __ballot any all ballot __shfl __shfl_xor",
     "asynchronous copies": "__nv_memcpy_async_shared_global_4 __nv_memcpy_async_shared_global_16",
@@ -194,7 +194,8 @@ def _whole(feature: str) -> str:
 @pytest.mark.parametrize(
     ("text", "feature", "line"),
     [
-        ("template <class T> __global__ void k(T* x) {\n  __cluster_barrier_wait();\n}\n", "clusters of blocks", 2),
+        ("template <class T> __global__ void k(T* x) {\n  __barrier_sync(1);\n}\n", "named barriers", 2),
+        ("template <class T> __global__ void k(T* x) {\n  __clusterDimIsSpecified();\n}\n", "whether a launch has", 2),
         ("template <class T> __global__ void k(T* x) {\n\n  x[0] = __nv_unheard_of(x[0]);\n}\n", "__nv_unheard_of", 3),
         ("template <class T>\n__global__ void k(T* x, cudaTextureObject_t t) {}\n", "textures and surfaces", 2),
         ("template <class T>\n__global__ void k(T* x) { x[0] = tex2D<float>(0, 1, 2); }\n", "(tex2D)", 2),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
+from typing import Any
 
 import pytest
 import torch
 
 import opsmith
 from opsmith.errors import LaunchConfigurationError, NvrtcNotFoundError
+from opsmith.kernels import emulation
+from opsmith.kernels.gpu import Gpu
 from opsmith.toolchain import find_nvrtc
 
 BOUNDS = opsmith.cuda_source(r"""
@@ -49,6 +53,66 @@ def test_a_block_is_no_larger_than_the_launch_bounds_allow(name: str, checks: bo
             kernel[1, threads + 1](x)
         with pytest.raises(LaunchConfigurationError, match=f"{2 * threads} threads"):
             kernel[1, (threads, 2)](x)
+
+
+CLUSTERS = opsmith.cuda_source(r"""
+#define BLOCKS 2
+constexpr int twice(int n) { return 2 * n; }
+namespace layers { constexpr int kBlocks = 4; }
+__global__ void __cluster_dims__(BLOCKS, 1, 1) by_macro(int* y) { y[blockIdx.x] = __clusterSizeInBlocks(); }
+__global__ __cluster_dims__(twice(4)) void by_function(int* y) { y[blockIdx.x] = __clusterSizeInBlocks(); }
+__cluster_dims__(2, 2) __global__ void __launch_bounds__(32) of_two_dimensions(int* y) {
+  y[blockIdx.x + gridDim.x * blockIdx.y] = __clusterSizeInBlocks();
+}
+namespace layers {
+template <int N>
+__global__ void __cluster_dims__(N * kBlocks) of_template(int* y) { y[blockIdx.x] = __clusterSizeInBlocks(); }
+}  // namespace layers
+__global__ void any(int* y) { y[blockIdx.x] = __clusterSizeInBlocks(); }
+""")
+
+
+@pytest.mark.parametrize(
+    ("name", "grid", "cluster", "blocks"),
+    [
+        ("by_macro", 4, None, 2), ("by_macro", 4, 2, 2), ("by_function", 16, None, 8), ("any", 6, None, 1),
+        ("of_two_dimensions", (4, 2), None, 4), ("layers::of_template<1>", 8, None, 4),
+        ("layers::of_template<4>", 16, None, 16), ("any", 6, 3, 3), ("any", (4, 1, 1), (4, 1, 1), 4), ("any", 32, 16, 16),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("checks", [True, False])
+def test_a_cluster_has_the_blocks_that_the_kernel_or_the_launch_says(
+    name: str, grid: Any, cluster: Any, blocks: int, checks: bool
+) -> None:
+    y = torch.zeros(32, dtype=torch.int32)
+    with opsmith.emulate(checks=checks):
+        CLUSTERS[name][grid, 1, 0, cluster](y)
+    assert set(y[y != 0].tolist()) == {blocks}
+    assert len(y[y != 0]) == math.prod(grid if isinstance(grid, tuple) else (grid,))
+
+
+@pytest.mark.parametrize(
+    ("name", "grid", "cluster", "words"),
+    [
+        ("by_macro", 3, None, "the grid is 3, which is no whole number of clusters of 2. Launch 4, and let the blocks"),
+        ("of_two_dimensions", (4, 3), None, "the grid is (4, 3), which is no whole number of clusters of (2, 2)"),
+        ("by_macro", 4, 4, "the launch has clusters of 4, and the kernel is declared with __cluster_dims__ 2"),
+        ("layers::of_template<8>", 32, None, "a cluster of 32 has 32 blocks, and sm_90 allows 16"),
+    ],
+)
+def test_a_launch_that_is_no_whole_number_of_clusters_is_refused(
+    name: str, grid: Any, cluster: Any, words: str
+) -> None:
+    with opsmith.emulate(), pytest.raises(LaunchConfigurationError, match=re.escape(words)):
+        CLUSTERS[name][grid, 1, 0, cluster](torch.zeros(32, dtype=torch.int32))
+
+
+def test_a_gpu_without_clusters_is_told_from_one_with() -> None:
+    y = torch.zeros(8, dtype=torch.int32)
+    with opsmith.emulate(), emulation.entered(emulation.Settings(gpu=Gpu("A100", "sm_80", 108, 163 << 10))):
+        CLUSTERS.any[8, 1](y)
+        with pytest.raises(LaunchConfigurationError, match="clusters need sm_90 or later, and this GPU is sm_80"):
+            CLUSTERS.by_macro[8, 1](y)
 
 
 SHARED = opsmith.cuda_source(r"""

@@ -444,6 +444,152 @@ def freed_by_every_thread(cu: CudaSource) -> None:
     cu.freed_by_every_thread[1, 64](floats(64), floats(64))
 
 
+# --- clusters.cu ----------------------------------------------------------------------------------------------------
+
+ABSENT = "absent block"
+
+
+@planted("clusters.cu", ABSENT, words="rank 4 in a cluster of 4, which has no such block")
+def rank_out_of_range(cu: CudaSource) -> None:
+    cu.rank_out_of_range[8, 32](floats(8), floats(8))
+
+
+@planted("clusters.cu", ABSENT, words="writes 4 bytes of the shared memory of rank -1 in a cluster of 4")
+def rank_below_zero(cu: CudaSource) -> None:
+    cu.rank_below_zero[4, 32](floats(4), floats(4))
+
+
+@planted("clusters.cu", ABSENT, words="rank 1 in a cluster of 1")
+def launched_without_a_cluster(cu: CudaSource) -> None:
+    cu.launched_without_a_cluster[2, 32](floats(2), floats(2))
+
+
+@planted("clusters.cu", ABSENT, words="an address that is not in shared memory")
+def global_memory_of_another_block(cu: CudaSource) -> None:
+    cu.global_memory_of_another_block[2, 1](floats(2), floats(2))
+
+
+@planted("clusters.cu", ABSENT, words="Call cluster.sync() after the last access")
+def no_last_cluster_barrier(cu: CudaSource) -> None:
+    cu.no_last_cluster_barrier[2, 32](floats(2), floats(2))
+
+
+@planted("clusters.cu", ABSENT, block=(0, 0, 0), words="of the shared memory of block (3, 0, 0), which ")
+def read_from_the_last_block(cu: CudaSource) -> None:
+    cu.read_from_the_last_block[4, 64](floats(4), floats(32))
+
+
+@planted("clusters.cu", ABSENT, words="writes 4 bytes of the shared memory of block (0, 0, 0), which ")
+def added_to_a_block_that_ends(cu: CudaSource) -> None:
+    cu.added_to_a_block_that_ends[4, 32, 4](torch.ones(32, dtype=torch.int32), torch.zeros(1, dtype=torch.int32))
+
+
+@planted("clusters.cu", ABSENT, words="which may not have begun")
+def no_first_cluster_barrier(cu: CudaSource) -> None:
+    cu.no_first_cluster_barrier[2, 32](floats(2), floats(2))
+
+
+@planted("clusters.cu", OUT, thread=(63, 0, 0), words="reads 4 bytes at byte 256 of tile of block (")
+def past_a_neighbours_array(cu: CudaSource) -> None:
+    cu.past_a_neighbours_array[2, 64](floats(64), floats(128))
+
+
+@planted("clusters.cu", OUT, words="of the dynamic shared memory of block (")
+def past_a_neighbours_dynamic_memory(cu: CudaSource) -> None:
+    cu.past_a_neighbours_dynamic_memory[2, 64, 256, 2](floats(64), floats(128))
+
+
+@planted("clusters.cu", "misaligned access", words="16 bytes at an address that is not a multiple of 16")
+def misaligned_in_a_neighbour(cu: CudaSource) -> None:
+    cu.misaligned_in_a_neighbour[2, 64](floats(64), floats(64))
+
+
+@planted("clusters.cu", UNSET, words="reads 4 bytes of shared memory that no thread of the block has written")
+def neighbours_array_half_filled(cu: CudaSource) -> None:
+    cu.neighbours_array_half_filled[2, 64](floats(64), floats(128))
+
+
+@planted("clusters.cu", RACE, words="Put cluster.sync() between them")
+def block_barrier_for_a_cluster_barrier(cu: CudaSource) -> None:
+    cu.block_barrier_for_a_cluster_barrier[2, 64](floats(128), floats(128))
+
+
+@planted("clusters.cu", RACE, words="a word of the shared memory of block (")
+def ring_with_one_buffer(cu: CudaSource) -> None:
+    cu.ring_with_one_buffer[4, 32](floats(128), floats(128))
+
+
+@planted("clusters.cu", RACE)
+def cluster_histogram_without_atomics(cu: CudaSource) -> None:
+    x = torch.randint(16, (1000,), dtype=torch.int32)
+    cu.cluster_histogram_without_atomics[4, 32](x, torch.zeros(16, dtype=torch.int32), 1000)
+
+
+@planted("clusters.cu", RACE, words="it writes a word of the shared memory of block (0, 0, 0)")
+def everybody_writes_to_the_first(cu: CudaSource) -> None:
+    cu.everybody_writes_to_the_first[4, 32](floats(4), floats(1))
+
+
+@planted("clusters.cu", RACE, words="Put cluster.sync() between them")
+def relaxed_arrival_for_data(cu: CudaSource) -> None:
+    cu.relaxed_arrival_for_data[2, 32](floats(2), floats(2))
+
+
+@planted("clusters.cu", RACE, words="Put cluster.sync() between them")
+def written_after_the_arrival(cu: CudaSource) -> None:
+    cu.written_after_the_arrival[2, 32](floats(2), floats(2))
+
+
+@planted("clusters.cu", RACE, words="a word of the shared memory of block (1, 0, 0)")
+def fence_of_the_block_alone(cu: CudaSource) -> None:
+    cu.fence_of_the_block_alone[2, 32](floats(1), floats(1))
+
+
+@planted("clusters.cu", RACE, words="of parts")
+def global_memory_between_blocks(cu: CudaSource) -> None:
+    cu.global_memory_between_blocks[2, 32](floats(64), floats(64), floats(64))
+
+
+@planted("clusters.cu", PARTIAL, words="every thread of the cluster must come to its barrier: ")
+def cluster_barrier_in_a_branch(cu: CudaSource) -> None:
+    cu.cluster_barrier_in_a_branch[2, 64](floats(2), floats(2), 100)
+
+
+@planted("clusters.cu", PARTIAL, words="of 128 threads have returned from the kernel")
+def a_block_returns_early(cu: CudaSource) -> None:
+    cu.a_block_returns_early[4, 32](floats(4), floats(4), 3)
+
+
+@planted("clusters.cu", PARTIAL, block=(0, 0, 0), words="of 64 threads have returned from the kernel")
+def one_block_has_a_barrier_more(cu: CudaSource) -> None:
+    cu.one_block_has_a_barrier_more[2, 32](floats(2), floats(2))
+
+
+@planted("clusters.cu", PARTIAL, words="32 of 64 threads wait at it")
+def barriers_of_block_and_cluster(cu: CudaSource) -> None:
+    cu.barriers_of_block_and_cluster[2, 64](floats(64), floats(128))
+
+
+@planted("clusters.cu", PARTIAL, words="it arrives again without having waited since")
+def arrives_twice(cu: CudaSource) -> None:
+    cu.arrives_twice[2, 32](floats(64))
+
+
+@planted("clusters.cu", PARTIAL, words="it waits without having arrived")
+def waits_without_arriving(cu: CudaSource) -> None:
+    cu.waits_without_arriving[2, 32](floats(64))
+
+
+@planted("clusters.cu", PARTIAL, words="of 64 threads have returned from the kernel")
+def returns_before_a_barrier_of_one(cu: CudaSource) -> None:
+    cu.returns_before_a_barrier_of_one[1, 64](floats(60), floats(60), 60)
+
+
+@planted("clusters.cu", "hang", words="2 of 2 blocks have begun", timeout=0.2)
+def waits_for_a_flag_of_nobody(cu: CudaSource) -> None:
+    cu.waits_for_a_flag_of_nobody[2, 32](floats(1))
+
+
 # --- The tests ------------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -441,6 +443,107 @@ def block_maximum(cu: CudaSource) -> Results:
     x, y = integers(10**6, 1000), count()
     cu["block_maximum<int, 128>"][1, 128](x, y, 1000)
     return only(y, x.max()[None])
+
+
+# --- clusters.cu ----------------------------------------------------------------------------------------------------
+
+
+@right("clusters.cu")
+def cluster_histogram(cu: CudaSource) -> Results:
+    x, bins = integers(64, 3000), count(64)
+    cu.cluster_histogram[8, 64, 16 * 4, 4](x, bins, len(x), 16)
+    return only(bins, torch.bincount(x, minlength=64).int())
+
+
+@right("clusters.cu")
+def cluster_row_sums(cu: CudaSource) -> Results:
+    x, y = torch.randint(-8, 8, (3, 5000)).float(), torch.empty(3)
+    cu.cluster_row_sums[24, 128](x, y, 5000)
+    return only(y, x.sum(1))
+
+
+@right("clusters.cu")
+def ring_exchange(cu: CudaSource) -> Results:
+    x, y = torch.randn(3 * 4 * 32), torch.empty(3 * 4 * 32)
+    cu.ring_exchange[12, 32](x, y)
+    return only(y.view(3, 4, 32), x.view(3, 4, 32).sum(1, keepdim=True).expand(3, 4, 32))
+
+
+@right("clusters.cu")
+def sixteen_blocks(cu: CudaSource) -> Results:
+    x, y = torch.randn(2, 16 * 100), torch.empty(2, 16 * 100)
+    cu.sixteen_blocks[32, 32, 400, 16](x, y, 1600)
+    return only(y, x.softmax(1))
+
+
+@right("clusters.cu")
+def values_of_all_sizes(cu: CudaSource) -> Results:
+    y = count(6)
+    cu.values_of_all_sizes[6, 32](y)
+    return only(y, torch.full((6,), 5, dtype=torch.int32))
+
+
+@right("clusters.cu")
+def places_in_clusters(cu: CudaSource) -> Results:
+    grid, block, cluster = (4, 6, 2), (3, 2, 2), (2, 3, 2)
+    y = count(math.prod(grid) * math.prod(block) * 20)
+    cu.places_in_clusters[grid, block](y)
+    wanted = []
+    for bz, by, bx in itertools.product(*map(range, reversed(grid))):
+        inside = bx % 2, by % 3, bz % 2
+        of_cluster = bx // 2, by // 3, bz // 2
+        rank = inside[0] + 2 * (inside[1] + 3 * inside[2])
+        for tz, ty, tx in itertools.product(*map(range, reversed(block))):
+            thread = tx + 3 * (ty + 2 * tz)
+            places = [i * n + t for i, n, t in zip(inside, block, (tx, ty, tz), strict=True)]
+            wanted.append(
+                [rank, rank * 12 + thread, 12, 144, *inside, *cluster, *places, 6, 6, 4, *of_cluster]
+                + [of_cluster[0] + 2 * (of_cluster[1] + 2 * of_cluster[2]) + 100 * 4]
+            )
+    return only(y.view(-1, 20), torch.tensor(wanted, dtype=torch.int32))
+
+
+@right("clusters.cu")
+def split_barrier(cu: CudaSource) -> Results:
+    x, y = torch.randn(2, 4, 64), torch.empty(2, 4, 64)
+    cu.split_barrier[8, 64](x, y)
+    return only(y, x.flip(1) + 2 * x)
+
+
+@right("clusters.cu")
+def cluster_of_one_block(cu: CudaSource) -> Results:
+    x, y = torch.randn(2, 64), torch.empty(2, 64)
+    cu.cluster_of_one_block[2, 64](x, y)
+    return only(y, x.flip(1) + 1)
+
+
+@right("clusters.cu")
+def flag_in_a_neighbour(cu: CudaSource) -> Results:
+    x, y = torch.randn(3, 2, 32), torch.empty(3, 32)
+    cu.flag_in_a_neighbour[6, 32](x, y)
+    return only(y, x[:, 0])
+
+
+@right("clusters.cu")
+def last_cluster(cu: CudaSource) -> Results:
+    x, y = torch.randn(12), torch.empty(1)
+    cu.last_cluster[12, 32](x, torch.empty(12), y, torch.zeros(1, dtype=torch.uint32))
+    return only(y[0], x.sum())
+
+
+@right("clusters.cu")
+def large_shared_memory(cu: CudaSource) -> Results:
+    elements = 25_000
+    x, y = torch.randn(4, elements), torch.empty(4, elements)
+    cu.large_shared_memory[4, 128, 4 * elements, 2](x, y, elements)
+    return only(y, x[[1, 0, 3, 2]].flip(1))
+
+
+@right("clusters.cu")
+def many_barriers(cu: CudaSource) -> Results:
+    y = count(4)
+    cu.many_barriers[4, 32](y, 100)
+    return only(y, torch.tensor([100, 101, 100, 101], dtype=torch.int32))
 
 
 # --- The tests ------------------------------------------------------------------------------------------------------

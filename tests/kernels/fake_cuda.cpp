@@ -14,7 +14,8 @@
 
 namespace {
 
-constexpr int kInvalidValue = 1, kInvalidContext = 201, kNotFound = 500, kNotPermittedInCapture = 900;
+constexpr int kInvalidValue = 1, kInvalidContext = 201, kNotFound = 500, kNotPermittedInCapture = 900,
+              kInvalidClusterSize = 912;
 constexpr int kRelaxed = 2;
 
 struct Library {
@@ -50,6 +51,7 @@ struct Recorded {
   void* stream;
   void* context;
   bool overlapped;
+  unsigned cluster[3];  // zeros without one
 };
 
 struct Attribute {
@@ -205,12 +207,22 @@ API int cuKernelSetAttribute(int attribute, int value, Kernel* kernel, int) {
 API int cuLaunchKernelEx(const Configuration* configuration, Kernel* kernel, void** parameters, void** extra) {
   if (const int code = enter("cuLaunchKernelEx")) return code;
   if (context == nullptr) return kInvalidContext;
-  if (extra != nullptr || configuration->attribute_count > 1) return kInvalidValue;
-  Recorded recorded{kernel->name, "", kernel->sizes, {}, configuration->stream, context};
-  if (configuration->attribute_count == 1) {
-    const Attribute& attribute = *configuration->attributes;
-    if (attribute.id != 6 || attribute.value[0] != 1) return kInvalidValue;
-    recorded.overlapped = true;
+  if (extra != nullptr) return kInvalidValue;
+  Recorded recorded{kernel->name, "", kernel->sizes, {}, configuration->stream, context, false, {}};
+  for (unsigned i = 0; i < configuration->attribute_count; ++i) {
+    const Attribute& attribute = configuration->attributes[i];
+    if (attribute.id == 6 && attribute.value[0] == 1) {
+      recorded.overlapped = true;
+    } else if (attribute.id == 4) {
+      std::memcpy(recorded.cluster, attribute.value, sizeof recorded.cluster);
+      const unsigned* cluster = recorded.cluster;
+      for (int axis = 0; axis < 3; ++axis)
+        if (cluster[axis] == 0 || configuration->grid[axis] % cluster[axis] != 0) return kInvalidValue;
+      // More than 8 need CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED.
+      if (cluster[0] * cluster[1] * cluster[2] > 8 && kernel->set[14] == 0) return kInvalidClusterSize;
+    } else {
+      return kInvalidValue;
+    }
   }
   std::memcpy(recorded.shape, configuration->grid, sizeof recorded.shape);
   for (size_t i = 0; i < kernel->sizes.size(); ++i)
@@ -250,6 +262,7 @@ API const char* fake_kernel(size_t i) { return launches[i].kernel.c_str(); }
 API const unsigned* fake_shape(size_t i) { return launches[i].shape; }
 API uint64_t fake_stream(size_t i) { return reinterpret_cast<uint64_t>(launches[i].stream); }
 API uint64_t fake_context(size_t i) { return reinterpret_cast<uint64_t>(launches[i].context); }
+API const unsigned* fake_cluster(size_t i) { return launches[i].cluster; }
 API bool fake_overlapped(size_t i) { return launches[i].overlapped; }
 API size_t fake_parameters(size_t i) { return launches[i].sizes.size(); }
 API unsigned fake_size(size_t i, size_t parameter) { return launches[i].sizes[parameter]; }

@@ -50,6 +50,7 @@ class Launched(NamedTuple):
     context: int
     parameters: list[bytes]
     overlapped: bool
+    cluster: tuple[int, ...]  # zeros without one
 
     def values(self, formats: str) -> list[Any]:
         """The parameters unpacked, a letter of struct's for each."""
@@ -145,6 +146,7 @@ class FakeCuda(Driver):
             ("fake_reset", [ctypes.c_void_p], None),
             ("fake_kernel", [ctypes.c_size_t], ctypes.c_char_p),
             ("fake_shape", [ctypes.c_size_t], ctypes.POINTER(ctypes.c_uint)),
+            ("fake_cluster", [ctypes.c_size_t], ctypes.POINTER(ctypes.c_uint)),
             ("fake_stream", [ctypes.c_size_t], ctypes.c_uint64),
             ("fake_context", [ctypes.c_size_t], ctypes.c_uint64),
             ("fake_bytes", [ctypes.c_size_t], ctypes.c_void_p),
@@ -204,4 +206,5 @@ class FakeCuda(Driver):
             library.fake_context(number),
             [data[start : start + size] for start, size in zip(starts, sizes, strict=True)],
             library.fake_overlapped(number),
+            tuple(library.fake_cluster(number)[0:3]),
         )

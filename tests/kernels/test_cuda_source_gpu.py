@@ -316,10 +316,23 @@ def test_what_is_wrong_is_refused_and_the_gpu_goes_on(
 def test_what_the_driver_refuses_is_raised_at_the_launch() -> None:
     if torch.cuda.get_device_capability() < (9, 0):
         pytest.skip("clusters need compute capability 9.0")
+    cu = opsmith.cuda_source("__global__ void __launch_bounds__(32, 1, 2) k(int* x) { x[blockIdx.x] = 1; }")
+    x = torch.zeros(4, device="cuda", dtype=torch.int32)
+    with pytest.raises(errors.LaunchError, match="k: the launch with a grid of 4 in clusters of 4, blocks of 1 failed"):
+        cu.k[4, 1, 0, 4](x)  # more blocks of a cluster than the kernel's bounds allow
+    cu.k[4, 1, 0, 2](x)
+    assert x.tolist() == [1] * 4
+
+
+def test_a_grid_is_a_whole_number_of_clusters() -> None:
+    if torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("clusters need compute capability 9.0")
     cu = opsmith.cuda_source("__global__ void __cluster_dims__(2, 1, 1) k(int* x) { x[blockIdx.x] = 1; }")
     x = torch.zeros(4, device="cuda", dtype=torch.int32)
-    with pytest.raises(errors.LaunchError, match="k: the launch with a grid of 3, blocks of 1 failed"):
-        cu.k[3, 1](x)  # no whole number of clusters
+    with pytest.raises(errors.LaunchConfigurationError, match="no whole number of clusters of 2. Launch 4"):
+        cu.k[3, 1](x)
+    with pytest.raises(errors.LaunchConfigurationError, match="declared with __cluster_dims__ 2"):
+        cu.k[4, 1, 0, 4](x)
     cu.k[4, 1](x)
     assert x.tolist() == [1] * 4
 

@@ -485,7 +485,13 @@ def test_an_empty_tensor_and_a_parameter_of_a_module_are_taken(cu: Any, gpu: Fak
         ((1, 1, 2.0), "the shared memory is 2.0: pass the bytes"),
         ((1,), r"kernel\[grid, block\]\(...\)"),
         (3, r"kernel\[grid, block\]\(...\)"),
-        ((1, 2, 3, 4), r"kernel\[grid, block\]\(...\)"),
+        ((1, 2, 3, 4, 5), r"kernel\[grid, block\]\(...\)"),
+        ((6, 1, 0, 4), r"the grid is 6, which is no whole number of clusters of 4\. Launch 8, and let the blocks"),
+        (((4, 3), 1, 0, (2, 2)), r"the grid is \(4, 3\), which .* clusters of \(2, 2\)\. Launch \(4, 4\)"),
+        ((32, 1, 0, 32), "the cluster is 32, and its x is at most 16"),
+        (((16, 16), 1, 0, (8, 4)), r"a cluster of \(8, 4\) has 32 blocks, and a cluster has at most 16 on an H100"),
+        ((4, 1, 0, 0), r"the cluster is 0, and its x is at least 1\. Use at least one block"),
+        ((4, 1, 0, 2.0), "the cluster takes integers, not float 2.0"),
     ],
 )
 def test_a_launch_that_cannot_be_is_refused_before_it_is_called(cu: Any, gpu: FakeCuda, key: Any, words: str) -> None:
@@ -536,6 +542,47 @@ def test_shared_memory_is_allowed_up_to_what_the_gpu_has(cu: Any, gpu: FakeCuda)
         match=r"232449 bytes of shared memory .*, of which the kernel declares 1024, and cuda:0 has 232448",
     ):
         cu.with_shared[1, 1, 232448 - 1023](a)
+
+
+def test_a_cluster_reaches_the_driver_as_it_was_asked_for(cu: Any, gpu: FakeCuda) -> None:
+    a = x()
+    cu.add[(4, 6), 32, 0, (2, 3)](a, a, a, 1)
+    cu.add[8, 32, 64, 8](a, a, a, 1)
+    cu.add[8, 32, 64, None](a, a, a, 1)
+    cu.add[8, 32](a, a, a, 1)
+    assert [(launched.cluster, launched.grid, launched.shared) for launched in gpu.launches] == [
+        ((2, 3, 1), (4, 6, 1), 0), ((8, 1, 1), (8, 1, 1), 64), ((0, 0, 0), (8, 1, 1), 64), ((0, 0, 0), (8, 1, 1), 0),
+    ]  # fmt: skip
+    assert gpu.calls("cuKernelSetAttribute") == 0, "8 blocks are there without asking"
+    cu.add[32, 32, 0, 16](a, a, a, 1)
+    cu.add[(4, 4), 32, 0, (4, 4)](a, a, a, 1)
+    assert gpu.calls("cuKernelSetAttribute") == 1, "once for each kernel"
+    assert repr(cu.add[32, 32, 0, 16]) == "<launch of add with a grid of 32 in clusters of 16, blocks of 32>"
+
+
+def test_a_cluster_that_the_gpu_or_the_kernel_cannot_have_is_refused(cu: Any, gpu: FakeCuda) -> None:
+    a = x()
+
+    def refused(words: str, *key: Any) -> None:
+        with pytest.raises(errors.LaunchConfigurationError, match=f"^add: {words}") as caught:
+            cu.add[key](a, a, a, 1)
+        assert f"{Path(__file__).name}:44: add(const float* a" in str(caught.value)
+
+    gpu.fake.capabilities[0] = (8, 0)
+    refused("clusters need sm_90 or later, and this GPU is sm_80", 4, 32, 0, 2)
+    cu.add[4, 32, 0, 1](a, a, a, 1)
+    gpu.fake.capabilities[0] = (12, 0)
+    refused("a cluster of 16 has 16 blocks, and sm_120 allows 8", 16, 32, 0, 16)
+    cu.add[16, 32, 0, 8](a, a, a, 1)
+    gpu.fake.capabilities[0] = (9, 0)
+    for attribute, size in zip((11, 12, 13), (2, 3, 1), strict=True):  # what the kernel's __cluster_dims__ say
+        gpu.set_limit(attribute, size)
+    cu = opsmith.cuda_source(TEXT)
+    refused(r"the launch has clusters of 4, and the kernel is declared with __cluster_dims__ \(2, 3\)", 4, 32, 0, 4)
+    refused(r"the grid is \(4, 4\), which is no whole number of clusters of \(2, 3\)", (4, 4), 32)
+    cu.add[(4, 6), 32](a, a, a, 1)
+    cu.add[(4, 6), 32, 0, (2, 3)](a, a, a, 1)
+    assert [launched.cluster for launched in gpu.launches] == [(1, 1, 1), (8, 1, 1), (0, 0, 0), (2, 3, 1)]
 
 
 def test_attributes_come_from_the_driver(cu: Any, gpu: FakeCuda) -> None:

@@ -20,12 +20,14 @@ from .preprocessor import Preprocessed
 @dataclass(frozen=True)
 class KernelText:
     """A __global__ function as it is written. `template` holds the parameters of its template, None without one;
-    `launch_bounds` is the text in the brackets of __launch_bounds__, '' without."""
+    `launch_bounds` and `cluster_dims` are the text in the brackets of __launch_bounds__ and __cluster_dims__, ''
+    without."""
 
     name: str
     parameters: tuple[Parameter, ...]
     template: tuple[str, ...] | None = None
     launch_bounds: str = ""
+    cluster_dims: str = ""
 
     @property
     def example(self) -> str:
@@ -91,16 +93,20 @@ def _add_kernel(found: SourceText, code: Code, declaration: Declaration) -> None
     name = namespace + code.written(start, signature.name + 1)
     parts = code.split(signature.opening + 1, code.closing(signature.opening))
     parameters = tuple(parameter_in(code, *part) for part in parts if code.texts[slice(*part)] not in ([], ["void"]))
-    kernel = KernelText(name, parameters, template, _launch_bounds(code, first, last))
+    bounds, dims = (_in_brackets(code, first, last, each) for each in ("__launch_bounds__", "__cluster_dims__"))
+    kernel = KernelText(name, parameters, template, bounds, dims)
     # A kernel may be declared before it is defined; one of the two has the names of its parameters.
     known = found.kernels.get(name, kernel)
     is_named = sum(bool(each.name) for each in known.parameters) >= len(parameters)
-    bounds = kernel.launch_bounds or known.launch_bounds
-    found.kernels[name] = replace(known if is_named else kernel, launch_bounds=bounds)
+    found.kernels[name] = replace(
+        known if is_named else kernel,
+        launch_bounds=kernel.launch_bounds or known.launch_bounds,
+        cluster_dims=kernel.cluster_dims or known.cluster_dims,
+    )
 
 
-def _launch_bounds(code: Code, first: int, last: int) -> str:
-    index = code.find({"__launch_bounds__"}, first, last)
+def _in_brackets(code: Code, first: int, last: int, word: str) -> str:
+    index = code.find({word}, first, last)
     return code.written(index + 2, code.closing(index + 1)) if index < last else ""
 
 

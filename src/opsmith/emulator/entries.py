@@ -17,9 +17,9 @@ FILE = "<opsmith>"
 """The file name of these lines."""
 
 Entry = tuple[str, int]
-"""A kind, 'kernel', 'constant' or 'bound', and its number."""
+"""A kind, 'kernel', 'constant', 'bound' or 'cluster', and its number."""
 
-_KINDS = ("prelude", "kernel", "constant", "bound")
+_KINDS = ("prelude", "kernel", "constant", "bound", "cluster")
 _OF_A_KIND, _OF_AN_ENTRY = 10**8, 10  # lines
 
 
@@ -30,7 +30,7 @@ def text(
     refused: Mapping[Entry, str] | None = None,
 ) -> str:
     """The C++ for these kernels: opsmith_enter_<number>, opsmith_signature_<number>, and where the author has written
-    __launch_bounds__, opsmith_bound_<number>; for constants of the source opsmith_constant_<number>, its address,
+    __launch_bounds__ or __cluster_dims__, opsmith_bound_<number> and opsmith_cluster_<number>; for constants of the source opsmith_constant_<number>, its address,
     opsmith_constant_bytes_<number>, opsmith_constant_type_<number>.
 
     Those in `refused` are left out; a kernel then has opsmith_refusal_<number>, the compiler's message.
@@ -40,11 +40,14 @@ def text(
         made["kernel", number] = _kernel(number, spelling)
         written = (kernels or {}).get(spelling.partition("<")[0])
         if written is not None and written.launch_bounds:
-            made["bound", number] = _bound(number, spelling, written)
+            made["bound", number] = _value("bound", number, spelling, written, f"first({written.launch_bounds})")
+        if written is not None and written.cluster_dims:
+            made["cluster", number] = _value("cluster", number, spelling, written, f"packed({written.cluster_dims})")
     for (kind, number), message in (refused or {}).items():
         made.pop((kind, number), None)
         if kind == "kernel":
             made.pop(("bound", number), None)
+            made.pop(("cluster", number), None)
             made[kind, number] = _refusal(number, message)
     lines = [f'#line 1 "{FILE}"\n{_PRELUDE_TEXT}']
     for (kind, number), entry in made.items():
@@ -85,16 +88,16 @@ def _constant(number: int, name: str) -> str:
     )
 
 
-def _bound(number: int, spelling: str, written: KernelText) -> str:
-    """The first number of __launch_bounds__, in the kernel's scope and with its template's parameters."""
+def _value(kind: str, number: int, spelling: str, written: KernelText, call: str) -> str:
+    """A number from what an attribute of the kernel is given, in its scope and with its template's parameters."""
     scope, _, _ = written.name.rpartition("::")
     arguments = spelling[len(written.name) :]
     template = f"template <{', '.join(written.template)}> " if written.template is not None else ""
-    value = f"{template}constexpr long opsmith_bound_of_{number} = opsmith_internal::first({written.launch_bounds});"
+    value = f"{template}constexpr long opsmith_{kind}_of_{number} = opsmith_internal::{call};"
     return (
         f"{f'namespace {scope} {{ {value} }}' if scope else value}\n"
-        f"OPSMITH_EXPORTED long opsmith_bound_{number}() {{\n"
-        f"  return {scope}::opsmith_bound_of_{number}{arguments};\n"
+        f"OPSMITH_EXPORTED long opsmith_{kind}_{number}() {{\n"
+        f"  return {scope}::opsmith_{kind}_of_{number}{arguments};\n"
         "}"
     )
 
@@ -125,6 +128,9 @@ __attribute__((no_sanitize("thread", "undefined"))) void enter(void (*kernel)(P.
 template <class... Others>
 constexpr long first(long value, Others...) {
   return value;
+}
+constexpr long packed(long x, long y = 1, long z = 1) {
+  return x | y << 16 | z << 32;
 }
 static thread_local char shared_marker;
 }

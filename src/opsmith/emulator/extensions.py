@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from ..errors import EmulationError, OpsmithError
+from ..errors import EmulationError, LaunchConfigurationError, OpsmithError
 from ..kernels import emulation, host
-from ..kernels.configuration import launch_configuration
+from ..kernels.clusters import PORTABLE
+from ..kernels.configuration import Extent, LaunchConfiguration, launch_configuration
 from ..kernels.cuda_source.plan import shown
 from ..kernels.emulation import Settings, state
 from ..kernels.native import NativeFunction, NativeOperator
@@ -166,12 +167,35 @@ def _run(call: _Call, launched: HostLaunch) -> int:
         return REFUSED
     names = _parameter_names(call.built, kernel, launched.parameter_count)
     slots = _pointers(call, kernel, launched, names, library) if call.settings.checks else []
+    configuration = LaunchConfiguration(grid, block, launched.shared_bytes, _cluster(call.built, kernel))
     launch(
-        kernel, library, launched.entry, (grid, block, launched.shared_bytes), launched.arguments,
+        kernel, library, launched.entry, configuration, launched.arguments,
         [slot.piece for slot in slots], _relocating(slots), call.settings,
         readable=(launched.arguments_begin, launched.arguments_end),
     )  # fmt: skip
     return DONE
+
+
+def _cluster(built: ExtensionLibrary, kernel: str) -> Extent | None:
+    """What a kernel's __cluster_dims__ say, where they are numbers."""
+    text = built.kernels.get(kernel.partition("<")[0])
+    if text is None or not text.cluster_dims:
+        return None
+    sizes = [each.strip().rstrip("uUlL") for each in text.cluster_dims.split(",")]
+    if not all(each.isdigit() for each in sizes):
+        raise EmulationError(
+            kernel,
+            f"it has __cluster_dims__({text.cluster_dims}), and the emulator reads those of an extension only where they "
+            "are numbers: write them as numbers",
+        )
+    x, y, z = [*map(int, sizes), 1, 1][:3]
+    if x * y * z > PORTABLE:
+        raise LaunchConfigurationError(
+            kernel,
+            f"its cluster has {x * y * z} blocks, and more than {PORTABLE} need an attribute of the kernel that "
+            "opsmith::launch does not set. Launch it from a cuda_source, by its name",
+        )
+    return x, y, z
 
 
 def _relocating(slots: Sequence[_Slot]) -> Callable[[Callable[[int], int]], None]:

@@ -74,6 +74,27 @@ _MESSAGES = {  # by FaultKind of native/interface.h
     ),
     19: _Message("use after free", "it {f.accesses} {f.freed_place}"),
     20: _Message("bad free", "it frees {f.freed}"),
+    21: _Message("partial barrier", "every thread of the cluster must come to its barrier: {f.detail}", "{f.waits}"),
+    22: _Message("absent block", "{f.absence}", "{f.absence_advice}"),
+}
+_ABSENCES = {  # by the mask of the fault: Absence of native/neighbours.h
+    0: (
+        "{f.accesses} of the shared memory of {f.detail}, which has no such block",
+        "Ranks are counted from 0 to cluster.num_blocks() - 1.",
+    ),
+    1: (
+        "{f.accesses} of the shared memory of {f.owner}, which may not have begun",
+        "Call cluster.sync() before the first access to another block's shared memory.",
+    ),
+    2: (
+        "{f.accesses} of the shared memory of {f.owner}, which has ended",
+        "Call cluster.sync() after the last access to another block's shared memory.",
+    ),
+    3: (
+        "{f.accesses} of the shared memory of {f.owner}, which may have ended by then",
+        "Call cluster.sync() after the last access to another block's shared memory.",
+    ),
+    4: ("asks for the place in another block of an address that is not in shared memory", ""),
 }
 
 
@@ -161,19 +182,33 @@ class _Description:
     @property
     def shared_place(self) -> str:
         fault, library = self.fault, self.library
+        of_block = f" of {self.owner}" if fault.has_other else ""
         if fault.region == -1:
-            place = self._bytes_of("the dynamic shared memory")
+            place = self._bytes_of(f"the dynamic shared memory{of_block}")
             return place if fault.offset < 0 else f"{place}, of which the launch has {self.detail}"
         if fault.region <= -3:
             variable = library.shared[-3 - fault.region]
-            place = self._bytes_of(library.names[variable.number])
+            place = self._bytes_of(f"{library.names[variable.number]}{of_block}")
             return place if fault.offset < 0 else f"{place}, which has {variable.end - variable.begin}"
         return "of shared memory outside every variable"
 
     @property
+    def owner(self) -> str:
+        """The block whose shared memory is accessed."""
+        return f"block {self.fault.other.block.triple}"
+
+    @property
+    def absence(self) -> str:
+        return f"it {_ABSENCES[self.fault.mask][0].format(f=self)}"
+
+    @property
+    def absence_advice(self) -> str:
+        return _ABSENCES[self.fault.mask][1]
+
+    @property
     def raced_place(self) -> str:
         fault, other = self.fault, self.fault.other
-        place = "a word of shared memory"
+        place = f"a word of the shared memory of block {self.detail}" if self.detail else "a word of shared memory"
         if fault.region >= 0:
             name = self.tensors[fault.region] if fault.region < len(self.tensors) else "memory"
             place = f"byte {fault.offset} of {name}"
@@ -182,6 +217,8 @@ class _Description:
 
     @property
     def race_advice(self) -> str:
+        if self.detail:  # of the block whose shared memory it is, in a cluster
+            return "Put cluster.sync() between them, or use atomics."
         if self.fault.block.triple != self.fault.other.block.triple:
             return "Blocks run in any order: use atomics, or give each block its own place."
         return "Put __syncthreads() (within a warp: __syncwarp()) between them, or use atomics."
@@ -194,7 +231,9 @@ class _Description:
             file, line = where(self.library, place.pc)
             at = f"{file}:{line}" if file else "an unknown line"
             threads = "1 thread waits" if place.count == 1 else f"{place.count} threads wait"
-            lines.append(f"  {threads} at {at}, the first of them thread {place.thread.triple}")
+            block = place.block.triple
+            of_block = f" of block {block}" if block != self.fault.block.triple else ""
+            lines.append(f"  {threads} at {at}, the first of them thread {place.thread.triple}{of_block}")
         return "\n".join(lines)
 
     def _allocated(self, done: str) -> str:

@@ -8,7 +8,8 @@ import os
 from collections.abc import Callable, Sequence
 
 from ..errors import EmulationError, LaunchConfigurationError
-from ..kernels.configuration import MAX_BLOCK, MAX_GRID, MAX_THREADS, Extent
+from ..kernels.clusters import required_cluster
+from ..kernels.configuration import MAX_BLOCK, MAX_GRID, MAX_THREADS, Extent, LaunchConfiguration
 from ..kernels.emulation import Settings
 from .faults import fault_of
 from .library import Library, runtime
@@ -28,7 +29,7 @@ def launch(
     kernel: str,
     library: Library,
     entry: int,
-    geometry: tuple[Extent, Extent, int],
+    configuration: LaunchConfiguration,
     arguments: int,
     pieces: Sequence[Piece],
     relocate: Callable[[Callable[[int], int]], None],
@@ -42,8 +43,11 @@ def launch(
     function from an address to that of the copy, and applies it to every pointer among the parameters. `readable` is
     further memory that the kernel may read, as its first address and the one after its last.
     """
-    grid, block, shared_bytes = geometry
+    grid, block, shared_bytes, cluster = configuration
     require(kernel, library, entry, block, shared_bytes)
+    declared = library.clusters.get(entry)
+    if cluster or declared:
+        cluster = required_cluster(kernel, configuration, declared, settings.gpu.arch)
     guarded = GuardedMemory(pieces if settings.checks else ())
     relocate(guarded.address)
     regions = [
@@ -54,7 +58,7 @@ def launch(
     region_array, fault = array(Region, regions), Fault()
     seed = IN_ORDER if settings.seed is None else settings.seed
     described = Launch(
-        entry, arguments, Dim(*grid), Dim(*block), shared_bytes, settings.checks,
+        entry, arguments, Dim(*grid), Dim(*block), Dim(*(cluster or (1, 1, 1))), shared_bytes, settings.checks,
         len(os.sched_getaffinity(0)), seed, settings.seconds, ctypes.addressof(region_array),
         len(regions), ctypes.addressof(library.shared), library.shared_count, library.marker,
         ctypes.addressof(fault),

@@ -79,6 +79,11 @@ class Library:
         self.refusals = {name: text.decode() for name, text in self._values("refusal", ctypes.c_char_p).items()}
         # The threads that __launch_bounds__ allow, by the addresses of kernels' entries.
         self.launch_bounds = {self.entry(name): bound for name, bound in self._values("bound", ctypes.c_long).items()}
+        # The blocks of a cluster by __cluster_dims__, likewise.
+        self.clusters = {
+            self.entry(name): (packed & 0xFFFF, packed >> 16 & 0xFFFF, packed >> 32)
+            for name, packed in self._values("cluster", ctypes.c_long).items()
+        }
         self.variables = self._variables(sections, symbols)
         # A constant inside an #if may not exist.
         self.constants = {

@@ -20,7 +20,8 @@ REFUSED = {
     "textures and surfaces": (
         r"tex(?:1D|2D|3D|Cubemap)\w*|surf(?:1D|2D|3D|Cubemap)\w*|cuda(?:Texture|Surface)Object_t|texture|surface"
     ),
-    "clusters of blocks": r"__cluster\w+|__(?:isCta|isCluster)Shared|__threadfence_cluster",
+    "copies to several blocks of a cluster": r"__cluster_map_shared_multicast",
+    "whether a launch has clusters": r"__clusterDimIsSpecified",
     "named barriers": r"__barrier_sync|__barrier_sync_count",
     "operations of a warp without a mask, which GPUs refuse too": (
         r"__(?:any|all|ballot)|any|all|ballot|__shfl(?:_up|_down|_xor)?"

@@ -93,6 +93,7 @@ class Launch(ctypes.Structure):
     arguments: UInt64
     grid: Dim
     block: Dim
+    cluster: Dim
     shared_bytes: UInt64
     checks: Int32
     workers: Int32

@@ -33,7 +33,6 @@ _REFUSED = {
     r"\bnvcuda\s*::\s*wmma\b": "tensor cores (nvcuda::wmma)",
     r"\b__nv_fp8_\w+|\b__nv_fp4_\w+": "8-bit and 4-bit floats",
     r"\bcudaLaunchCooperativeKernel\b": "barriers of a whole grid (cooperative launches)",
-    r"\bthis_cluster\s*\(|\b__cluster_dims__\b": "clusters of blocks",
 }
 
 

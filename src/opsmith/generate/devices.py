@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from ..kernels.configuration import LaunchConfiguration
 from ..kernels.emulation import state
 from ..launch.driver import LARGE_CLUSTER_ALLOWED, driver, largest_cluster
 from ..launch.planner import Combine, LayoutClass, Pass, Target
@@ -167,6 +168,12 @@ EMULATED_TARGET = Target(
 )
 """A small GPU, because its blocks run on the cores of this machine."""
 
+
+@functools.cache
+def _emulated_target(cluster: int) -> Any:
+    return EMULATED_TARGET._replace(cluster=cluster).row()
+
+
 NAMESPACE = "opsmith"  # of the generated source
 _JOB = 4  # parameters per result to combine: two addresses, rows, columns
 
@@ -175,10 +182,15 @@ class _Kernel(NamedTuple):
     library: Library
     entry: str
     pointers: int  # the number of launch parameters, from the first, that are addresses
+    cluster: int  # its blocks; 0 or 1 without
+
+
+_EMULATED_CLUSTER = 4  # as few blocks as show what several do
 
 
 class Emulated(Device):
-    _target = EMULATED_TARGET.row()
+    def target(self, index: int) -> Any:
+        return _emulated_target(min(largest_cluster(state.settings.gpu.arch), _EMULATED_CLUSTER))
 
     def architecture(self, index: int) -> str:
         return f"emulated{', checked' if state.settings.checks else ''}"
@@ -186,25 +198,26 @@ class Emulated(Device):
     def compile(self, program: Program, layout: LayoutClass) -> _Kernel:
         entry = emit_cuda.entry_name(program, layout)
         library = _library(emit.cuda(program, layout), entry, state.settings.checks)
-        return _Kernel(library, entry, len(program.reads) + len(program.results))
+        return _Kernel(library, entry, len(program.reads) + len(program.results), layout.cluster)
 
     def launch(self, kernel: _Kernel, launch: Pass, blocks: int, memory: Sequence[torch.Tensor], index: int) -> None:
         parameters = (ctypes.c_int64 * launch.parameter_count).from_address(launch.parameters)
-        geometry = (blocks, 1, 1), (launch.threads, 1, 1), 0
-        _emulate(kernel.library, kernel.entry, geometry, parameters, range(kernel.pointers), memory)
+        cluster = (kernel.cluster, 1, 1) if kernel.cluster > 1 else None
+        configuration = LaunchConfiguration((blocks, 1, 1), (launch.threads, 1, 1), 0, cluster)
+        _emulate(kernel.library, kernel.entry, configuration, parameters, range(kernel.pointers), memory)
 
     def combine(self, dtype: torch.dtype, combine: Combine, memory: Sequence[torch.Tensor], index: int) -> None:
         library = _library(emit_cuda.combine_text(dtype, combine.jobs), emit_cuda.COMBINE, state.settings.checks)
         parameters = (ctypes.c_int64 * (_JOB * combine.jobs)).from_address(combine.parameters)
-        geometry = (combine.blocks, combine.jobs, 1), (COMBINE_THREADS, 1, 1), 0
+        configuration = LaunchConfiguration((combine.blocks, combine.jobs, 1), (COMBINE_THREADS, 1, 1), 0)
         pointers = [position for position in range(len(parameters)) if position % _JOB < 2]
-        _emulate(library, emit_cuda.COMBINE, geometry, parameters, pointers, memory)
+        _emulate(library, emit_cuda.COMBINE, configuration, parameters, pointers, memory)
 
 
 def _emulate(
     library: Library,
     entry: str,
-    geometry: Any,
+    configuration: LaunchConfiguration,
     parameters: Any,
     pointers: Sequence[int],
     memory: Sequence[torch.Tensor],
@@ -221,7 +234,7 @@ def _emulate(
 
     pieces = [piece(f"tensor {number}", tensor) for number, tensor in enumerate(memory)]
     place = library.entry(f"{NAMESPACE}::{entry}")
-    launch(entry, library, place, geometry, ctypes.addressof(arguments), pieces, relocate, state.settings)
+    launch(entry, library, place, configuration, ctypes.addressof(arguments), pieces, relocate, state.settings)
 
 
 @functools.cache

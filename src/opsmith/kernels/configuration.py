@@ -1,4 +1,5 @@
-"""A launch configuration: the grid, the block and the dynamic shared memory of a launch, within every GPU's limits."""
+"""A launch configuration: the grid, the block, the dynamic shared memory and the cluster of a launch, within the limits
+of all GPUs."""
 
 from __future__ import annotations
 
@@ -13,6 +14,8 @@ from ..errors import LaunchConfigurationError
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
 MAX_THREADS = 1024
+MAX_CLUSTER = 16
+"""Blocks of a cluster, on an H100 or H200. Others allow 8."""
 
 Extent = tuple[int, int, int]
 _Wrong = Callable[[str], LaunchConfigurationError]
@@ -22,6 +25,8 @@ class LaunchConfiguration(NamedTuple):
     grid: Extent
     block: Extent
     shared: int
+    cluster: Extent | None = None
+    """None: that of the kernel's __cluster_dims__, or none."""
 
     @property
     def threads(self) -> int:
@@ -30,23 +35,29 @@ class LaunchConfiguration(NamedTuple):
 
     def __str__(self) -> str:
         shared = f" and {self.shared} bytes of shared memory" if self.shared else ""
-        return f"a grid of {_short(self.grid)}, blocks of {_short(self.block)}{shared}"
+        cluster = f" in clusters of {short_extent(self.cluster)}" if self.cluster else ""
+        return f"a grid of {short_extent(self.grid)}{cluster}, blocks of {short_extent(self.block)}{shared}"
 
 
-def launch_configuration(kernel: str, key: Any, *, smallest_grid: int = 1) -> LaunchConfiguration:
+def launch_configuration(
+    kernel: str, key: Any, *, smallest_grid: int = 1, clusters: bool = True
+) -> LaunchConfiguration:
     """The configuration of `kernel[key]`. Raises LaunchConfigurationError for one that no GPU can launch."""
     wrong = functools.partial(LaunchConfigurationError, kernel)
-    if not isinstance(key, tuple) or len(key) not in (2, 3):
+    if not isinstance(key, tuple) or len(key) not in ((2, 3, 4) if clusters else (2, 3)):
+        with_cluster = ", or kernel[grid, block, shared, cluster](...), cluster in blocks" if clusters else ""
         raise wrong(
-            "a launch is kernel[grid, block](...) or kernel[grid, block, shared](...), shared in bytes; the stream is "
-            "torch's current one",
+            f"a launch is kernel[grid, block](...) or kernel[grid, block, shared](...), shared in bytes{with_cluster}; "
+            "the stream is torch's current one",
         )
     grid = _extent(wrong, "grid", key[0], MAX_GRID, smallest_grid)
     block = _extent(wrong, "block", key[1], MAX_BLOCK, 1)
-    found = LaunchConfiguration(grid, block, _shared_bytes(wrong, key[2]) if len(key) == 3 else 0)
+    shared = _shared_bytes(wrong, key[2]) if len(key) > 2 else 0
+    cluster = _cluster(wrong, key[3], grid) if len(key) > 3 and key[3] is not None else None
+    found = LaunchConfiguration(grid, block, shared, cluster)
     if found.threads > MAX_THREADS:
         raise wrong(
-            f"a block of {_short(block)} has {found.threads} threads, and a block has at most {MAX_THREADS}. Use a "
+            f"a block of {short_extent(block)} has {found.threads} threads, and a block has at most {MAX_THREADS}. Use a "
             "smaller block and a larger grid",
         )
     return found
@@ -60,17 +71,40 @@ def _extent(wrong: _Wrong, what: str, given: Any, limits: Sequence[int], least: 
     for size, limit, axis in zip(sizes, limits, "xyz", strict=False):
         if size < least:
             skip = "Skip the launch for an empty tensor: if x.numel()"
-            advice = skip if what == "grid" else "Use at least one thread"
+            advice = skip if what == "grid" else f"Use at least one {'thread' if what == 'block' else 'block'}"
             bound = f"at least {least}"
         elif size > limit:
             wider = "Let each block compute more" if axis == "x" else f"Use x, which is at most {MAX_GRID[0]}"
-            advice = wider if what == "grid" else "Use a smaller block and a larger grid"
+            advice = wider if what == "grid" else f"Use a smaller {what} and a larger grid"
             bound = f"at most {limit}"
         else:
             continue
-        raise wrong(f"the {what} is {_short(sizes)}, and its {axis} is {bound}. {advice}")
+        raise wrong(f"the {what} is {short_extent(sizes)}, and its {axis} is {bound}. {advice}")
     x, y, z = [*sizes, 1, 1][:3]
     return x, y, z
+
+
+def _cluster(wrong: _Wrong, given: Any, grid: Extent) -> Extent:
+    cluster = _extent(wrong, "cluster", given, (MAX_CLUSTER,) * 3, 1)
+    if math.prod(cluster) > MAX_CLUSTER:
+        raise wrong(
+            f"a cluster of {short_extent(cluster)} has {math.prod(cluster)} blocks, and a cluster has at most "
+            f"{MAX_CLUSTER} on an H100 or H200, and 8 on other GPUs. Use a smaller cluster",
+        )
+    if what := indivisible(grid, cluster):
+        raise wrong(what)
+    return cluster
+
+
+def indivisible(grid: Extent, cluster: Extent) -> str | None:
+    """What is wrong with a grid that is no whole number of clusters."""
+    if all(blocks % of_cluster == 0 for blocks, of_cluster in zip(grid, cluster, strict=True)):
+        return None
+    larger = tuple(-(-blocks // size) * size for blocks, size in zip(grid, cluster, strict=True))
+    return (
+        f"the grid is {short_extent(grid)}, which is no whole number of clusters of {short_extent(cluster)}. Launch "
+        f"{short_extent(larger)}, and let the blocks that are not needed compute nothing"
+    )
 
 
 def _size(wrong: _Wrong, what: str, given: Any) -> int:
@@ -94,7 +128,7 @@ def _shared_bytes(wrong: _Wrong, given: Any) -> int:
     return number
 
 
-def _short(extent: Sequence[int]) -> str:
+def short_extent(extent: Sequence[int]) -> str:
     """'5' for (5, 1, 1), '(5, 2)' for (5, 2, 1)."""
     sizes = list(extent)
     while len(sizes) > 1 and sizes[-1] == 1:

@@ -76,6 +76,7 @@ def attach(library: ctypes.CDLL, source: CudaSource, label: str) -> None:
         with source._lock:
             source._require_instance(source[name].name)
             function, _ = source._function(source[name].name, index)
+            function.allow_declared_cluster()
         return described(function.plan, function.handle, function.max_threads, function.shared_bytes)
 
     def allow(name: str, index: int, threads: int, shared: int) -> None:

@@ -94,7 +94,7 @@ class NumbaKernel:
         )
 
     def __getitem__(self, key: Any) -> Callable[..., None]:
-        return functools.partial(self._launch, launch_configuration(self.label, key, smallest_grid=0))
+        return functools.partial(self._launch, launch_configuration(self.label, key, smallest_grid=0, clusters=False))
 
     # --- launching --------------------------------------------------------------------------------------------------
 

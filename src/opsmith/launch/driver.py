@@ -26,6 +26,7 @@ MOST_BLOCKS = 2**31 - 1  # along x
 # CUfunction_attribute
 MAX_THREADS_PER_BLOCK, SHARED_BYTES, CONSTANT_BYTES, LOCAL_BYTES, REGISTERS = range(5)
 MAX_DYNAMIC_SHARED_BYTES = 8
+CLUSTER_WIDTH, CLUSTER_HEIGHT, CLUSTER_DEPTH = range(11, 14)  # those of __cluster_dims__, or 0
 LARGE_CLUSTER_ALLOWED = 14
 # CUdevice_attribute
 MAX_SHARED_BYTES_OPT_IN = 97
@@ -85,6 +86,8 @@ class Attribute(ctypes.Structure):
 OVERLAPPED = Attribute(6, 0, (1,))
 """CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: such a launch may begin before what precedes it has ended, so
 its kernel must wait (cuda.h's await_launch_before). OPSMITH_OVERLAP=0 turns it off."""
+CLUSTER = 4
+"""CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, in blocks."""
 OVERLAPPED_IN_GRAPHS = 12030
 """The first driver version that can capture such launches."""
 
@@ -229,13 +232,26 @@ class Driver:
     # --- work -------------------------------------------------------------------------------------------------
 
     def configuration(
-        self, grid: Sequence[int], block: Sequence[int], shared: int, stream: int, *, overlapped: bool = False
+        self,
+        grid: Sequence[int],
+        block: Sequence[int],
+        shared: int,
+        stream: int,
+        *,
+        overlapped: bool = False,
+        cluster: Sequence[int] | None = None,
     ) -> Configuration:
-        """The shape of a launch; `grid` and `block` have three numbers each."""
+        """The shape of a launch; `grid`, `block` and `cluster` have three numbers each."""
         if grid[0] > MOST_BLOCKS:  # ctypes would drop the upper bits
             raise ValueError(f"a launch of {grid[0]} blocks is more than a GPU takes")
-        attributes = ctypes.addressof(OVERLAPPED) if overlapped else None
-        return Configuration(tuple(grid), tuple(block), shared, stream, attributes, int(overlapped))
+        given = [OVERLAPPED] if overlapped else []
+        if cluster is not None:
+            given.append(Attribute(CLUSTER, 0, tuple(cluster)))
+        attributes = (Attribute * len(given))(*given)
+        address = ctypes.addressof(attributes) if given else None
+        made = Configuration(tuple(grid), tuple(block), shared, stream, address, len(given))
+        made.kept = attributes  # as long as the configuration, which has only their address
+        return made
 
     def launch(self, kernel: int, configuration: int, parameters: int, index: int) -> int:
         """Launches on a device and returns the error code, 0 for none. `configuration` and `parameters` are addresses:

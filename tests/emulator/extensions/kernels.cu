@@ -1,4 +1,5 @@
 // Host code and kernels as authors of extensions write them, right and wrong ones. test_extensions.py says what each is.
+#include <opsmith/cluster.h>
 #include <opsmith/kernel.h>
 
 #include <atomic>
@@ -309,6 +310,36 @@ Tensor swallowed(Tensor x) {
   }
 }
 
+// --- Clusters ---------------------------------------------------------------------------------------------------------
+
+constexpr int kBlocks = 4;
+
+// Each block of two stores its half of x where the other one's was.
+__global__ void __cluster_dims__(2, 1, 1) swap_halves(const float* x, float* y) {
+  __shared__ float half[kThreads];
+  opsmith::cluster_barrier();
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  opsmith::store_in_block(&half[threadIdx.x], opsmith::rank_in_cluster() ^ 1, x[i]);
+  opsmith::cluster_barrier();
+  y[i] = half[threadIdx.x];
+}
+__global__ void __cluster_dims__(2, 2) in_clusters_of_four(float* x) { x[blockIdx.x] = opsmith::rank_in_cluster(); }
+__global__ void __cluster_dims__(16) in_clusters_of_sixteen(float* x) { x[blockIdx.x] = 1.0f; }
+__global__ void __cluster_dims__(kBlocks) in_clusters_by_name(float* x) { x[blockIdx.x] = 1.0f; }
+
+Tensor swapped(Tensor x) {
+  Tensor out = opsmith::empty_like(x);
+  opsmith::launch(swap_halves, blocks(x), x, opsmith::data<const float>(x), opsmith::data<float>(out));
+  return out;
+}
+
+Tensor in_clusters(Tensor x, int64_t of) {
+  Tensor out = opsmith::empty_like(x);
+  const auto kernel = of == 4 ? in_clusters_of_four : of == 16 ? in_clusters_of_sixteen : in_clusters_by_name;
+  opsmith::launch(kernel, {x.numel(), 1}, x, opsmith::data<float>(out));
+  return out;
+}
+
 Tensor refuses(Tensor x) { opsmith::fail("x has ", x.numel(), " elements, and that is the kernel's own business"); }
 
 }  // namespace
@@ -338,3 +369,5 @@ OPSMITH_EXPORT(busy_host_cuda, busy_host)
 OPSMITH_EXPORT(launched_by_a_thread_cuda, launched_by_a_thread)
 OPSMITH_EXPORT(swallowed_cuda, swallowed)
 OPSMITH_EXPORT(refuses_cuda, refuses)
+OPSMITH_EXPORT(swapped_cuda, swapped)
+OPSMITH_EXPORT(in_clusters_cuda, in_clusters)

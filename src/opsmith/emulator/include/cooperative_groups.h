@@ -1,4 +1,4 @@
-// CUDA's cooperative groups of a block and within a warp. Groups wider than a block are refused when compiled.
+// CUDA's cooperative groups: within a warp, the block, the cluster. A barrier of the whole grid is refused when compiled.
 #pragma once
 
 #include <type_traits>
@@ -313,6 +313,13 @@ class grid_group {
   static dim3 group_dim() { return gridDim; }
   static dim3 dim_blocks() { return gridDim; }
   static dim3 block_index() { return blockIdx; }
+  static dim3 dim_clusters() { return __clusterGridDimInClusters(); }
+  static dim3 cluster_index() { return __clusterIdx(); }
+  static unsigned long long num_clusters() { return num_blocks() / __clusterSizeInBlocks(); }
+  static unsigned long long cluster_rank() {
+    const dim3 grid = dim_clusters(), index = cluster_index();
+    return index.x + grid.x * (index.y + static_cast<unsigned long long>(grid.y) * index.z);
+  }
   static bool is_valid() { return false; }
 
   template <typename Barrier = void>
@@ -325,13 +332,11 @@ class grid_group {
 
 inline grid_group this_grid() { return {}; }
 
-class cluster_group {};
+}  // namespace cooperative_groups
 
-template <typename Cluster = void>
-cluster_group this_cluster() {
-  static_assert(details::never<Cluster>, "opsmith's emulator does not run clusters of blocks (this_cluster)");
-  return {};
-}
+#include "cooperative_groups/opsmith_clusters.h"
+
+namespace cooperative_groups {
 
 // --- As functions ----------------------------------------------------------------------------------------------------------
 

@@ -43,6 +43,7 @@ constexpr int warpSize = 32;
 #include "opsmith_cuda_video.h"
 #include "opsmith_cuda_dpx.h"
 #include "opsmith_cuda_threads.h"
+#include "opsmith_cuda_clusters.h"
 #include "opsmith_cuda_legacy.h"
 #include "opsmith_cuda_atomics.h"
 #include "opsmith_cuda_memory.h"

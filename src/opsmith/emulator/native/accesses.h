@@ -1,14 +1,14 @@
 // What a checked kernel does to memory: each access is held against what lies at its address.
 #pragma once
 
-#include "shared_memory.h"
+#include "neighbours.h"
 
 namespace opsmith::emulator {
 
 class Accesses {
  public:
-  Accesses(Grid& grid, Block& block, Reports& reports, Races& races, SharedMemory& shared)
-      : grid_(grid), block_(block), reports_(reports), races_(races), shared_(shared) {}
+  Accesses(Grid& grid, Block& block, Reports& reports, Races& races, SharedMemory& shared, Neighbours& neighbours)
+      : grid_(grid), block_(block), reports_(reports), races_(races), shared_(shared), neighbours_(neighbours) {}
 
   // A load or a store that instrumented code is about to do.
   void access(uintptr_t address, uint32_t bytes, bool is_write, uintptr_t pc) {
@@ -69,10 +69,11 @@ class Accesses {
     // Not on a thread's own stack: such accesses are in atomics too, where no line is the author's.
     if ((++accesses_ & 0xfff) == 0) reports_.heed_halt(pc);
     races_.catch_up(*block_.self);
-    if (shared_.is_dynamic(address)) return shared_.access_dynamic(address, bytes, is_write, is_read, how, pc);
+    if (shared_.is_dynamic(address)) return shared_.access_dynamic(shared_, address, bytes, is_write, is_read, how, pc);
     if (shared_.is_static(address, grid_.memory)) {
-      return shared_.access_static(address, bytes, is_write, is_read, how, pc);
+      return shared_.access_static(shared_, address, bytes, is_write, is_read, how, pc);
     }
+    if (neighbours_.access(address, bytes, is_write, is_read, how, pc)) return;
     access_global(address, bytes, is_write, how, pc);
   }
 
@@ -111,7 +112,9 @@ class Accesses {
     self.fenced = fenced;  // this is no write that a fence must follow
     self.fenced_in_block = fenced_in_block;
     self.wrote = wrote;
-    races_.operate(address, shared_.is_dynamic(address) || shared_.is_static(address, grid_.memory), is_write);
+    const bool is_own = shared_.is_dynamic(address) || shared_.is_static(address, grid_.memory);
+    Races* const owner = is_own ? &races_ : neighbours_.owner_of(address);
+    races_.operate(address, owner, is_write);
   }
 
   // What a kernel has allocated, in this launch or in an earlier one.
@@ -144,6 +147,7 @@ class Accesses {
   [[noreturn]] void fail_nowhere(uintptr_t address, uint32_t bytes, bool is_write, uintptr_t pc) {
     static constexpr uintptr_t kNull = 4096;
     if (address < kNull) fail(null_pointer, address, bytes, is_write, pc);
+    neighbours_.fail_if_nowhere(address, bytes, is_write, pc);
     const int64_t region = grid_.memory.nearest(address);
     const uintptr_t to_region = region < 0 ? ~uintptr_t{0} : grid_.memory.distance(region, address);
     shared_.fail_if_nearest(address, bytes, is_write, pc, to_region);
@@ -155,6 +159,7 @@ class Accesses {
   Reports& reports_;
   Races& races_;
   SharedMemory& shared_;
+  Neighbours& neighbours_;
   uint64_t accesses_ = 0, atomics_ = 0;
   int64_t last_region_ = -1;
 };

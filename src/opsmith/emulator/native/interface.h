@@ -51,6 +51,8 @@ enum FaultKind : int32_t {
   uncaught_exception = 18,
   use_after_free = 19,
   bad_free = 20,
+  partial_cluster_barrier = 21,
+  absent_block = 22,  // whose shared memory a block of the cluster accesses
 };
 
 // In place of a fault's region: memory that a kernel has allocated, `words` bytes of it, at `other`; after it was freed,
@@ -94,6 +96,7 @@ struct Launch {
   Entry entry;
   void** arguments;
   Dim grid, block;
+  Dim cluster;  // in blocks; the grid is a multiple of it
   uint64_t shared_bytes;
   int32_t checks;
   int32_t workers;
@@ -132,12 +135,21 @@ Dim opsmith_thread_index() __attribute__((const));
 Dim opsmith_block_index() __attribute__((const));
 Dim opsmith_block_size() __attribute__((const));
 Dim opsmith_grid_size() __attribute__((const));
+Dim opsmith_cluster_size() __attribute__((const));
 void* opsmith_dynamic_shared() __attribute__((const));
 uint64_t opsmith_dynamic_shared_bytes() __attribute__((const));
 
 // All threads of the block. `kind` is how the predicates of all are put together: 0 not at all, 1 and, 2 or, 3 count.
 // `line` distinguishes barriers: those of one line are the same, however often the compiler has copied it.
 int opsmith_barrier(int kind, int predicate, int line);
+
+// The barrier of all threads of the cluster, in its two steps. An arrival with `releases` 0 orders no memory.
+void opsmith_cluster_arrive(int releases);
+void opsmith_cluster_wait();
+// Where a block of the cluster has what this one has at the address, in shared memory.
+void* opsmith_map_shared(const void* address, uint32_t rank);
+// The block of the cluster in whose shared memory the address is; ~0 where it is in none.
+uint32_t opsmith_shared_rank(const void* address);
 
 // The lanes of `mask`, each of which gives `bytes` and gets those of the lane it names; `kind` is for messages.
 void opsmith_shuffle(uint32_t mask, void* value, uint32_t bytes, int source, int kind);

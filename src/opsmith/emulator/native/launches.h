@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "pool.h"
+#include "running.h"
 
 namespace opsmith::emulator {
 
@@ -13,9 +14,9 @@ class Run final : private Work {
   using Clock = std::chrono::steady_clock;
 
   explicit Run(const Launch& launch) : grid_(launch), deadline_(after(launch.seconds)) {
-    if (launch.shared_bytes > Workplace::kSharedBytes) throw std::runtime_error("no GPU has that much shared memory");
-    const uint64_t threads = uint64_t(launch.block.x) * launch.block.y * launch.block.z;
-    const uint64_t wanted = std::min({uint64_t(std::max(launch.workers, 1)), std::max<uint64_t>(grid_.blocks, 1),
+    if (launch.shared_bytes > Windows::kDynamicBytes) throw std::runtime_error("no GPU has that much shared memory");
+    const uint64_t threads = uint64_t(launch.block.x) * launch.block.y * launch.block.z * grid_.blocks_of_cluster;
+    const uint64_t wanted = std::min({uint64_t(std::max(launch.workers, 1)), std::max<uint64_t>(grid_.clusters, 1),
                                       std::max<uint64_t>(kMostStacks / std::max<uint64_t>(threads, 1), 1)});
     cpu_set_t cores;
     CPU_ZERO(&cores);
@@ -91,7 +92,7 @@ class Run final : private Work {
 
   void run(Workplace& place) override {
     try {
-      Worker(grid_, place).run();
+      run_blocks(grid_, place);
     } catch (const std::exception& error) {
       Fault fault{};
       fault.kind = no_resources;

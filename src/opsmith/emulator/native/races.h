@@ -1,7 +1,7 @@
 // Which accesses of a block's threads are ordered, and which of them race.
 //
 // What orders two accesses: a barrier between them; __syncwarp, for the lanes of its mask; a release by the one's thread
-// that the other's has seen, or from block to block.
+// that the other's has seen, or from block to block; a barrier of their cluster, which is such a release.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +14,11 @@ namespace opsmith::emulator {
 
 class Races {
  public:
-  Races(Grid& grid, Block& block, Reports& reports)
+  Races(Grid& grid, Block& block, Reports& reports, Cluster& cluster)
       : grid_(grid),
         block_(block),
         reports_(reports),
+        cluster_(cluster),
         known_(grid.launch.checks ? size_t(block.warps) * kLanes * kLanes : 0),
         released_(grid.launch.checks ? block.count : 0) {}
 
@@ -26,6 +27,7 @@ class Races {
     releasing_.clear();
     latest_.clear();
     releases_ = 0;
+    first_release_ = 0;
     view_ = 0;
     std::fill(known_.begin(), known_.end(), 0);
   }
@@ -62,8 +64,9 @@ class Races {
     return false;
   }
 
-  [[noreturn]] void fail(
-      uintptr_t address, uint32_t bytes, bool is_write, uintptr_t pc, const Access& other, int64_t region) {
+  // `owner` is the block of the shared memory that it is in.
+  [[noreturn]] void fail(uintptr_t address, uint32_t bytes, bool is_write, uintptr_t pc, const Access& other,
+                         int64_t region, const Block* owner = nullptr) {
     Fault fault{};
     fault.kind = race;
     fault.is_write = is_write;
@@ -76,6 +79,11 @@ class Races {
     fault.other.pc = reinterpret_cast<uintptr_t>(grid_.launch.entry) + other.pc;
     fault.other.block = grid_.index_of(other.serial - 1);
     fault.other.thread = block_.index_of(other.thread);
+    const bool is_between_blocks = owner != nullptr && (other.serial != block_.serial || owner != &block_);
+    if (is_between_blocks) {
+      const Dim its = owner->index;
+      std::snprintf(fault.words, sizeof(fault.words), "(%u, %u, %u)", its.x, its.y, its.z);
+    }
     reports_.fail(fault);
   }
 
@@ -85,8 +93,9 @@ class Races {
   // looked up once more when the operation is over for certain: at the thread's next step.
   void catch_up(Thread& thread) {
     if (thread.operated_at == 0) return;
-    thread.view = std::max(thread.view, grid_.releases.latest(thread.operated_at));
-    view_ = std::max(view_, thread.view);
+    const uint64_t seen = grid_.releases.latest(thread.operated_at);
+    thread.view = std::max(thread.view, seen);
+    view_ = std::max(view_, seen);
     thread.operated_at = 0;
   }
 
@@ -100,14 +109,15 @@ class Races {
   }
 
   // An operation by which threads learn of each other: after a fence it releases what was written before, and it sees
-  // what others have released at the address.
-  void operate(uintptr_t address, bool is_shared, bool is_write) {
+  // what others have released at the address. `owner` is of the block in whose shared memory that is; null elsewhere.
+  void operate(uintptr_t address, Races* owner, bool is_write) {
     Thread& self = *block_.self;
     const bool to_block = is_write && self.fenced_in_block, to_device = is_write && self.fenced;
+    if (to_device && cluster_.barriers > 0) release_neighbours();
     Releases::Moments moments;
-    if (is_shared) {
+    if (owner != nullptr) {
       // Another block's shared memory has lain at the same address: what was released there was to that block.
-      uint64_t& latest = latest_[address];
+      uint64_t& latest = owner->latest_[address];
       moments = {latest, to_block || to_device ? grid_.releases.release(block_.serial, to_device) : 0};
       latest = std::max(latest, moments.released);
     } else {
@@ -122,10 +132,49 @@ class Races {
     for (uint32_t i = first; i < std::min(first + kLanes, block_.count); ++i) {
       // And what lanes had done that this one has synchronised with.
       if (i != self.number && known(self.number, i) == 0) continue;
-      if (released_[i].empty()) releasing_.push_back(i);
-      released_[i].push_back(moments.released);
-      ++block_.threads[i].releases;
+      release(block_.threads[i], moments.released, to_device);
     }
+  }
+
+  // The running thread arrives at a barrier of the cluster. What it has done so far is seen by all that wait there.
+  void arrive(bool releases) {
+    Thread& self = *block_.self;
+    catch_up(self);
+    cluster_.next_view = std::max(cluster_.next_view, view_);
+    // One that releases nothing may follow a fence, with nothing written in between.
+    if (!releases && !(self.fenced && self.fenced_in_block)) return;
+    release(self, grid_.releases.release(block_.serial, false), true);
+  }
+
+  // All have arrived.
+  void complete_cluster_barrier() {
+    cluster_.formerly_complete = cluster_.complete;
+    cluster_.complete = grid_.releases.release(block_.serial, false);
+    if (cluster_.first_complete == 0) cluster_.first_complete = cluster_.complete;
+    cluster_.view = cluster_.next_view;
+  }
+
+  // The running thread has waited for it.
+  void pass_cluster_barrier() {
+    block_.self->view = std::max(block_.self->view, cluster_.complete);
+    view_ = std::max(view_, cluster_.view);
+  }
+
+  // Whether the running thread knows that a block of its cluster has begun.
+  bool knows_of(const Races& other) const {
+    const uint64_t view = block_.self->view;
+    return (cluster_.first_complete != 0 && cluster_.first_complete <= view) ||
+           (other.first_release_ != 0 && other.first_release_ <= view);
+  }
+
+  // Whether a thread of this block has released what it did before its release of that number, as far as `view` goes.
+  bool was_released(uint32_t thread, uint32_t release, uint64_t view, bool beyond_block) const {
+    const Released& its = released_[thread];
+    if (release < its.dropped) return true;
+    for (size_t i = release - its.dropped; i < its.moments.size() && its.moments[i].moment <= view; ++i) {
+      if (!beyond_block || its.moments[i].beyond_block) return true;
+    }
+    return false;
   }
 
   // What one thread has seen or fenced, all have after a barrier.
@@ -177,6 +226,46 @@ class Races {
   }
 
  private:
+  struct Release {
+    uint64_t moment;
+    bool beyond_block;
+  };
+  // What a thread has released, but for the first ones, which every thread has seen.
+  struct Released {
+    uint32_t dropped = 0;
+    std::vector<Release> moments;
+
+    void clear() {
+      dropped = 0;
+      moments.clear();
+    }
+  };
+
+  void release(Thread& thread, uint64_t moment, bool beyond_block) {
+    static constexpr size_t kMany = 64;
+    Released& its = released_[thread.number];
+    if (its.dropped == 0 && its.moments.empty()) releasing_.push_back(thread.number);
+    if (beyond_block && first_release_ == 0) first_release_ = moment;
+    if (its.moments.size() >= kMany) {
+      // A thread that has yet to wait at the latest barrier of the cluster has waited at the one before.
+      const auto seen = [&](const Release& each) { return each.moment <= cluster_.formerly_complete; };
+      const auto rest = std::find_if_not(its.moments.begin(), its.moments.end(), seen);
+      its.dropped += static_cast<uint32_t>(rest - its.moments.begin());
+      its.moments.erase(its.moments.begin(), rest);
+    }
+    its.moments.push_back({moment, beyond_block});
+    ++thread.releases;
+  }
+
+  // Whoever sees a release of a block to others sees what the block has seen of its cluster, too.
+  void release_neighbours() {
+    for (const Cluster::Member& each : cluster_.members) {
+      if (each.races == this) continue;
+      grid_.releases.release(each.block->serial, true);
+      ++each.races->releases_;
+    }
+  }
+
   Access described(uintptr_t at, uintptr_t end, Manner how, uintptr_t pc) const {
     const uint32_t first = at & 3, last = std::min<uintptr_t>(end - (at & ~uintptr_t{3}), 4);
     const Thread& self = *block_.self;
@@ -199,12 +288,15 @@ class Races {
   bool ordered(const Access& before) {
     const Thread& self = *block_.self;
     if (before.serial != block_.serial) {
+      if (cluster_.holds(before.serial)) {
+        const Races& its = *cluster_.member(before.serial).races;
+        if (its.was_released(before.thread, before.own_releases, self.view, true)) return true;
+      }
       const uint64_t moment = grid_.releases.after(before.serial, before.releases);
       return moment != 0 && moment <= view_;
     }
     if (before.thread == self.number || before.epoch < block_.epoch) return true;
-    const auto& released = released_[before.thread];
-    if (before.own_releases < released.size() && released[before.own_releases] <= self.view) return true;
+    if (was_released(before.thread, before.own_releases, self.view, false)) return true;
     return same_warp(before) && known(self.number, before.thread) >= before.clock;
   }
 
@@ -229,11 +321,13 @@ class Races {
   Grid& grid_;
   Block& block_;
   Reports& reports_;
+  Cluster& cluster_;
   std::vector<uint32_t> known_;
-  std::vector<std::vector<uint64_t>> released_;      // moments, by thread
+  std::vector<Released> released_;                   // by thread
   std::vector<uint32_t> releasing_;                  // threads that have any
   std::unordered_map<uintptr_t, uint64_t> latest_;   // moment released, by address in shared memory
   uint32_t releases_ = 0;                            // of the block to others so far
+  uint64_t first_release_ = 0;                       // of the block beyond itself
   uint64_t view_ = 0;                                // the latest release that the block has seen
 };
 

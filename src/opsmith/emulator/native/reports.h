@@ -3,20 +3,23 @@
 
 #include <cstdio>
 
-#include "threads.h"
+#include "clusters.h"
 
 namespace opsmith::emulator {
 
 class Reports {
  public:
-  Reports(Grid& grid, Block& block) : grid_(grid), block_(block) {}
+  Reports(Grid& grid, Block& block, Cluster& cluster) : grid_(grid), block_(block), cluster_(cluster) {}
 
   // Of the running thread, which does not go on.
   [[noreturn]] void fail(const Fault& fault) { fail_of(block_.self->index, fault); }
 
   // Of a thread that need not be the running one.
-  [[noreturn]] void fail_of(Dim thread, Fault fault) {
-    fault.block = block_.index;
+  [[noreturn]] void fail_of(Dim thread, const Fault& fault) { fail_of(block_, thread, fault); }
+
+  // Of a thread of any block of the cluster.
+  [[noreturn]] void fail_of(const Block& block, Dim thread, Fault fault) {
+    fault.block = block.index;
     fault.thread = thread;
     grid_.report(fault);
     block_.leave();
@@ -75,6 +78,15 @@ class Reports {
     fail_barrier(fault, *block_.self);
   }
 
+  // Not all threads of the cluster come to its barrier: reported of one that has.
+  [[noreturn]] void fail_cluster_barrier() {
+    Fault fault = cluster_barrier_fault();
+    std::snprintf(fault.words, sizeof(fault.words), "%u of %u threads have returned from the kernel", cluster_.absent(),
+                  cluster_.threads());
+    grid_.report(fault);
+    block_.leave();
+  }
+
   // An operation of a warp, by a thread that need not be the running one.
   [[noreturn]] void fail_lane(const Thread& whose, const char* words, uint32_t mask, uint32_t lane, uintptr_t pc) {
     Fault fault{};
@@ -88,6 +100,7 @@ class Reports {
 
   // Nobody can go on: some wait at a barrier, others for lanes that do not come.
   void report_deadlock(uintptr_t barrier_pc) {
+    if (block_.in_warp == 0 && block_.at_barrier == 0) return report_cluster_deadlock();
     Fault fault{};
     fault.block = block_.index;
     list_waits(fault);
@@ -115,6 +128,29 @@ class Reports {
     fail_of(waiting.index, fault);
   }
 
+  void report_cluster_deadlock() {
+    Fault fault = cluster_barrier_fault();
+    std::snprintf(fault.words, sizeof(fault.words), "%u of %u threads of the cluster have arrived at it", cluster_.arrived,
+                  cluster_.threads());
+    grid_.report(fault);
+  }
+
+  // Of the first thread that waits.
+  Fault cluster_barrier_fault() const {
+    Fault fault{};
+    fault.kind = partial_cluster_barrier;
+    list_waits(fault);
+    for (const Cluster::Member& each : cluster_.members) {
+      for (const Thread& thread : each.block->threads) {
+        if (thread.state != State::at_cluster_barrier || fault.pc != 0) continue;
+        fault.pc = thread.pc;
+        fault.block = each.block->index;
+        fault.thread = thread.index;
+      }
+    }
+    return fault;
+  }
+
   void describe_missing_lane(Fault& fault, const Thread& thread) const {
     const Exchange& own = block_.exchanges[thread.number];
     fault.kind = inactive_lane;
@@ -133,6 +169,8 @@ class Reports {
       const char* why = !exists                             ? "the block has no such thread"
                         : other->state == State::done       ? "it has returned"
                         : other->state == State::at_barrier ? "it waits at a barrier of the block"
+                        : other->state == State::at_cluster_barrier
+                            ? "it waits at a barrier of the cluster"
                         : its->operation != own.operation   ? "it is at another operation of the warp"
                                                             : "it is here with another mask";
       std::snprintf(fault.words, sizeof(fault.words), "the mask names lane %u, and %s", lane, why);
@@ -141,7 +179,11 @@ class Reports {
   }
 
   void list_waits(Fault& fault) const {
-    for (const Thread& thread : block_.threads) {
+    for (const Cluster::Member& each : cluster_.members) list_waits(fault, *each.block);
+  }
+
+  static void list_waits(Fault& fault, const Block& block) {
+    for (const Thread& thread : block.threads) {
       if (thread.state == State::done || thread.state == State::unstarted || thread.pc == 0) continue;
       int place = 0;
       while (place < fault.waits && fault.wait[place].pc != thread.pc) ++place;
@@ -149,7 +191,7 @@ class Reports {
       if (place == fault.waits) {
         ++fault.waits;
         fault.wait[place].pc = thread.pc;
-        fault.wait[place].block = block_.index;
+        fault.wait[place].block = block.index;
         fault.wait[place].thread = thread.index;
       }
       ++fault.wait[place].count;
@@ -158,6 +200,7 @@ class Reports {
 
   Grid& grid_;
   Block& block_;
+  Cluster& cluster_;
 };
 
 }  // namespace opsmith::emulator

@@ -67,6 +67,7 @@ OPSMITH_EXPORTED Dim opsmith_thread_index() { return Worker::current->thread_ind
 OPSMITH_EXPORTED Dim opsmith_block_index() { return Worker::current->block_index(); }
 OPSMITH_EXPORTED Dim opsmith_block_size() { return Worker::current->launch().block; }
 OPSMITH_EXPORTED Dim opsmith_grid_size() { return Worker::current->launch().grid; }
+OPSMITH_EXPORTED Dim opsmith_cluster_size() { return Worker::current->launch().cluster; }
 OPSMITH_EXPORTED void* opsmith_dynamic_shared() {
   // A thread of host code may come here too, where its thread-local variable is initialised with those of the file.
   return Worker::current == nullptr ? nullptr : Worker::current->dynamic_shared();
@@ -75,6 +76,17 @@ OPSMITH_EXPORTED uint64_t opsmith_dynamic_shared_bytes() { return Worker::curren
 
 OPSMITH_EXPORTED int opsmith_barrier(int kind, int predicate, int line) {
   return Worker::current->barrier(kind, predicate, line, OPSMITH_CALLER);
+}
+OPSMITH_EXPORTED void opsmith_cluster_arrive(int releases) {
+  Worker::current->cluster_barrier().arrive(releases != 0, OPSMITH_CALLER);
+}
+OPSMITH_EXPORTED void opsmith_cluster_wait() { Worker::current->cluster_barrier().wait(OPSMITH_CALLER); }
+OPSMITH_EXPORTED void* opsmith_map_shared(const void* address, uint32_t rank) {
+  const uintptr_t own = reinterpret_cast<uintptr_t>(address);
+  return reinterpret_cast<void*>(Worker::current->neighbours().map(own, rank, OPSMITH_CALLER));
+}
+OPSMITH_EXPORTED uint32_t opsmith_shared_rank(const void* address) {
+  return Worker::current->neighbours().rank_of(reinterpret_cast<uintptr_t>(address));
 }
 OPSMITH_EXPORTED void opsmith_shuffle(uint32_t mask, void* value, uint32_t bytes, int source, int) {
   Worker::current->warp().shuffle_values(mask, value, bytes, source, OPSMITH_CALLER);

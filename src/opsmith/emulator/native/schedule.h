@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "shared_memory.h"
+#include "cluster_barrier.h"
 #include "warps.h"
 
 namespace opsmith::emulator {
@@ -13,57 +13,71 @@ namespace opsmith::emulator {
 class Schedule {
  public:
   // `enter` calls run_threads of this schedule: by it a fiber begins.
-  Schedule(Grid& grid, Block& block, Fibers& fibers, Reports& reports, Races& races, SharedMemory& shared, Warps& warps,
-           void (*enter)())
+  Schedule(Grid& grid, Block& block, Fibers& fibers, Reports& reports, Races& races, SharedMemory& shared,
+           Neighbours& neighbours, Cluster& cluster, ClusterBarrier& cluster_barrier, Warps& warps, void (*enter)())
       : grid_(grid),
         block_(block),
         fibers_(fibers),
         reports_(reports),
         races_(races),
         shared_(shared),
+        neighbours_(neighbours),
+        cluster_(cluster),
+        cluster_barrier_(cluster_barrier),
         warps_(warps),
         enter_(enter),
         checks_(grid.launch.checks != 0),
         order_(block.count) {
-    fibers_.take_all_back();
     for (uint32_t i = 0; i < block_.count; ++i) order_[i] = i;
   }
 
-  void run_block(uint64_t number) {
+  void begin_block(uint64_t number) {
     block_.begin(grid_.index_of(number), number);
     position_ = 0;
     if (checks_) {
       races_.begin_block();
       shared_.begin_block();
+      neighbours_.begin_block();
       arrange(number);
     }
-    while (block_.done < block_.count) {
-      bool progress = false;
-      // Threads that wait have started, and in this order; those that have not start where one before gives way.
-      for (uint32_t turn = 0; turn < block_.count; ++turn) {
-        Thread& thread = block_.threads[order_[turn]];
-        if (thread.state == State::unstarted && turn == position_) {
-          ++position_;
-          thread.fiber = fibers_.take();
-          thread.fiber->begin_with(enter_);
-          start(thread);
-        } else if (thread.state == State::converging) {
-          if (!warps_.converge(thread)) {
-            progress = true;
-            continue;
-          }
-        } else if (thread.state != State::ready) {
+  }
+
+  bool has_ended() const { return block_.done == block_.count; }
+
+  // Runs each thread that can go on until it gives way. False where none can; where the launch is halted, it is reported.
+  bool run_threads_once() {
+    bool progress = false;
+    // Threads that wait have started, and in this order; those that have not start where one before gives way.
+    for (uint32_t turn = 0; turn < block_.count; ++turn) {
+      Thread& thread = block_.threads[order_[turn]];
+      if (thread.state == State::unstarted && turn == position_) {
+        ++position_;
+        thread.fiber = fibers_.take();
+        thread.fiber->begin_with(enter_);
+        start(thread);
+      } else if (thread.state == State::converging) {
+        if (!warps_.converge(thread)) {
+          progress = true;
           continue;
         }
-        progress = true;
-        block_.self = &thread;
-        block_.scheduler.switch_to(thread.fiber->context);
-        block_.self = nullptr;
-        if (grid_.halted()) return reports_.report_if_late(thread);
+      } else if (thread.state != State::ready) {
+        continue;
       }
-      if (!progress) return reports_.report_deadlock(barrier_pc_);
+      progress = true;
+      block_.self = &thread;
+      block_.scheduler.switch_to(thread.fiber->context);
+      block_.self = nullptr;
+      if (grid_.halted()) {
+        reports_.report_if_late(thread);
+        return true;
+      }
     }
+    return progress;
   }
+
+  // No thread of the block can go on, nor of its cluster.
+  void report_deadlock() { reports_.report_deadlock(barrier_pc_); }
+  bool waits_for_itself() const { return block_.in_warp > 0 || block_.at_barrier > 0; }
 
   // A fiber's life: the thread it was made for, then as many more as have not started.
   [[noreturn]] void run_threads() {
@@ -140,16 +154,26 @@ class Schedule {
   void end_thread() {
     block_.self->state = State::done;
     ++block_.done;
-    if (block_.done == block_.count) shared_.fail_if_uninitialised();
+    if (has_ended() && checks_) end_block();
     if (block_.in_warp > 0) warps_.complete_without(block_.self->number);
     if (block_.at_barrier > 0) {
       if (checks_) reports_.fail_partial_barrier();
       if (block_.at_barrier == block_.count - block_.done) complete_barrier();
     }
+    cluster_barrier_.end_thread();
+  }
+
+  void end_block() {
+    if (cluster_.size > 1) neighbours_.end_block();
+    for (const Cluster::Member& each : cluster_.members) {
+      if (each.block->done < each.block->count) return;
+    }
+    for (const Cluster::Member& each : cluster_.members) each.shared->fail_if_uninitialised(reports_);
   }
 
   void complete_barrier() {
-    shared_.fail_if_uninitialised();
+    // Other blocks of a cluster may yet write what this one has read.
+    if (cluster_.size == 1) shared_.fail_if_uninitialised(reports_);
     const int result = barrier_kind_ == 2 ? barrier_sum_ != 0 : barrier_sum_;
     if (checks_) {
       for (const Thread& thread : block_.threads) {
@@ -171,6 +195,9 @@ class Schedule {
   Reports& reports_;
   Races& races_;
   SharedMemory& shared_;
+  Neighbours& neighbours_;
+  Cluster& cluster_;
+  ClusterBarrier& cluster_barrier_;
   Warps& warps_;
   void (*const enter_)();
   const bool checks_;

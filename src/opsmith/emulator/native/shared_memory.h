@@ -6,30 +6,25 @@
 #include <vector>
 
 #include "races.h"
+#include "windows.h"
 
 namespace opsmith::emulator {
 
 class SharedMemory {
  public:
-  // Unused bytes behind the dynamic shared memory.
-  static constexpr uintptr_t kRedZone = 4096;
-
-  SharedMemory(Grid& grid, Block& block, Reports& reports, Races& races, void* dynamic)
-      : launch_(grid.launch), block_(block), reports_(reports), races_(races) {
+  SharedMemory(Grid& grid, Block& block, Reports& reports, Races& races, Cluster& cluster, void* dynamic)
+      : launch_(grid.launch), block_(block), reports_(reports), races_(races), cluster_(cluster) {
     dynamic_.begin = reinterpret_cast<uintptr_t>(dynamic);
     dynamic_.end = dynamic_.begin + launch_.shared_bytes;
     if (!launch_.checks) return;
     if (launch_.shared_bytes > 0) dynamic_.note();
     if (launch_.shared_variable_count == 0) return;
     static_base_ = reinterpret_cast<uintptr_t>(launch_.shared_base());
-    static_.begin = ~uintptr_t{0};
-    static_.end = 0;
-    for (size_t i = 0; i < launch_.shared_variable_count; ++i) {
-      static_.begin = std::min(static_.begin, variable(i).begin);
-      static_.end = std::max(static_.end, variable(i).end);
-    }
+    const StaticExtent statics(launch_);
+    static_.begin = statics.begin;
+    static_.end = statics.end;
     static_.note();
-    static_limit_ = static_.end + kBehindStatic;
+    static_limit_ = static_.end + Windows::kBehindStatic;
   }
 
   void begin_block() { suspects_.clear(); }
@@ -37,7 +32,7 @@ class SharedMemory {
   void* dynamic_begin() const { return reinterpret_cast<void*>(dynamic_.begin); }
 
   // Whether an address is in the dynamic shared memory or so little behind it that nothing else can be meant.
-  bool is_dynamic(uintptr_t address) const { return address - dynamic_.begin < launch_.shared_bytes + kRedZone; }
+  bool is_dynamic(uintptr_t address) const { return address - dynamic_.begin < launch_.shared_bytes + Windows::kRedZone; }
 
   // In static shared memory; behind its last variable may lie a tensor, for thread-local storage is allocated like any
   // memory.
@@ -46,9 +41,12 @@ class SharedMemory {
            (address < static_.end || memory.find(address) < 0);
   }
 
+  // Or it is the end.
+  bool holds_dynamic(uintptr_t address) const { return address >= dynamic_.begin && address <= dynamic_.end; }
+
   // Also where nothing is checked.
   bool holds(uintptr_t address) const {
-    if (address >= dynamic_.begin && address < dynamic_.end) return true;
+    if (address != dynamic_.end && holds_dynamic(address)) return true;
     const uintptr_t base = reinterpret_cast<uintptr_t>(launch_.shared_base());
     for (size_t i = 0; i < launch_.shared_variable_count; ++i) {
       const Region& its = launch_.shared_variables[i];
@@ -57,21 +55,24 @@ class SharedMemory {
     return false;
   }
 
-  void access_dynamic(uintptr_t address, uint32_t bytes, bool is_write, bool is_read, Manner how, uintptr_t pc) {
-    if (address + bytes > dynamic_.end) fail_dynamic(address, bytes, is_write, pc);
-    access(dynamic_, address, bytes, is_write, is_read, how, pc);
+  // `by` is the shared memory of the running block, which accesses this one's.
+  void access_dynamic(
+      SharedMemory& by, uintptr_t address, uint32_t bytes, bool is_write, bool is_read, Manner how, uintptr_t pc) {
+    if (address + bytes > dynamic_.end) fail_dynamic(by, address, bytes, is_write, pc);
+    access(by, dynamic_, address, bytes, is_write, is_read, how, pc);
   }
 
-  void access_static(uintptr_t address, uint32_t bytes, bool is_write, bool is_read, Manner how, uintptr_t pc) {
+  void access_static(
+      SharedMemory& by, uintptr_t address, uint32_t bytes, bool is_write, bool is_read, Manner how, uintptr_t pc) {
     for (size_t i = 0; i < launch_.shared_variable_count; ++i) {
       const Extent found = variable(i);
       if (address < found.begin || address >= found.end) continue;
       if (address + bytes > found.end) break;
       if (launch_.shared_variables[i].kind == ignored_variable) return;
-      access(static_, address, bytes, is_write, is_read, how, pc);
+      access(by, static_, address, bytes, is_write, is_read, how, pc);
       return;
     }
-    fail_static(address, bytes, is_write, pc);
+    fail_static(by, address, bytes, is_write, pc);
   }
 
   // At an address outside every region: reported as beside shared memory where nothing else is nearer.
@@ -79,12 +80,12 @@ class SharedMemory {
     const uintptr_t to_static =
         launch_.shared_variable_count ? Extent{static_.begin, static_limit_}.distance(address) : kFar;
     const uintptr_t to_dynamic = launch_.shared_bytes ? dynamic_.distance(address) : kFar;
-    if (to_static < std::min({kFar, to_dynamic, to_other})) fail_static(address, bytes, is_write, pc);
-    if (to_dynamic < std::min(kFar, to_other)) fail_dynamic(address, bytes, is_write, pc);
+    if (to_static < std::min({kFar, to_dynamic, to_other})) fail_static(*this, address, bytes, is_write, pc);
+    if (to_dynamic < std::min(kFar, to_other)) fail_dynamic(*this, address, bytes, is_write, pc);
   }
 
-  // At a barrier or the end of the block: no thread has written what was read.
-  void fail_if_uninitialised() {
+  // At a barrier or the end of the cluster: no thread has written what this block has read.
+  void fail_if_uninitialised(Reports& reports) const {
     if (suspects_.empty()) return;
     const Suspect& first = suspects_.front();
     Fault fault{};
@@ -93,11 +94,11 @@ class SharedMemory {
     fault.address = first.address;
     fault.size = first.bytes;
     fault.region = -1;
-    reports_.fail_of(first.thread, fault);
+    reports.fail_of(block_, first.thread, fault);
   }
 
  private:
-  static constexpr uintptr_t kBehindStatic = 256, kFar = 1 << 20;
+  static constexpr uintptr_t kFar = 1 << 20;
 
   struct Extent {
     uintptr_t begin = 1, end = 1;
@@ -119,7 +120,7 @@ class SharedMemory {
     }
   };
 
-  // A read of shared memory that no thread had written.
+  // A read, by this block, of shared memory that no thread had written.
   struct Suspect {
     uintptr_t address;
     uint32_t bytes;
@@ -131,38 +132,40 @@ class SharedMemory {
     return {static_base_ + launch_.shared_variables[i].begin, static_base_ + launch_.shared_variables[i].end};
   }
 
-  void access(Noted& memory, uintptr_t address, uint32_t bytes, bool is_write, bool is_read, Manner how, uintptr_t pc) {
-    const uint32_t serial = block_.serial;
-    if (is_write) block_.self->fenced_in_block = false;
+  void access(SharedMemory& by, Noted& memory, uintptr_t address, uint32_t bytes, bool is_write, bool is_read, Manner how,
+              uintptr_t pc) {
+    const uint32_t serial = block_.serial, first_of_cluster = cluster_.first_serial, blocks = cluster_.size;
+    if (is_write) by.block_.self->fenced_in_block = false;
     for (uintptr_t at = address; at < address + bytes; ++at) {
       uint32_t& written = memory.written[at - memory.begin];
       // Or will another thread write it before the next barrier? Then it is a race, and reported as one.
-      if (is_read && written != serial) suspects_.push_back({address, bytes, pc, block_.self->index});
+      if (is_read && written != serial) by.suspects_.push_back({address, bytes, pc, by.block_.self->index});
       written = serial;
     }
     for (uintptr_t at = address; at < address + bytes; at = (at | 3) + 1) {
       Word& word = memory.shadow.at(at);
       for (Access* each : {&word.write, &word.other_write, &word.read, &word.other_read}) {
-        if (each->serial != serial) *each = Access{};  // another block's shared memory lay here
+        // Another cluster's shared memory lay here.
+        if (each->serial - first_of_cluster >= blocks) *each = Access{};
       }
       Access other;
-      if (races_.touch(word, at, address + bytes, is_write, how, pc, other)) {
-        races_.fail(at, bytes, is_write, pc, other, -1);
+      if (by.races_.touch(word, at, address + bytes, is_write, how, pc, other)) {
+        by.races_.fail(at, bytes, is_write, pc, other, -1, &block_);
       }
     }
   }
 
-  [[noreturn]] void fail_dynamic(uintptr_t address, uint32_t bytes, bool is_write, uintptr_t pc) {
-    Fault fault = out_of_bounds_at(address, bytes, is_write, pc);
+  [[noreturn]] void fail_dynamic(SharedMemory& by, uintptr_t address, uint32_t bytes, bool is_write, uintptr_t pc) {
+    Fault fault = out_of_bounds_at(by, address, bytes, is_write, pc);
     fault.region = -1;
     fault.offset = static_cast<int64_t>(address - dynamic_.begin);
     std::snprintf(fault.words, sizeof(fault.words), "%llu", static_cast<unsigned long long>(launch_.shared_bytes));
-    reports_.fail(fault);
+    by.reports_.fail(fault);
   }
 
   // Told by the variable that ends nearest before the address, else the one that begins nearest.
-  [[noreturn]] void fail_static(uintptr_t address, uint32_t bytes, bool is_write, uintptr_t pc) {
-    Fault fault = out_of_bounds_at(address, bytes, is_write, pc);
+  [[noreturn]] void fail_static(SharedMemory& by, uintptr_t address, uint32_t bytes, bool is_write, uintptr_t pc) {
+    Fault fault = out_of_bounds_at(by, address, bytes, is_write, pc);
     fault.region = -2;
     uintptr_t least = ~uintptr_t{0};
     for (size_t i = 0; i < launch_.shared_variable_count; ++i) {
@@ -173,16 +176,19 @@ class SharedMemory {
       fault.region = -3 - static_cast<int64_t>(i);
       fault.offset = static_cast<int64_t>(address - its.begin);
     }
-    reports_.fail(fault);
+    by.reports_.fail(fault);
   }
 
-  static Fault out_of_bounds_at(uintptr_t address, uint32_t bytes, bool is_write, uintptr_t pc) {
+  Fault out_of_bounds_at(
+      const SharedMemory& by, uintptr_t address, uint32_t bytes, bool is_write, uintptr_t pc) const {
     Fault fault{};
     fault.kind = shared_out_of_bounds;
     fault.is_write = is_write;
     fault.pc = pc;
     fault.address = address;
     fault.size = bytes;
+    fault.has_other = &by != this;
+    fault.other.block = block_.index;
     return fault;
   }
 
@@ -190,6 +196,7 @@ class SharedMemory {
   Block& block_;
   Reports& reports_;
   Races& races_;
+  Cluster& cluster_;
   Noted dynamic_, static_;
   uintptr_t static_base_ = 0;
   uintptr_t static_limit_ = 1;  // bytes between it and the last variable's end are unused, and likely to be hit

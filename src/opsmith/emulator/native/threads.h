@@ -1,4 +1,4 @@
-// The block at work: its threads, what each of them does at the moment, and which one runs.
+// A block at work: its threads, what each of them does at the moment, and which one runs.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@ namespace opsmith::emulator {
 
 constexpr uint32_t kLanes = 32;
 
-enum class State : uint8_t { unstarted, ready, at_barrier, in_warp, converging, done };
+enum class State : uint8_t { unstarted, ready, at_barrier, at_cluster_barrier, in_warp, converging, done };
 
 // What a thread gives to, and gets from, an operation of its warp.
 struct Exchange {
@@ -41,6 +41,12 @@ struct Thread {
   Fiber* fiber;
 };
 
+// A thread at the barriers of its cluster.
+struct Meeting {
+  uint32_t arrivals = 0, waits = 0;  // so far; it has arrived and not yet waited where they differ
+  uintptr_t pc = 0;                  // where it has arrived last
+};
+
 struct Block {
   explicit Block(const Launch& launch)
       : size(launch.block),
@@ -53,6 +59,7 @@ struct Block {
   const uint32_t count, warps;  // of threads, and of their warps
   std::vector<Thread> threads;
   std::vector<Exchange> exchanges;
+  std::vector<Meeting> meetings;  // empty until a thread comes to a barrier of the cluster
   Thread* self = nullptr;  // the one that runs; null while the scheduler does
   Context scheduler;
   Dim index{};
@@ -64,12 +71,20 @@ struct Block {
     index = its_index;
     serial = static_cast<uint32_t>(number) + 1;
     epoch = done = at_barrier = in_warp = 0;
+    meetings.clear();
     for (uint32_t i = 0; i < count; ++i) {
       threads[i] = Thread{State::unstarted, false, false, false, i, 0, 0, 1, {}, 0, 0, 0, 0, 0, nullptr};
     }
   }
 
   Exchange& exchange() { return exchanges[self->number]; }
+
+  Meeting& meeting() {
+    if (meetings.empty()) meetings.resize(count);
+    return meetings[self->number];
+  }
+  // Its barriers of the cluster so far.
+  uint32_t arrivals(uint32_t thread) const { return meetings.empty() ? 0 : meetings[thread].arrivals; }
 
   Dim index_of(uint32_t i) const {
     return size.y == 1 && size.z == 1 ? Dim{i, 0, 0} : Dim{i % size.x, i / size.x % size.y, i / size.x / size.y};

@@ -1,4 +1,4 @@
-// One thread of the machine that runs blocks of a launch, one after another, and serves what their threads call.
+// One block at a time of those that a thread of the machine runs, and what serves the calls of its threads.
 #pragma once
 
 #include <chrono>
@@ -11,17 +11,11 @@
 namespace opsmith::emulator {
 
 // What a thread of the machine keeps from one launch to the next.
-struct Workplace {
-  static constexpr size_t kSharedBytes = 1 << 20;  // more than any GPU has
+class Workplace {
+  Mapping shared_;
 
-  Workplace() {
-    void* const found = mmap(nullptr, kSharedBytes + SharedMemory::kRedZone, PROT_READ | PROT_WRITE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (found == MAP_FAILED) throw std::runtime_error("the system has no memory for the shared memory of a block");
-    dynamic_shared = found;
-  }
-  Workplace(const Workplace&) = delete;
-  ~Workplace() { munmap(dynamic_shared, kSharedBytes + SharedMemory::kRedZone); }
+ public:
+  Workplace() : dynamic_shared(shared_.reserve(Windows::kDynamicBytes + Windows::kRedZone)) {}
 
   // Between two launches: the next one reuses the memory of the stacks, which is not kept forever.
   void tidy() {
@@ -33,7 +27,8 @@ struct Workplace {
 
   // It never moves: a kernel that declares dynamic shared memory at file scope keeps its address in a variable of the
   // machine's thread.
-  void* dynamic_shared;
+  void* const dynamic_shared;
+  Mapping windows;  // of the blocks of a cluster
   Fibers fibers;
 
  private:
@@ -42,37 +37,22 @@ struct Workplace {
 
 class Worker {
  public:
-  Worker(Grid& grid, Workplace& place)
+  // `windows` and `rank` are those of a cluster; null for a block that is one by itself.
+  Worker(Grid& grid, Fibers& fibers, void* dynamic_shared, Cluster& cluster, uint32_t rank, const Windows* windows)
       : grid_(grid),
         block_(grid.launch),
-        reports_(grid, block_),
-        races_(grid, block_, reports_),
-        shared_(grid, block_, reports_, races_, place.dynamic_shared),
-        accesses_(grid, block_, reports_, races_, shared_),
+        reports_(grid, block_, cluster),
+        races_(grid, block_, reports_, cluster),
+        shared_(grid, block_, reports_, races_, cluster, dynamic_shared),
+        neighbours_(block_, reports_, races_, shared_, cluster, rank, windows),
+        accesses_(grid, block_, reports_, races_, shared_, neighbours_),
         warps_(grid, block_, reports_, races_),
-        schedule_(grid, block_, place.fibers, reports_, races_, shared_, warps_, &Worker::enter) {}
+        cluster_barrier_(grid, block_, reports_, races_, cluster),
+        schedule_(grid, block_, fibers, reports_, races_, shared_, neighbours_, cluster, cluster_barrier_, warps_,
+                  &Worker::enter) {}
 
-  // Blocks, until there are none or the launch is halted.
-  void run() {
-    current = this;
-    std::mt19937_64 random(grid_.launch.seed);
-    const bool in_order = grid_.launch.seed == kInOrder;
-    const uint64_t rotation = grid_.blocks && !in_order ? random() % grid_.blocks : 0;
-    const bool backwards = !in_order && random() & 1;
-    for (;;) {
-      const uint64_t taken = grid_.next.fetch_add(1);
-      if (taken >= grid_.blocks) break;
-      uint64_t number = taken + rotation;
-      if (number >= grid_.blocks) number -= grid_.blocks;
-      if (backwards) number = grid_.blocks - 1 - number;
-      if (grid_.halted()) {
-        grid_.put_off = number;
-        break;
-      }
-      schedule_.run_block(number);
-    }
-  }
-  ~Worker() { current = nullptr; }
+  Schedule& schedule() { return schedule_; }
+  Cluster::Member member() { return {&block_, &races_, &shared_, &neighbours_}; }
 
   // Of the machine's thread; null in one that runs no kernels.
   static inline constinit thread_local Worker* current = nullptr;
@@ -88,6 +68,8 @@ class Worker {
 
   int barrier(int kind, int predicate, int line, uintptr_t pc) { return schedule_.barrier(kind, predicate, line, pc); }
   Warps& warp() { return warps_; }
+  ClusterBarrier& cluster_barrier() { return cluster_barrier_; }
+  Neighbours& neighbours() { return neighbours_; }
   void fence(int scope) { races_.fence(scope); }
   void yield(uintptr_t pc) { accesses_.yield(pc); }
 
@@ -151,8 +133,10 @@ class Worker {
   Reports reports_;
   Races races_;
   SharedMemory shared_;
+  Neighbours neighbours_;
   Accesses accesses_;
   Warps warps_;
+  ClusterBarrier cluster_barrier_;
   Schedule schedule_;
 };
 

@@ -1,4 +1,4 @@
-"""A kernel by its name, and a launch of it: cu.scale[grid, block, shared](x, y, n)."""
+"""A kernel by its name, and a launch of it: cu.scale[grid, block, shared, cluster](x, y, n)."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ class CompiledKernel(os.PathLike[str]):
 class Kernel:
     """A __global__ function of a CudaSource, or an instance of a template.
 
-    `kernel[grid, block]` and `kernel[grid, block, shared]` are launches, to be called with the kernel's arguments. Grid
-    and block are numbers or tuples of up to three; shared is the dynamic shared memory of a block in bytes.
+    `kernel[grid, block]`, `kernel[grid, block, shared]` and `kernel[grid, block, shared, cluster]` are launches, to be
+    called with the kernel's arguments. Grid, block and cluster are numbers or tuples of up to three; shared is the
+    dynamic shared memory of a block in bytes, and a cluster has as many blocks (sm_90 and later).
     """
 
     def __init__(self, source: CudaSource, name: str) -> None:
@@ -136,7 +137,8 @@ class _Ready:
         try:
             return self._configurations[stream][0]
         except KeyError:
-            made = self.driver.configuration(*self._configuration, stream)
+            grid, block, shared, cluster = self._configuration
+            made = self.driver.configuration(grid, block, shared, stream, cluster=cluster)
             if len(self._configurations) >= _REMEMBERED:
                 self._configurations = {}
             self._configurations[stream] = ctypes.addressof(made), made
@@ -189,6 +191,7 @@ class Launch:
         function, changed = self.kernel.source._function(self.kernel.name, index)
         with self.kernel.source._lock:
             function.allow(self.configuration)
+            function.allow_cluster(self.configuration)
         self._ready[index] = _Ready(function, changed, self.configuration)
         return self._ready[index]
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import threading
 from collections.abc import Mapping
 
 from ...errors import LaunchConfigurationError
 from ...launch import driver as cuda
 from ...launch.driver import Driver
-from ..configuration import LaunchConfiguration
+from ..clusters import PORTABLE, required_cluster
+from ..configuration import Extent, LaunchConfiguration
 from .attributes import Attributes
 from .build import Build
 from .constants import Constants, Held
@@ -32,6 +35,7 @@ class Function:
         # The driver's figure may include what it reserves for itself: the compiler's comes first.
         reported = driver.attribute(handle, cuda.SHARED_BYTES, index)
         self.shared_bytes = compiled.shared_bytes if compiled.registers else reported
+        self._large_clusters = False
 
     @property
     def attributes(self) -> Attributes:
@@ -75,6 +79,29 @@ class Function:
             )
         self.driver.set_attribute(self.handle, cuda.MAX_DYNAMIC_SHARED_BYTES, shared, self.index)
         self._allowed = total
+
+    def allow_cluster(self, configuration: LaunchConfiguration) -> None:
+        """The same for a cluster."""
+        arch = self.driver.architecture(self.index)
+        cluster = required_cluster(self.plan.kernel, configuration, self._declared_cluster, arch, self.plan.declared)
+        if math.prod(cluster) > PORTABLE and not self._large_clusters:
+            self.driver.set_attribute(self.handle, cuda.LARGE_CLUSTER_ALLOWED, 1, self.index)
+            self._large_clusters = True
+
+    def allow_declared_cluster(self) -> None:
+        """The same for that of the kernel's __cluster_dims__, and a grid that is not known yet."""
+        if (cluster := self._declared_cluster) is not None:
+            self.allow_cluster(LaunchConfiguration(cluster, (1, 1, 1), 0, cluster))
+
+    @functools.cached_property
+    def _declared_cluster(self) -> Extent | None:
+        if cuda.largest_cluster(self.driver.architecture(self.index)) == 1:
+            return None
+        x, y, z = (
+            self.driver.attribute(self.handle, each, self.index)
+            for each in (cuda.CLUSTER_WIDTH, cuda.CLUSTER_HEIGHT, cuda.CLUSTER_DEPTH)
+        )
+        return (x, y, z) if x * y * z else None
 
 
 class Module:

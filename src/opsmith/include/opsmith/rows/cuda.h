@@ -14,51 +14,10 @@
 // Reductions and sums are made in an order that depends on sizes alone.
 #pragma once
 
+#include <opsmith/cluster.h>
 #include <opsmith/pointwise/cuda.h>
 
 namespace opsmith {
-
-// ---- clusters ------------------------------------------------------------------------------------------------------
-
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-OPSMITH_DEVICE unsigned int rank_in_cluster() {
-  unsigned int rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-OPSMITH_DEVICE void cluster_barrier() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-// Writes to the shared memory of a block of the cluster, at the address that `here` has in this one.
-template <class T>
-OPSMITH_DEVICE void store_in_block(T* here, unsigned int rank, T value) {
-  uint32_t own = uint32_t(__cvta_generic_to_shared(here)), there;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(own), "r"(rank));
-  if constexpr (sizeof(T) == 8) {
-    asm volatile("st.shared::cluster.b64 [%0], %1;" ::"r"(there), "l"(bits_as<int64_t>(value)) : "memory");
-  } else if constexpr (sizeof(T) == 4) {
-    asm volatile("st.shared::cluster.b32 [%0], %1;" ::"r"(there), "r"(bits_as<int32_t>(value)) : "memory");
-  } else if constexpr (sizeof(T) == 2) {
-    asm volatile("st.shared::cluster.b16 [%0], %1;" ::"r"(there), "h"(bits_as<int16_t>(value)) : "memory");
-  } else {
-    asm volatile("st.shared::cluster.b8 [%0], %1;" ::"r"(there), "r"(int32_t(value)) : "memory");
-  }
-}
-#elif defined(OPSMITH_EMULATED_CLUSTERS)
-OPSMITH_DEVICE unsigned int rank_in_cluster() { return opsmith_emulated_cluster_rank(); }
-OPSMITH_DEVICE void cluster_barrier() { opsmith_emulated_cluster_barrier(); }
-template <class T>
-OPSMITH_DEVICE void store_in_block(T* here, unsigned int rank, T value) {
-  *static_cast<T*>(opsmith_emulated_cluster_map(here, rank)) = value;
-}
-#else
-OPSMITH_DEVICE unsigned int rank_in_cluster() { return 0; }
-OPSMITH_DEVICE void cluster_barrier() {}
-template <class T>
-OPSMITH_DEVICE void store_in_block(T* here, unsigned int, T value) {
-  *here = value;
-}
-#endif
 
 // An index that is out of range ends the kernel with an error, as torch's own kernels do.
 #ifdef __CUDA_ARCH__
@@ -440,7 +399,7 @@ class StreamedElements {
   OPSMITH_DEVICE Place place(Index pack) const { return kernel_.locate(start_, pack * V); }
 
   const Kernel& kernel_;
-  const Place& start_;
+  const Place start_;
   const Index first_, size_;
   const bool mine_;
 };
