@@ -398,7 +398,9 @@ def test_clusters_that_an_extension_cannot_have_are_refused(declared: Any, emula
         return x + of
 
     op = declared(in_clusters)
-    with pytest.raises(LaunchConfigurationError, match=r"the grid is 4, which is no whole number of clusters of \(2, 2\)"):
+    with pytest.raises(
+        LaunchConfigurationError, match=r"the grid is 4, which is no whole number of clusters of \(2, 2\)"
+    ):
         op(torch.zeros(4), 4)
     with pytest.raises(LaunchConfigurationError, match="16 blocks, and more than 8 need an attribute of the kernel"):
         op(torch.zeros(16), 16)

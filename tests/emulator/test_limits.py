@@ -100,7 +100,9 @@ def test_a_cluster_has_the_blocks_that_the_kernel_or_the_launch_says(
         ("layers::of_template<8>", 32, None, "a cluster of 32 has 32 blocks, and sm_90 allows 16"),
     ],
 )
-def test_a_launch_that_is_no_whole_number_of_clusters_is_refused(name: str, grid: Any, cluster: Any, words: str) -> None:
+def test_a_launch_that_is_no_whole_number_of_clusters_is_refused(
+    name: str, grid: Any, cluster: Any, words: str
+) -> None:
     with opsmith.emulate(), pytest.raises(LaunchConfigurationError, match=re.escape(words)):
         CLUSTERS[name][grid, 1, 0, cluster](torch.zeros(32, dtype=torch.int32))
 

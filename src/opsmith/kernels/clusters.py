@@ -39,7 +39,9 @@ def required_cluster(
             "opsmith.gpu_of(x).arch tells the architecture"
         )
     elif blocks > most:
-        what = f"a cluster of {short_extent(cluster)} has {blocks} blocks, and {arch} allows {most}. Use a smaller cluster"
+        what = (
+            f"a cluster of {short_extent(cluster)} has {blocks} blocks, and {arch} allows {most}. Use a smaller cluster"
+        )
     else:
         what = indivisible(configuration.grid, cluster) or ""
     if what:
