@@ -131,7 +131,8 @@ def test_the_header_is_cuda_on_gpus_with_and_without_clusters(arch: str) -> None
         "#include <opsmith/cluster.h>\nstruct alignas(16) Pair { double a, b; };\ntemplate <class T>\n"
         "__global__ void k(T* y) {\n  __shared__ T place;\n  opsmith::cluster_barrier();\n"
         "  opsmith::store_in_block(&place, opsmith::rank_in_cluster(), y[0]);\n  opsmith::cluster_arrive();\n"
-        "  opsmith::cluster_wait();\n  y[1] = opsmith::load_from_block(&place, opsmith::block_count_of_cluster() - 1);\n}\n"
+        "  opsmith::cluster_wait();\n"
+        "  y[1] = opsmith::load_from_block(&place, opsmith::block_count_of_cluster() - 1);\n}\n"
     )
     source = opsmith.cuda_source(text)
     for kind in ("char", "bool", "short", "float", "double", "float2", "Pair", "int4"):
