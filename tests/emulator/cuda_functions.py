@@ -234,7 +234,7 @@ CALLED = {
     "__cluster_barrier_arrive": "__cluster_barrier_arrive(); __cluster_barrier_wait();",
     "__cluster_barrier_arrive_relaxed": "__cluster_barrier_arrive_relaxed(); __cluster_barrier_wait();",
     "__cluster_barrier_wait": "__cluster_barrier_arrive(); __cluster_barrier_wait();",
-    "__cluster_map_shared_rank": "__shared__ int mine; if (threadIdx.x == 0) *(int*)__cluster_map_shared_rank(&mine, 0) = 3;",
+    "__cluster_map_shared_rank": "__shared__ int n; if (threadIdx.x == 0) *(int*)__cluster_map_shared_rank(&n, 0) = 3;",
     "__assert_fail": 'if (threadIdx.x == 64) __assert_fail("x", __FILE__, __LINE__, "f");',
 }
 """Statements with functions whose arguments are particular."""

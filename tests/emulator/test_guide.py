@@ -28,6 +28,7 @@ KINDS = {
     "misaligned access",
     "uninitialised shared memory",
     "partial barrier",
+    "absent block",
     "inactive lane",
     "data race",
     "signed overflow",

@@ -77,7 +77,8 @@ __global__ void any(int* y) { y[blockIdx.x] = __clusterSizeInBlocks(); }
     [
         ("by_macro", 4, None, 2), ("by_macro", 4, 2, 2), ("by_function", 16, None, 8), ("any", 6, None, 1),
         ("of_two_dimensions", (4, 2), None, 4), ("layers::of_template<1>", 8, None, 4),
-        ("layers::of_template<4>", 16, None, 16), ("any", 6, 3, 3), ("any", (4, 1, 1), (4, 1, 1), 4), ("any", 32, 16, 16),
+        ("layers::of_template<4>", 16, None, 16), ("any", 6, 3, 3), ("any", (4, 1, 1), (4, 1, 1), 4),
+        ("any", 32, 16, 16),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("checks", [True, False])
@@ -100,9 +101,7 @@ def test_a_cluster_has_the_blocks_that_the_kernel_or_the_launch_says(
         ("layers::of_template<8>", 32, None, "a cluster of 32 has 32 blocks, and sm_90 allows 16"),
     ],
 )
-def test_a_launch_that_is_no_whole_number_of_clusters_is_refused(
-    name: str, grid: Any, cluster: Any, words: str
-) -> None:
+def test_a_cluster_that_cannot_be_is_refused(name: str, grid: Any, cluster: Any, words: str) -> None:
     with opsmith.emulate(), pytest.raises(LaunchConfigurationError, match=re.escape(words)):
         CLUSTERS[name][grid, 1, 0, cluster](torch.zeros(32, dtype=torch.int32))
 

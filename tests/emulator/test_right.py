@@ -496,9 +496,9 @@ def places_in_clusters(cu: CudaSource) -> Results:
         for tz, ty, tx in itertools.product(*map(range, reversed(block))):
             thread = tx + 3 * (ty + 2 * tz)
             places = [i * n + t for i, n, t in zip(inside, block, (tx, ty, tz), strict=True)]
+            number = of_cluster[0] + 2 * (of_cluster[1] + 2 * of_cluster[2])
             wanted.append(
-                [rank, rank * 12 + thread, 12, 144, *inside, *cluster, *places, 6, 6, 4, *of_cluster]
-                + [of_cluster[0] + 2 * (of_cluster[1] + 2 * of_cluster[2]) + 100 * 4]
+                [rank, rank * 12 + thread, 12, 144, *inside, *cluster, *places, 6, 6, 4, *of_cluster, number + 100 * 4]
             )
     return only(y.view(-1, 20), torch.tensor(wanted, dtype=torch.int32))
 

@@ -329,7 +329,7 @@ def test_a_grid_is_a_whole_number_of_clusters() -> None:
         pytest.skip("clusters need compute capability 9.0")
     cu = opsmith.cuda_source("__global__ void __cluster_dims__(2, 1, 1) k(int* x) { x[blockIdx.x] = 1; }")
     x = torch.zeros(4, device="cuda", dtype=torch.int32)
-    with pytest.raises(errors.LaunchConfigurationError, match="no whole number of clusters of 2. Launch 4"):
+    with pytest.raises(errors.LaunchConfigurationError, match=r"no whole number of clusters of 2\. Launch 4"):
         cu.k[3, 1](x)
     with pytest.raises(errors.LaunchConfigurationError, match="declared with __cluster_dims__ 2"):
         cu.k[4, 1, 0, 4](x)

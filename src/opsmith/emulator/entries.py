@@ -30,8 +30,8 @@ def text(
     refused: Mapping[Entry, str] | None = None,
 ) -> str:
     """The C++ for these kernels: opsmith_enter_<number>, opsmith_signature_<number>, and where the author has written
-    __launch_bounds__ or __cluster_dims__, opsmith_bound_<number> and opsmith_cluster_<number>; for constants of the source opsmith_constant_<number>, its address,
-    opsmith_constant_bytes_<number>, opsmith_constant_type_<number>.
+    __launch_bounds__ or __cluster_dims__, opsmith_bound_<number> and opsmith_cluster_<number>; for constants of the
+    source opsmith_constant_<number>, its address, opsmith_constant_bytes_<number>, opsmith_constant_type_<number>.
 
     Those in `refused` are left out; a kernel then has opsmith_refusal_<number>, the compiler's message.
     """

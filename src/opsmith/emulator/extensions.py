@@ -185,8 +185,8 @@ def _cluster(built: ExtensionLibrary, kernel: str) -> Extent | None:
     if not all(each.isdigit() for each in sizes):
         raise EmulationError(
             kernel,
-            f"it has __cluster_dims__({text.cluster_dims}), and the emulator reads those of an extension only where they "
-            "are numbers: write them as numbers",
+            f"it has __cluster_dims__({text.cluster_dims}), and the emulator reads those of an extension only where "
+            "they are numbers: write them as numbers",
         )
     x, y, z = [*map(int, sizes), 1, 1][:3]
     if x * y * z > PORTABLE:

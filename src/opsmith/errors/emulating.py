@@ -12,9 +12,10 @@ Triple = tuple[int, int, int]
 class KernelFault(OpsmithError, RuntimeError):
     """An emulated kernel did something that stops a GPU, or that a GPU lets pass with a wrong result.
 
-    `kind` is one of 'out of bounds', 'misaligned access', 'uninitialised shared memory', 'partial barrier', 'inactive
-    lane', 'data race', 'signed overflow', 'hang', 'failed assertion', 'write to a constant', 'bad memory access',
-    'division by zero', 'stack overflow', 'illegal instruction', 'C++ exception', 'use after free', 'bad free'.
+    `kind` is one of 'out of bounds', 'misaligned access', 'uninitialised shared memory', 'partial barrier', 'absent
+    block', 'inactive lane', 'data race', 'signed overflow', 'hang', 'failed assertion', 'write to a constant', 'bad
+    memory access', 'division by zero', 'stack overflow', 'illegal instruction', 'C++ exception', 'use after free', 'bad
+    free'.
     `file` and `line` are the author's; `block` and `thread` are indices, as the kernel sees them.
     """
 

@@ -57,8 +57,8 @@ def launch_configuration(
     found = LaunchConfiguration(grid, block, shared, cluster)
     if found.threads > MAX_THREADS:
         raise wrong(
-            f"a block of {short_extent(block)} has {found.threads} threads, and a block has at most {MAX_THREADS}. Use a "
-            "smaller block and a larger grid",
+            f"a block of {short_extent(block)} has {found.threads} threads, and a block has at most {MAX_THREADS}. Use "
+            "a smaller block and a larger grid",
         )
     return found
 
