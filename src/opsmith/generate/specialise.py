@@ -150,8 +150,9 @@ class Run:
                 self.values[node] = Value(self.builder, scalar, _number(argument))
 
     def results(self) -> list[Value]:
+        needed = _needed(self.trace.graph)
         for node in self.trace.graph.nodes:
-            if node.op in ("call_function", "call_method"):
+            if node.op in ("call_function", "call_method") and node in needed:
                 self._call(node)
             elif node.op == "output":
                 return self._returned(node)
@@ -324,6 +325,18 @@ class Run:
         if value is None:
             raise self._refusal(node, f"{node.target} gives a {type(example).__name__}, which no kernel can use")
         return Value(self.builder, value.node, example)
+
+
+def _needed(graph: fx.Graph) -> set[fx.Node]:
+    """The calls that results depend on, and those that change something in place. Others compute what is not used, and
+    the shapes of their tensors need not fit."""
+    found: set[fx.Node] = set()
+    for node in reversed(graph.nodes):
+        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+        changes = name.endswith("_") and not name.endswith("__") or bool(node.kwargs.get("inplace"))
+        if node.op == "output" or node in found or changes:
+            found.update(node.all_input_nodes, [node])
+    return found
 
 
 def _example_of(value: Any) -> Any:
