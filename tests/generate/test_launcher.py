@@ -39,6 +39,15 @@ def multiply_add_(x: torch.Tensor, y: torch.Tensor, count: int = 3) -> None:
     x.mul_(y).add_(count)
 
 
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
+
+
+def group_norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-5) -> torch.Tensor:
+    centred = x - x.mean((-3, -2, -1), keepdim=True)
+    return centred * torch.rsqrt(centred.square().mean((-3, -2, -1), keepdim=True) + eps) * weight
+
+
 @dataclass
 class Ops:
     """The same ops on one tier. Kernels are named by what comes after the colons: both tiers share what is compiled."""
@@ -47,6 +56,8 @@ class Ops:
     wave: opsmith.Op
     cube: opsmith.Op
     perhaps: opsmith.Op
+    rms_norm: opsmith.Op
+    group_norm: opsmith.Op
     multiply_add_: opsmith.Op
 
 
@@ -55,6 +66,8 @@ def declare(namespace: str, tier: str) -> Ops:
     with runtime.forced(tier):
         return Ops(
             *[opsmith.pointwise(f"{namespace}::{function.__name__}")(function) for function in functions],
+            opsmith.rowwise(f"{namespace}::rms_norm")(rms_norm),
+            opsmith.rowwise(f"{namespace}::group_norm")(group_norm),
             opsmith.pointwise(f"{namespace}::multiply_add_", mutates_args=("x",))(multiply_add_),
         )
 
@@ -136,6 +149,10 @@ CALLS: dict[str, tuple[str, Callable[[], list[torch.Tensor]], dict[str, Any]]] =
     "other choices": ("wave", lambda: [leaf(9, 8), leaf(8)], {"sine": False, "kind": "more"}),
     "absent": ("perhaps", lambda: [leaf(9)], {}),
     "present": ("perhaps", lambda: [leaf(9), leaf(9)], {}),
+    "rows": ("rms_norm", lambda: [leaf(33, 64), leaf(64)], {"eps": 1e-3}),
+    "odd rows": ("rms_norm", lambda: [leaf(5, 7, 33, dtype=torch.bfloat16), leaf(33, dtype=torch.bfloat16)], {}),
+    "a weight for each head": ("rms_norm", lambda: [leaf(6, 5, 4, 32), leaf(4, 32)], {}),
+    "rows in groups": ("group_norm", lambda: [leaf(3, 4, 8, 4, 8), leaf(4, 8, 1, 1)], {}),
 }  # fmt: skip
 
 

@@ -333,7 +333,7 @@ def _needed(graph: fx.Graph) -> set[fx.Node]:
     found: set[fx.Node] = set()
     for node in reversed(graph.nodes):
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-        changes = name.endswith("_") and not name.endswith("__") or bool(node.kwargs.get("inplace"))
+        changes = (name.endswith("_") and not name.endswith("__")) or bool(node.kwargs.get("inplace"))
         if node.op == "output" or node in found or changes:
             found.update(node.all_input_nodes, [node])
     return found
