@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from ..kernels.configuration import LaunchConfiguration
 from ..kernels.emulation import state
 from ..launch.driver import driver
 from ..launch.planner import Combine, LayoutClass, Pass, Target
@@ -212,7 +213,8 @@ def _emulate(
 
     pieces = [piece(f"tensor {number}", tensor) for number, tensor in enumerate(memory)]
     place = library.entry(f"{NAMESPACE}::{entry}")
-    launch(entry, library, place, geometry, ctypes.addressof(arguments), pieces, relocate, state.settings)
+    configuration = LaunchConfiguration(*geometry)
+    launch(entry, library, place, configuration, ctypes.addressof(arguments), pieces, relocate, state.settings)
 
 
 @functools.cache
