@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import opsmith
-from opsmith.errors import EmulationError, NvrtcNotFoundError
+from opsmith.errors import EmulationError, KernelFault, NvrtcNotFoundError
 from opsmith.toolchain import find_nvrtc
 
 SOURCE = opsmith.cuda_source(r"""
@@ -59,6 +59,27 @@ __global__ void block_that_returns(const float* x, float* y, int blocks) {
   y[blockIdx.x] = x[blockIdx.x];
 }
 
+__global__ void kinds_of_memory(float* y) {
+  __shared__ float value;
+  cg::cluster_group cluster = cg::this_cluster();
+  const unsigned rank = cluster.block_rank();
+  const float* own = cluster.map_shared_rank(&value, rank);
+  const float* other = cluster.map_shared_rank(own, rank ^ 1);
+  const float* back = cluster.map_shared_rank(other, rank);
+  int good = back == &value && cluster.query_shared_rank(other) == (rank ^ 1) && cluster.query_shared_rank(own) == rank;
+  good += 2 * (__isShared(own) && !__isShared(other) && !__isShared(y));
+  good += 4 * (__isCtaShared(own) && !__isCtaShared(other) && !__isCtaShared(y));
+  good += 8 * (__isClusterShared(own) && __isClusterShared(other) && !__isClusterShared(y));
+  good += 16 * (!__isGlobal(own) && !__isGlobal(other) && __isGlobal(y));
+  y[blockIdx.x] = good;
+}
+
+__global__ void rank_out_of_range(float* y) {
+  __shared__ float value;
+  value = 1.0f;
+  y[0] = *cg::this_cluster().map_shared_rank(&value, 2);
+}
+
 __global__ void many_threads(float* y) {
   __shared__ int arrived;
   cg::cluster_group cluster = cg::this_cluster();
@@ -94,6 +115,19 @@ def test_without_checks_threads_that_have_returned_are_not_waited_for() -> None:
         with opsmith.emulate(checks=False, seed=seed):
             SOURCE.block_that_returns[4, 32, 0, 4](x, y, 3)
     assert torch.equal(y[:3], x[:3]) and y[3] == 0
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_an_address_tells_whose_memory_it_is_in(checks: bool) -> None:
+    y = torch.zeros(4)
+    with opsmith.emulate(checks=checks):
+        SOURCE.kinds_of_memory[4, 1, 0, 2](y)
+    assert y.tolist() == [31.0] * 4
+
+
+def test_a_block_that_is_not_there_is_no_memory_without_checks_either() -> None:
+    with opsmith.emulate(checks=False), pytest.raises(KernelFault, match="bad memory access"):
+        SOURCE.rank_out_of_range[2, 1, 0, 2](torch.zeros(1))
 
 
 @pytest.mark.parametrize("checks", [True, False])

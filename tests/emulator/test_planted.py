@@ -561,6 +561,11 @@ def a_block_returns_early(cu: CudaSource) -> None:
 
 
 @planted("clusters.cu", PARTIAL, block=(0, 0, 0), words="of 64 threads have returned from the kernel")
+def a_block_returns_before_a_split_barrier(cu: CudaSource) -> None:
+    cu.a_block_returns_before_a_split_barrier[2, 32](floats(32), floats(32))
+
+
+@planted("clusters.cu", PARTIAL, block=(0, 0, 0), words="of 64 threads have returned from the kernel")
 def one_block_has_a_barrier_more(cu: CudaSource) -> None:
     cu.one_block_has_a_barrier_more[2, 32](floats(2), floats(2))
 

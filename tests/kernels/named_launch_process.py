@@ -24,7 +24,7 @@ import opsmith
 from kernels.fake_cuda import FakeCuda, Launched, on_gpu
 from opsmith.errors import NvrtcNotFoundError, ReferenceRunsWarning
 from opsmith.kernels import host
-from opsmith.launch.driver import MAX_DYNAMIC_SHARED_BYTES, substituted
+from opsmith.launch.driver import LARGE_CLUSTER_ALLOWED, MAX_DYNAMIC_SHARED_BYTES, substituted
 
 # Before host code is loaded, which asks it for the current stream.
 ctypes.CDLL(f"{sys.argv[1]}/libtorch_cuda.so", mode=ctypes.RTLD_GLOBAL)
@@ -131,6 +131,16 @@ def shared_memory_beyond_48_kib_is_allowed_once_and_for_both() -> None:
     assert cuda.attribute(function.handle, MAX_DYNAMIC_SHARED_BYTES, 0) == 120_000
     assert [each.shared for each in cuda.launches] == [256, 100_000, 100_000, 60_000, 120_000, 110_000]
     assert "and cuda:0 has 232448" in message(lambda: cpp.reversed(rows, 64, 300_000))
+
+
+def a_kernel_declared_with_a_cluster_of_sixteen_may_have_it() -> None:
+    forgotten()
+    for attribute, size in zip((11, 12, 13), (16, 1, 1), strict=True):  # what the kernel's __cluster_dims__ say
+        cuda.set_limit(attribute, size)
+    cpp.scaled_forward(x, 2.0, 0)
+    assert (cuda.calls("cuKernelSetAttribute"), len(cuda.launches)) == (1, 1)
+    kernel = cu["ns::scale<float, 4>"]
+    assert cuda.attribute(cu._function(kernel.name, 0)[0].handle, LARGE_CLUSTER_ALLOWED, 0) == 1
 
 
 def message(call: Callable[[], Any]) -> str:

@@ -251,6 +251,16 @@ __global__ void __cluster_dims__(4) a_block_returns_early(const float* x, float*
   if (threadIdx.x == 0) y[blockIdx.x] = value;
 }
 
+// Nobody waits before all threads that are left have arrived.
+__global__ void __cluster_dims__(2) a_block_returns_before_a_split_barrier(const float* x, float* y) {
+  cg::cluster_group cluster = cg::this_cluster();
+  if (cluster.block_rank() == 1) return;
+  cluster.barrier_arrive();
+  __syncthreads();
+  y[threadIdx.x] = x[threadIdx.x];
+  cluster.barrier_wait();  // here
+}
+
 __global__ void __cluster_dims__(2) one_block_has_a_barrier_more(const float* x, float* y) {
   __shared__ float value;
   cg::cluster_group cluster = cg::this_cluster();

@@ -59,7 +59,8 @@ enum FaultKind : int32_t {
 // there.
 constexpr int64_t kAllocated = -2;
 
-enum class Space : int32_t { global = 0, shared = 1, constant = 2, local = 3 };
+// `cluster` is the shared memory of another block of the cluster.
+enum class Space : int32_t { global = 0, shared = 1, constant = 2, local = 3, cluster = 4 };
 
 constexpr int kMostWaits = 8;
 

@@ -76,6 +76,7 @@ class Worker {
   Space space(uintptr_t address) const {
     if (block_.self->fiber->holds(address)) return Space::local;
     if (shared_.holds(address)) return Space::shared;
+    if (neighbours_.rank_of(address) != ~0u) return Space::cluster;
     const int64_t region = grid_.memory.find(address);
     return region >= 0 && grid_.memory[region].kind == constant_variable ? Space::constant : Space::global;
   }
