@@ -93,8 +93,6 @@ def _groups(module: nn.GroupNorm, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         )
     groups = module.num_groups
     shape = (groups, module.num_channels // groups, *(1 for _ in x.shape[2:]))
-    if module.affine:
-        weight, bias = module.weight, module.bias
-    else:
-        weight, bias = x.new_ones(module.num_channels), x.new_zeros(module.num_channels)
+    weight: Tensor = module.weight if module.affine else x.new_ones(module.num_channels)
+    bias: Tensor = module.bias if module.affine else x.new_zeros(module.num_channels)
     return x.unflatten(1, shape[:2]), weight.view(shape), bias.view(shape)
