@@ -58,6 +58,18 @@ SAID = {
         "ok    declined: float64: result",
         "<extension unit_rows_ext of 11_launch_by_name.cpp: normalize>",
     ],
+    "12_rowwise": [
+        "ok    sliced: gradient of weight",
+        "gradients: (64, 500) (500,)",
+        "saved for backward: [(64, 500), (500,)]",
+        "likelihood: True",
+        "quantized: torch.int8 torch.float32 (4,)",
+        "causal: [[1.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0],",
+        "images: True 1.0",
+        "refused: examples::centre_both_ways: the reference centre_both_ways",
+        "it reduces dimension -1 first and -2 later in 12_rowwise.py:110",
+        "rms_norm_forward: rows, in 2 passes",
+    ],
     "10_prebuild": ["16x8: as the reference: True", "images, a factor a channel: as the reference: True"],
 }
 

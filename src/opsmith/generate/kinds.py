@@ -18,7 +18,7 @@ from ..errors import NotRowwiseError
 from .specialise import RefusedByTorch, TensorKind, UnsupportedDtype
 
 _TRIED = (torch.float32, torch.bool, torch.int64)
-_RANKS = (2, 1, 3, 4, 5)
+_RANKS = (2, 1, 3, 4, 5, 0)
 _MOST_TRIED = 400
 Kinds = tuple[TensorKind, ...]
 Found = TypeVar("Found")
@@ -27,7 +27,7 @@ Found = TypeVar("Found")
 def first_accepted(count: int, rows: bool, attempt: Callable[[Kinds], Found]) -> tuple[Kinds, Found]:
     """The first kinds of `count` tensors that `attempt` takes, with what it returns. If it takes none, the error of the
     kinds that got furthest is raised; `attempt` notes in an error how far it got, and from which tensors."""
-    every = [TensorKind(dtype, False, rank) for dtype in _TRIED for rank in (_RANKS if rows else (1,))]
+    every = [TensorKind(dtype, rank == 0, rank) for dtype in _TRIED for rank in (_RANKS if rows else (1,))]
     start: Kinds = (every[0],) * count
     tried = {start}
     waiting: list[tuple[int, int, int, Kinds, frozenset[int]]] = []

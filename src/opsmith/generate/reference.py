@@ -33,6 +33,10 @@ class Generated(Plain):
         super().__init__(function, signature, name)
         self.compiler = compiler
 
+    @property
+    def elementwise(self) -> bool:  # type: ignore[override]
+        return not self.compiler.rows
+
     def laid_out(self, returned: Any, args: Sequence[Any]) -> Any:
         if returned is None:
             return None

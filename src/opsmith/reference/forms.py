@@ -28,6 +28,8 @@ class Reference:
     signature: Signature
     # Whether results are laid out after the inputs. Otherwise they are contiguous.
     keeps_layout = False
+    elementwise = False
+    """Whether it is known that each element of a result depends on the elements at its position alone."""
 
     def laid_out(self, returned: Any, args: Sequence[Any]) -> Any:
         """What a kernel returned for contiguous copies of `args`, with the strides that `args` themselves lead to."""

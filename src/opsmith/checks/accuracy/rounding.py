@@ -63,8 +63,8 @@ SHOWN = 32
 def is_elementwise(op: Op | Adopted, values: Sequence[Any]) -> bool:
     """Whether each element of the results depends only on the elements at its position: the reference gives the same
     results for the elements as one row, and for a part of that row."""
-    if isinstance(op, Op) and op._families.default.forward.reference.keeps_layout:
-        return True
+    if isinstance(op, Op) and (reference := op._families.default.forward.reference).keeps_layout:
+        return reference.elementwise
     present = [tensor.detach() for tensor in call_values.present(op.signature.arguments, values)]
     tensors = [tensor.double() if tensor.is_floating_point() else tensor for tensor in present]
     try:

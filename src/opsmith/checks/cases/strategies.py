@@ -60,7 +60,7 @@ def beside_samples(subject: Subject, most: int) -> list[Case]:
 
 def _distinct(subject: Subject, patterns: Sequence[Pattern]) -> list[Pattern]:
     """For a pointwise op, whose shapes are drawn: one pattern for each choice of which tensors are present."""
-    if not subject.keeps_layout:
+    if not subject.elementwise:
         return list(patterns)
     first: dict[object, Pattern] = {}
     for pattern in patterns:
@@ -73,7 +73,7 @@ def _call(draw: st.DrawFn, subject: Subject, kinds: Sequence[tuple[torch.dtype, 
     dtype, patterns = _chosen(draw, kinds)
     pattern = _chosen(draw, patterns)
     like = _chosen(draw, pattern.cases) if pattern.frozen else pattern.base
-    shapes = draw(_broadcastable(pattern)) if subject.keeps_layout else None
+    shapes = draw(_broadcastable(pattern)) if subject.elementwise else None
     sizes = () if shapes is not None else draw(_sizes(pattern, pattern.sizes_of(like)))
     assume(all(math.prod(shape) <= most for shape in shapes or pattern.shapes(sizes)))
     ndims = [len(shape) for shape in shapes] if shapes is not None else [slot.ndim for slot in pattern.slots]

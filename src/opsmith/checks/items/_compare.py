@@ -54,7 +54,7 @@ def check_comparable(subject: Subject, case: Case) -> bool:
     gradients = subject.differentiates(case)
     try:
         truth = reference_truth(subject, case, gradients)
-        if not (subject.keeps_layout or truth.is_finite):
+        if not (subject.elementwise or truth.is_finite):
             return False
         check_match(subject, case, gradients, truth=truth)
     except ReferenceRaises:

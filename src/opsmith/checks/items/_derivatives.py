@@ -42,7 +42,7 @@ class Form:
         )
 
     def truth(self) -> Truth:
-        rounding = Rounding(pointwise=self.subject.keeps_layout)
+        rounding = Rounding(pointwise=self.subject.elementwise)
 
         def reference(values: Sequence[Any]) -> list[torch.Tensor]:
             return self.derived(self.subject.reference, values)

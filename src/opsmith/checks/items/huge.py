@@ -192,7 +192,7 @@ class Plan:
 
 def plan(subject: Subject, dtype: torch.dtype) -> Plan | None:
     """Along the first dimension that allows it, other dimensions as small as may be."""
-    for pattern in [flat_pattern(subject, dtype)] if subject.keeps_layout else patterns_of(subject, dtype):
+    for pattern in [flat_pattern(subject, dtype)] if subject.elementwise else patterns_of(subject, dtype):
         if not pattern.groups:
             continue
         skip_random(subject, pattern.base)

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 
 import torch
 
+from ...generate.expression import Form
+from ...generate.generation import LoopGeneration
 from ...operator.op import Op
+from ...reference.signature import flatten
 from .. import layouts
 from ..accuracy.truth import Truth
 from ..cases.acceptance import taken
@@ -86,17 +89,21 @@ def _check_strides(subject: Subject, case: Case) -> None:
     if not isinstance(subject.op, Op) or subject.inplace:
         return
     for index, result in enumerate(subject.call(case.values)):
-        expected = _declared(subject, case, result)
+        expected = _declared(subject, case, index, result)
         if expected is None or _significant(result.stride(), result) == _significant(expected, result):
             continue
         what = "result" if len(subject.signature.results) == 1 and index == 0 else f"result {index}"
-        text = "TensorIterator's rule gives" if subject.keeps_layout else "contiguous ones are declared,"
+        text = "contiguous ones are declared,"
+        if subject.keeps_layout:
+            text = "TensorIterator's rule gives" if subject.elementwise else "contiguous rows, others in order, have"
         raise case.failed(f"{what} has strides {result.stride()}, {text} {expected}")
 
 
-def _declared(subject: Subject, case: Case, result: torch.Tensor) -> tuple[int, ...] | None:
+def _declared(subject: Subject, case: Case, index: int, result: torch.Tensor) -> tuple[int, ...] | None:
     if not subject.keeps_layout:
         return torch.empty(result.shape, device="meta").stride()
+    if not subject.elementwise:
+        return _of_rows(subject, case, index, result)
     # torch's own n-ary rule, which is independent of opsmith's.
     from torch._prims_common import compute_elementwise_output_strides
 
@@ -104,6 +111,39 @@ def _declared(subject: Subject, case: Case, result: torch.Tensor) -> tuple[int, 
     if torch.broadcast_shapes(*(tensor.shape for tensor in tensors)) != result.shape:
         return None
     return compute_elementwise_output_strides(*(tensor.expand(result.shape) for tensor in tensors))
+
+
+def _of_rows(subject: Subject, case: Case, index: int, result: torch.Tensor) -> tuple[int, ...] | None:
+    """The rows contiguous where they are the last dimensions, the others in the order that torch's own rule gives."""
+    from torch._prims_common import compute_elementwise_output_logical_to_physical_perm as order_of
+
+    assert isinstance(subject.op, Op) and isinstance(subject.op._families.generation, LoopGeneration)
+    compiler = subject.op._families.generation.compiler
+    level = compiler.level(compiler.forward_arguments(case.values))
+    if level is None or level.rows is None:
+        return None
+    rows = level.rows.dimensions
+    tensors = []
+    for tensor, form in zip(flatten(case.arguments, case.values), level.rows.forms, strict=True):
+        if tensor is None:
+            continue
+        for dimension in reversed(rows) if form is Form.SQUEEZED else ():
+            tensor = tensor.unsqueeze(dimension)
+        tensors.append(tensor)
+    shape = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))
+    order = list(order_of(*(tensor.expand(shape) for tensor in tensors))[0])
+    own = [dimension + len(shape) for dimension in rows]
+    others = [dimension for dimension in order if dimension not in own]
+    if own == list(range(len(others), len(shape))):
+        order = [*others, *own]
+    if level.result_form(index) is Form.SQUEEZED:
+        kept = sorted(others)
+        order = [kept.index(dimension) for dimension in others]
+    strides, step = [0] * len(order), 1
+    for dimension in reversed(order):
+        strides[dimension] = step
+        step *= max(1, result.shape[dimension])
+    return tuple(strides)
 
 
 def _significant(strides: tuple[int, ...], result: torch.Tensor) -> list[int]:

@@ -85,7 +85,7 @@ def _check_batch(
         mine, alike = evaluated(mapped(subject.call)), evaluated(mapped(subject.call, _loop))
         if same(mine, alike):
             return
-        rounding = Rounding(pointwise=subject.keeps_layout and not of_gradient)
+        rounding = Rounding(pointwise=subject.elementwise and not of_gradient)
         found = Truth(arguments, mapped(subject.reference, _loop), case.values, gradients, rounding).beside(mine)
     require(case, found)
 

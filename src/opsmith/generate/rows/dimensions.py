@@ -216,7 +216,9 @@ class Frame:
 
     def form_of_input(self, place: Place) -> Form:
         kinds = self._of._kinds(place)
-        if not set(kinds) & set(self._order):  # without dimensions, or not used
+        if not place:
+            return Form.SQUEEZED  # one value for every row
+        if not set(kinds) & set(self._order):  # not used
             return Form.FULL
         if kinds == self._order[-len(kinds) :]:
             return Form.FULL

@@ -15,7 +15,8 @@ from .._rows import least, unary_samples
 @opsmith.rowwise("opsmith::l2_normalize")
 def l2_normalize(x: Tensor, eps: float = 1e-12) -> Tensor:
     """y = x / max(norm(x), eps) over the last dimension, for x [..., columns] and y [..., columns]."""
-    return x / x.norm(dim=-1, keepdim=True).clamp_min(eps)
+    length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return x / length.clamp_min(eps)
 
 
 @l2_normalize.register_samples
