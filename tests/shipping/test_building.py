@@ -65,6 +65,22 @@ def test_users_of_a_built_package_need_no_compiler(built: Path, user: Run) -> No
     assert "opsmith cannot compile" in user(built, USE.replace('"error"', '"always"')), "so the reference serves"
 
 
+def test_a_part_of_a_namespace_package_is_a_package_of_its_own(built: Path, user: Run) -> None:
+    place = built.parent / "company" / "aheadlib"
+    place.parent.mkdir()
+    built.rename(place)
+    script = (
+        USE.replace("aheadlib", "company.aheadlib")
+        + """
+from opsmith.shipping import building
+print([recipe.name for recipe, _ in building.plan(company.aheadlib, [], ()).libraries])
+"""
+    )
+    printed = user(place.parent, script)
+    assert "prebuilt kernels ran" in printed
+    assert printed.count("'aheadlib_ext'") == 3, "its extension is built with it"
+
+
 UNCOVERED = """
 import torch, warnings
 from aheadlib.ops import bent
@@ -326,6 +342,38 @@ def test_a_request_that_makes_no_sense_is_refused(
     assert done.exit_code == 1
     assert message in " ".join(done.stderr.split())
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "import no_such_accelerator",
+            "note: ops of {name}.part are left out, for it cannot be imported: No module named",
+        ),
+        (
+            "from . import missing",
+            "{name} fails when it is imported. {place}:1: ImportError: cannot import name 'missing'",
+        ),
+        ("def f(x):\n    return x\nf(1, 2)", "{place}:3: TypeError: f() takes 1 positional argument but 2 were given"),
+        ("import sys\nsys.exit()", "{place} ended the program (exit status None) while it was imported."),
+    ],
+    ids=["an optional package", "a missing name", "an error", "a script"],
+)
+def test_a_module_that_cannot_be_imported_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
+) -> None:
+    name = tmp_path.name  # a different one in each test, for Python keeps modules by their names
+    place = tmp_path / name / "part.py"
+    place.parent.mkdir()
+    (place.parent / "__init__.py").touch()
+    place.write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    done = CliRunner().invoke(_app.create(), ["build", name, "--no-cuda"])
+    assert message.format(name=name, place=place) in " ".join(done.stderr.split())
+    assert done.exit_code == (1 if "nothing to build" in done.stderr else 2)
+    assert ("nothing to build" in done.stderr) is (text == "import no_such_accelerator"), "that alone is optional"
 
 
 def test_an_empty_package_says_what_is_built() -> None:

@@ -7,13 +7,12 @@ that builds the package; `opsmith show` prints it where the package is installed
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import PassportError
-from ..toolchain.cache import PREBUILT
+from ..toolchain.cache import packages_of, prebuilt_of
 
 FILE = "passport.json"
 _SPEED = ("op", "sample", "dtype", "direction", "us", "share", "limit")
@@ -69,10 +68,10 @@ def _speeds(held: Mapping[str, Any], ops: Sequence[str]) -> list[dict[str, Any]]
 
 
 def of_package(module: str, file: str = FILE) -> Mapping[str, Any]:
-    """What the package of a module says of itself; empty if it says nothing."""
-    for place in getattr(sys.modules.get(module.partition(".")[0]), "__path__", ()):
+    """What the package of a module says of itself, the innermost that says something; empty if none does."""
+    for place in (place for name in reversed(packages_of(module)) for place in prebuilt_of(name)):
         try:
-            found: Mapping[str, Any] = json.loads((Path(place) / PREBUILT / file).read_text())
+            found: Mapping[str, Any] = json.loads((place / file).read_text())
             return found
         except (OSError, ValueError):
             continue
