@@ -57,6 +57,7 @@ def contents(root: Path) -> dict[str, str]:
         ("pytest", "a module of this name is installed here, "),
         ("aten", "torch has operators of its own in torch.ops.aten. Try my_aten."),
         ("tests", "the project has a directory of this name. Try my_tests."),
+        ("src", "the project has a directory of this name. Try my_src."),
         ("kernels_", "works in place. The files have both. Try kernels."),
         ("k" * 65, "more than 64 letters"),
     ],
