@@ -65,6 +65,16 @@ def test_users_of_a_built_package_need_no_compiler(built: Path, user: Run) -> No
     assert "opsmith cannot compile" in user(built, USE.replace('"error"', '"always"')), "so the reference serves"
 
 
+def test_a_build_for_a_debugger_is_used_where_debug_is_on(package: Path, user: Run) -> None:
+    head, _, extension = (package / "ops.py").read_text().partition("ext = ")
+    (package / "ops.py").write_text(head.partition("@opsmith")[0] + "ext = " + extension)
+    build(package, "--no-cuda", "--debug")
+    assert all(b".debug_info" in library.read_bytes() for library in (package / "prebuilt").rglob("*.so"))
+    call = "import torch, aheadlib; print(aheadlib.ops.negated(torch.ones(2)))"
+    assert user(package, f"import os; os.environ['DEBUG'] = '1'; {call}") == "tensor([-1., -1.])\n"
+    assert "the plain PyTorch reference runs instead" in user(package, call), "another build, which is not prebuilt"
+
+
 def test_a_part_of_a_namespace_package_is_a_package_of_its_own(built: Path, user: Run) -> None:
     place = built.parent / "company" / "aheadlib"
     place.parent.mkdir()
