@@ -112,7 +112,8 @@ def collect(ops: Sequence[Op], targets: Sequence[str]) -> Contents:
             arguments = operator.signature.arguments
             statics = [not argument.is_tensor and is_static(argument) for argument in arguments]
             found.entries[operator.name] = Entry(operator.name, operator.signature, statics)
-            _add_natives(found, operator, targets)
+            derived = operator is op._families.default.functional  # of one in place: its author does not know of it
+            _add_natives(found if not derived else replace(found, notes=[]), operator, targets)
         _add_launched(found, op, targets)
         if op.is_generated:
             _add_generated(found, op, targets)
