@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ..errors import NothingToBuildError
+from ..errors.base import plural
 from ._ops import explaining
 from ._options import Json, option
 from ._screen import FAILED, RefusedError, output, prepare_json, print_note, size, tilde, write_json
@@ -233,7 +234,7 @@ def _show(rows: Sequence[Row], directory: Path | None) -> None:
     every = {row.key: row.bytes for row in rows}
     places = ", ".join(dict.fromkeys(place_name(place) for kind in _KINDS for place in kinds if kinds[place] == kind))
     where = f", in {tilde(directory)}" if directory else ""
-    output.print(f"\n{len(every)} builds for {places}; {size(sum(every.values()))}{where}", soft_wrap=True)
+    output.print(f"\n{plural(len(every), 'build')} for {places}; {size(sum(every.values()))}{where}", soft_wrap=True)
 
 
 _KINDS = ("processors", "GPUs", "libraries")

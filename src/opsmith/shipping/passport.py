@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import PassportError
+from ..errors.base import plural
 from ..toolchain.cache import packages_of, prebuilt_of
 
 FILE = "passport.json"
@@ -110,11 +111,12 @@ def prebuilt_line(names: Collection[str], manifest: Mapping[str, Any]) -> str | 
     rows = [row for row in manifest.get("kernels", ()) if row["op"] in names]
     if not rows:
         return None
-    places = sorted({row["place"] for row in rows})
-    return f"{len({row['key'] for row in rows})} kernels, for {', '.join(map(place_name, places))}"
+    places = dict.fromkeys(map(place_name, sorted({row["place"] for row in rows})))
+    return f"{plural(len({row['key'] for row in rows}), 'kernel')}, for {', '.join(places)}"
 
 
 def place_name(place: str) -> str:
     """'PTX 120' of compute_120, 'any processor' of the baseline."""
-    processors = {"DEFAULT": "any processor", "x86-64": "any processor", "x86-64-v3": "AVX2", "x86-64-v4": "AVX512"}
-    return processors.get(place, place.replace("compute_", "PTX "))  # "any": a library for all
+    for_any = dict.fromkeys(("DEFAULT", "x86-64", "any"), "any processor")
+    processors = {**for_any, "x86-64-v3": "AVX2", "x86-64-v4": "AVX512"}
+    return processors.get(place, place.replace("compute_", "PTX "))

@@ -25,7 +25,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ..errors import CacheError, CacheFallbackWarning, CacheSecurityError, CorruptCacheEntryWarning
+from ..errors import CacheError, CacheFallbackWarning, CacheSecurityError, DamagedPrebuiltWarning
 from .progress import progress
 from .store import (
     Artifact,
@@ -110,11 +110,12 @@ def prebuilt_of(package: str) -> list[Path]:
 def find_prebuilt(key: str, *, label: str, filenames: Sequence[str]) -> Artifact | None:
     """The artifact of ``key`` if a package ships it."""
     for directory in prebuilt_directories:
+        store = Store(directory, trusted=True)
         try:
-            if found := Store(directory, trusted=True).find(key, filenames):
+            if found := store.find(key, filenames):
                 return found
         except DamagedEntry as damage:
-            warnings.warn(CorruptCacheEntryWarning(directory / key, label, str(damage)), stacklevel=2)
+            warnings.warn(DamagedPrebuiltWarning(store.artifacts / key, label, str(damage)), stacklevel=2)
     return None
 
 
