@@ -1,4 +1,5 @@
-"""`make compat`: the C++ of opsmith on the oldest and the newest torch of the package index, and tests of its runtime.
+"""`make compat`: the C++ of opsmith on the oldest and the newest torch of the package index, and tests of its runtime
+and of generated kernels; the Sleef in every torch between.
 
 Each torch is installed below build/compat by itself, without NVIDIA's packages (2.3 GB): libraries whose functions fail
 take their place, since a machine without a GPU calls none of them.
@@ -8,9 +9,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -24,7 +27,12 @@ from opsmith.toolchain.linkage import read_linkage
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "compat"
-TESTS = ("tests/runtime/test_tiers.py", "tests/operator/test_op.py", "tests/operator/test_kernels.py")
+TESTS = (
+    "tests/runtime/test_tiers.py",
+    "tests/operator/test_op.py",
+    "tests/operator/test_kernels.py",
+    "tests/generate/test_pointwise.py",
+)
 _NO_DEVICE = 100  # cudaErrorNoDevice; of the other libraries too, a function that returns it has failed
 
 
@@ -33,6 +41,9 @@ def main() -> int:
     parser.add_argument("--only", choices=("oldest", "newest"), help="one of the two")
     options = parser.parse_args()
     found = torch_headers.releases()
+    for release in found:
+        print(f"torch {release.version}: Sleef", flush=True)
+        require_sleef(release)
     chosen = {"oldest": found[0], "newest": found[-1]}
     for name in [options.only] if options.only else chosen:
         release = chosen[name]
@@ -42,6 +53,34 @@ def main() -> int:
         if status := run_tests(installed(release)):
             return status
     return 0
+
+
+def require_sleef(release: torch_headers.Release) -> None:
+    """Each torch exports every function of Sleef that generated kernels call: Sleef is no part of its stable ABI, and
+    prebuilt kernels are for all releases."""
+    names = BUILD / f"sleef-{release.version}.txt"
+    if not names.exists():
+        ((_, contents),) = torch_headers.members(release, "torch/lib/libtorch_cpu.so".__eq__)
+        with tempfile.TemporaryDirectory(prefix="opsmith-compat-") as scratch:
+            library = Path(scratch, "libtorch_cpu.so")
+            library.write_bytes(contents)
+            given = [symbol.name for symbol in read_linkage(library).given if symbol.name.startswith("Sleef_")]
+        BUILD.mkdir(parents=True, exist_ok=True)
+        names.write_text("\n".join(given))
+    if missing := sorted(sleef_of_kernels() - set(names.read_text().split())):
+        raise SystemExit(f"torch {release.version} does not export {', '.join(missing)}")
+
+
+def sleef_of_kernels() -> set[str]:
+    """What the header of generated kernels declares, for every length of vectors."""
+    found: set[str] = set()
+    for lanes, features in ((16, "-mavx512f"), (8, "-mavx512f"), (8, "-mavx2"), (4, "-mavx2")):
+        flags = [f"-DOPSMITH_LANES={lanes}", "-DOPSMITH_SLEEF=1", features, f"-I{ROOT}/src/opsmith/include"]
+        header = ROOT / "src/opsmith/include/opsmith/pointwise/cpu_math.h"
+        command = [*find_cxx().command, "-E", "-x", "c++", "-std=c++17", *flags, str(header)]
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        found |= set(re.findall(r"\bSleef_\w+", text))
+    return found
 
 
 def compile_with(release: torch_headers.Release) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from opsmith import ops
+from opsmith import ops, scaffold
 
 OF_ROWS = (
     "add_rms_norm", "cross_entropy", "focal_loss", "group_norm", "group_norm_silu", "kl_div_rows", "l2_normalize",
@@ -101,6 +101,24 @@ def least_share(row: dict[str, Any]) -> float:
     if row["direction"] == "forward":
         return 0.90 if op in ("mish", "gelu") and row["dtype"] == "bfloat16" else 0.95
     return 0.90 if op == "scale_bias_relu" else 0.93
+
+
+def test_opsmiths_wheel_serves_the_first_process_without_a_compiler() -> None:
+    paths = list(RESULTS.glob("wheel_*.json"))
+    assert "wheel_cpu" in {path.stem for path in paths}
+    for path in paths:
+        (row,) = rows(path.stem)
+        assert (row["tier"], row["failed"], row["built"]) == ("native", 0, 0)
+        assert row["wheel_mb"] < 30 and row["calls"] > 600
+        assert max(row["first_call_ms"].values()) < 50
+        assert row["times_aten"] <= (1.65 if row["device"] == "cpu" else 1.2)
+
+
+def test_a_new_project_of_every_kind_is_soon_tested() -> None:
+    found = {row["kind"]: row for row in rows("new_cpu")}
+    assert found.keys() == set(scaffold.KINDS)
+    for row in found.values():
+        assert row["seconds"] < 90 and row["passed"] >= 35 and row["files_to_read"] <= 12, row
 
 
 def test_pointwise_kernels_run_at_the_speed_of_memory() -> None:

@@ -177,6 +177,20 @@ def test_an_error_of_nvcc_shows_the_authors_line(nvcc: toolchain.Compiler, sourc
     assert "could not compile the extension wrong_cuda (plain.cu)" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("condition", "which"),
+    [("__CUDA_ARCH__ == 800", r" for sm_80 \(it compiles for compute_90, sm_90\):"), ("1", ":")],
+    ids=["one", "all"],
+)
+def test_the_gpu_that_a_source_fails_for_is_named(
+    nvcc: toolchain.Compiler, sources: list[Path], condition: str, which: str
+) -> None:
+    sources[1].write_text(f"{PLAIN}\n#if defined(__CUDA_ARCH__) && {condition}\n#error not here\n#endif\n")
+    with pytest.raises(errors.CompileError, match=rf"wrong_for_one \(plain\.cu\){which}\n") as caught:
+        opsmith.extension("wrong_for_one", sources[1], arch="sm_80,sm_90+PTX")
+    assert "error: #error not here" in str(caught.value)
+
+
 def test_debug_reaches_nvcc_and_editors_get_commands_for_cuda(nvcc: toolchain.Compiler, sources: list[Path]) -> None:
     ext = opsmith.extension("debugged", sources, arch="sm_90", debug=True)
     compiled = [Path(word) for word in provenance(ext)["command"] if word.endswith(".o")]

@@ -57,6 +57,7 @@ def contents(root: Path) -> dict[str, str]:
         ("pytest", "a module of this name is installed here, "),
         ("aten", "torch has operators of its own in torch.ops.aten. Try my_aten."),
         ("tests", "the project has a directory of this name. Try my_tests."),
+        ("src", "the project has a directory of this name. Try my_src."),
         ("kernels_", "works in place. The files have both. Try kernels."),
         ("k" * 65, "more than 64 letters"),
     ],
@@ -184,6 +185,14 @@ def test_a_directory_that_is_not_empty_is_refused_and_force_keeps_its_other_file
     assert contents(here / "mine") == {**made.files, "notes.txt": "mine"}
 
 
+def test_a_repository_without_files_is_empty(here: Path) -> None:
+    (here / "mine" / ".git").mkdir(parents=True)
+    (here / "mine" / ".git" / "HEAD").write_text("ref: refs/heads/main")
+    made = scaffold.plan("mine")
+    scaffold.write(made.root, made.files)
+    assert contents(here / "mine") == {**made.files, ".git/HEAD": "ref: refs/heads/main"}
+
+
 def test_an_op_that_exists_is_refused(here: Path) -> None:
     package(here)
     made = scaffold.plan("gate")
@@ -194,8 +203,9 @@ def test_an_op_that_exists_is_refused(here: Path) -> None:
 
 def test_a_file_in_the_place_of_the_directory_is_refused(here: Path) -> None:
     (here / "mine").touch()
-    with pytest.raises(ScaffoldPlaceError, match="is a file"):
-        scaffold.plan("mine")
+    for into in (here / "mine", here / "mine" / "below"):
+        with pytest.raises(ScaffoldPlaceError, match=rf"^{here}/mine is a file"):
+            scaffold.plan("mine", into=into)
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])

@@ -5,6 +5,7 @@ Each op is there twice. In the second one, the sign of a result is wrong, and it
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
@@ -85,19 +86,55 @@ def test_a_wrong_sign_is_found(results: dict[tuple[str, str], str], kind: str) -
     assert "failed" in own.values(), own
 
 
-def test_the_example_trains_and_importing_declares_every_op(project: Path) -> None:
-    names = [f"right_{kind}{twin}" for kind in scaffold.KINDS for twin in ("", "_")]
-    code = (
-        f"import torch, {PACKAGE}, examples.train\n"
-        f"print([name for name in {names} if not hasattr(torch.ops.{PACKAGE}, name)])\n"
-        "examples.train.main()\n"
-    )
-    (project / "run.py").write_text(code)
+USE = f"""
+import functools
+import re
+import runpy
+import opsmith
+import torch
+import {PACKAGE}
+names = {[f"right_{kind}{twin}" for kind in scaffold.KINDS for twin in ("", "_")]}
+print([name for name in names if not hasattr(torch.ops.{PACKAGE}, name)])
+(block,) = re.findall(r"```python\\n(.*?)```", open("README.md").read(), re.DOTALL)
+exec(block)
+opsmith.bench = functools.partial(opsmith.bench, against="eager", direction="forward")  # the rest takes a minute
+runpy.run_path("benchmarks/bench.py", run_name="__main__")
+runpy.run_path("examples/train.py", run_name="__main__")
+"""
+
+
+def test_importing_declares_every_op_and_the_readme_the_benchmark_and_the_example_run(project: Path) -> None:
+    (project / "run.py").write_text(USE)
     done = run("run", cwd=project)
     (project / "run.py").unlink()
     lines = done.stdout.splitlines()
-    losses = [float(line.partition("loss ")[2]) for line in lines[1:]]
-    assert lines[0] == "[]" and len(losses) == 5 and losses[-1] < losses[0], done.stdout + done.stderr
+    assert lines and lines[0] == "[]", done.stdout + done.stderr
+    timed = [line.split()[-3] for line in lines if line.endswith(" us")]
+    assert timed and timed == ["opsmith", "eager"] * (len(timed) // 2), done.stdout
+    losses = [float(line.partition("loss ")[2]) for line in lines if "loss" in line]
+    assert len(losses) == 5 and losses[-1] < losses[0], done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("kind", scaffold.KINDS)
+def test_the_workflow_tests_builds_and_publishes_a_tag_and_asks_for_extras_that_there_are(kind: str) -> None:
+    yaml = pytest.importorskip("yaml")
+    files = templates.rendered(kind, "mine", "my", project=True)
+    jobs = yaml.safe_load(files[".github/workflows/ci.yml"])["jobs"]
+    commands = {name: [step["run"] for step in job["steps"] if "run" in step] for name, job in jobs.items()}
+    assert commands["test"] == ["pip install -e '.[dev]'", "ruff check && ruff format --check && mypy", "pytest"]
+    assert commands["wheel"][-1] == "opsmith build mine --wheel"
+    assert jobs["wheel"]["needs"] == "test" and jobs["publish"]["needs"] == "wheel"
+    assert jobs["publish"]["if"] == "startsWith(github.ref, 'refs/tags/v')"
+    own, ours = (_extras(text) for text in (files["pyproject.toml"], (OPSMITH.parent / "pyproject.toml").read_text()))
+    wanted = re.findall(
+        r"(\.|opsmith)\[(\w+)\]", " ".join([*itertools.chain(*commands.values()), files["pyproject.toml"]])
+    )
+    assert ("opsmith", "build") in wanted and all(extra in (own if of == "." else ours) for of, extra in wanted)
+
+
+def _extras(settings: str) -> set[str]:
+    (section,) = re.findall(r"^\[project\.optional-dependencies\]\n(.*?)^\[", settings, re.MULTILINE | re.DOTALL)
+    return set(re.findall(r"^(\w+) = ", section, re.MULTILINE))
 
 
 # --- Tools ------------------------------------------------------------------------------------------------------------
@@ -151,10 +188,8 @@ def test_pip_installs_it_and_builds_a_wheel_of_it_without_torch(project: Path, t
     shown = subprocess.run([python, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert shown.stdout.strip() == str(project / "src" / PACKAGE / "__init__.py"), shown.stderr
 
-    done = run(
-        "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", str(tmp_path), ".", cwd=project, PYTHONPATH=""
-    )
-    assert done.returncode == 0, done.stderr
+    done = run("build", "--outdir", str(tmp_path), cwd=project, PYTHONPATH="")  # by way of a source distribution
+    assert done.returncode == 0, done.stdout + done.stderr
     (wheel,) = tmp_path.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     sources = {path.relative_to(project / "src").as_posix() for path in (project / "src" / PACKAGE).rglob("*.*")}

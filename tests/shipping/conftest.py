@@ -12,8 +12,13 @@ from packages import SOURCES, Run, build, python, written
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """The package's directory. Its kernels are in no cache: they hold a number of their own."""
     return written(tmp_path)
+
+
+@pytest.fixture
+def new_package(tmp_path: Path) -> Path:
+    """A package of which no other test has built anything."""
+    return written(tmp_path, str(tmp_path))
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,8 +91,14 @@ OPSMITH_EXPORT(negated, negate_all)
 """
 
 
-def written(directory: Path) -> Path:
-    number = abs(hash(str(directory))) % 10**6
+RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID") or str(time.time())
+"""Of the tests: the same in all processes of pytest-xdist."""
+
+
+def written(directory: Path, name: str = RUN) -> Path:
+    """The package's directory. Its kernels hold a number, so they are in no cache of an earlier run; packages of the
+    same name share theirs, also between processes."""
+    number = zlib.crc32(name.encode()) % 10**6
     package = directory / "project" / "src" / "aheadlib"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("from . import ops\n")

@@ -65,6 +65,33 @@ def test_users_of_a_built_package_need_no_compiler(built: Path, user: Run) -> No
     assert "opsmith cannot compile" in user(built, USE.replace('"error"', '"always"')), "so the reference serves"
 
 
+def test_a_build_for_a_debugger_is_used_where_debug_is_on(package: Path, user: Run) -> None:
+    head, _, extension = (package / "ops.py").read_text().partition("ext = ")
+    alone = head.partition("@opsmith")[0] + "ext = " + extension.replace('extra_cflags=["-march=native"], ', "")
+    (package / "ops.py").write_text(alone)
+    build(package, "--no-cuda", "--debug")
+    assert all(b".debug_info" in library.read_bytes() for library in (package / "prebuilt").rglob("*.so"))
+    call = "import torch, aheadlib; print(aheadlib.ops.negated(torch.ones(2)))"
+    assert user(package, f"import os; os.environ['DEBUG'] = '1'; {call}") == "tensor([-1., -1.])\n"
+    assert "the plain PyTorch reference runs instead" in user(package, call), "another build, which is not prebuilt"
+
+
+def test_a_part_of_a_namespace_package_is_a_package_of_its_own(built: Path, user: Run) -> None:
+    place = built.parent / "company" / "aheadlib"
+    place.parent.mkdir()
+    built.rename(place)
+    script = (
+        USE.replace("aheadlib", "company.aheadlib")
+        + """
+from opsmith.shipping import building
+print([recipe.name for recipe, _ in building.plan(company.aheadlib, [], ()).libraries])
+"""
+    )
+    printed = user(place.parent, script)
+    assert "prebuilt kernels ran" in printed
+    assert printed.count("'aheadlib_ext'") == 3, "its extension is built with it"
+
+
 UNCOVERED = """
 import torch, warnings
 from aheadlib.ops import bent
@@ -210,8 +237,10 @@ def test_a_kernel_that_fails_for_one_gpu_is_named(package: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
-def test_a_build_that_is_ended_leaves_the_former_one(package: Path, number: signal.Signals) -> None:
-    (package / "ops.py").write_text((package / "ops.py").read_text().partition("cu = ")[0])
+def test_a_build_that_is_ended_leaves_the_former_one(new_package: Path, number: signal.Signals) -> None:
+    package = new_package
+    ops = (package / "ops.py").read_text().partition("cu = ")[0]
+    (package / "ops.py").write_text(ops.replace("dtype is torch.float64", "dtype is not torch.float32"))
     former = package / "prebuilt" / "manifest.json"
     former.parent.mkdir()
     former.write_text("{}")
@@ -326,6 +355,38 @@ def test_a_request_that_makes_no_sense_is_refused(
     assert done.exit_code == 1
     assert message in " ".join(done.stderr.split())
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "import no_such_accelerator",
+            "note: ops of {name}.part are left out, for it cannot be imported: No module named",
+        ),
+        (
+            "from . import missing",
+            "{name} fails when it is imported. {place}:1: ImportError: cannot import name 'missing'",
+        ),
+        ("def f(x):\n    return x\nf(1, 2)", "{place}:3: TypeError: f() takes 1 positional argument but 2 were given"),
+        ("import sys\nsys.exit()", "{place} ended the program (exit status None) while it was imported."),
+    ],
+    ids=["an optional package", "a missing name", "an error", "a script"],
+)
+def test_a_module_that_cannot_be_imported_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
+) -> None:
+    name = tmp_path.name  # a different one in each test, for Python keeps modules by their names
+    place = tmp_path / name / "part.py"
+    place.parent.mkdir()
+    (place.parent / "__init__.py").touch()
+    place.write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    done = CliRunner().invoke(_app.create(), ["build", name, "--no-cuda"])
+    assert message.format(name=name, place=place) in " ".join(done.stderr.split())
+    assert done.exit_code == (1 if "nothing to build" in done.stderr else 2)
+    assert ("nothing to build" in done.stderr) is (text == "import no_such_accelerator"), "that alone is optional"
 
 
 def test_an_empty_package_says_what_is_built() -> None:

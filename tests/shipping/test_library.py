@@ -8,10 +8,15 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from packages import SOURCES, build
+
+import opsmith
+from opsmith.shipping.library import collect
 
 OPS = """
 from pathlib import Path
@@ -329,6 +334,19 @@ def test_the_library_is_portable_and_on_torchs_stable_abi(library: Path) -> None
     assert re.search(r"✓ operators: 1 library, manylinux_2_28, torch's stable ABI since 2\.1[01]", audited) or (
         "✓ operators: 1 library, manylinux_2_28, the Sleef in torch and torch's stable ABI" in audited
     ), audited
+
+
+def test_a_kernel_that_is_left_out_is_noted_once_by_the_name_that_its_author_gave(
+    fresh: Callable[[str], str],
+) -> None:
+    @opsmith.op(fresh("halved_"), mutates_args=("x",))
+    def halved_(x: torch.Tensor) -> None:
+        x.mul_(0.5)
+
+    halved_.register_kernel("cpu")(lambda x: x.mul_(0.5) and None)
+    contents = collect([halved_], ())
+    note = f"{halved_.name} on cpu: its kernel is a Python function, so the library does not have it"
+    assert contents.notes == [note] and len(contents.served) > 1
 
 
 def test_nothing_to_launch_from_cpp_is_an_error(tmp_path: Path) -> None:

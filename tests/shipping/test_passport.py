@@ -77,4 +77,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 def test_prebuilt_kernels_are_named_by_their_places() -> None:
     kernels = [{"op": OP, "place": place, "key": place} for place in ("DEFAULT", "AVX2", "sm_90", "compute_90")]
     assert prebuilt_line([OP], {"kernels": kernels}) == "4 kernels, for AVX2, any processor, PTX 90, sm_90"
+    library = {"op": OP, "place": "any", "key": "library"}
+    assert prebuilt_line([OP], {"kernels": [library]}) == "1 kernel, for any processor"
+    assert prebuilt_line([OP], {"kernels": [library, kernels[0]]}) == "2 kernels, for any processor"
     assert prebuilt_line(["mylib::other"], {"kernels": kernels}) is None

@@ -32,6 +32,7 @@ requires-python = ">=3.10"
 [tool.setuptools.package-data]
 aheadlib = ["*.cpp"]
 """
+DATE = 1700000000
 USE = """
 import torch, warnings
 warnings.simplefilter("error")
@@ -43,8 +44,11 @@ print(aheadlib.__file__)
 """
 
 
-@pytest.fixture
-def project(built: Path) -> Path:
+def made(project: Path, into: str = "dist") -> Path:
+    return wheels.make_wheel(project, "aheadlib", project / "prebuilt", project / into)
+
+
+def project_of(built: Path) -> Path:
     """Of a built package: the prebuilt files are beside it."""
     place = built.parents[1]
     (place / "pyproject.toml").write_text(PROJECT)
@@ -52,8 +56,19 @@ def project(built: Path) -> Path:
     return place
 
 
-def made(project: Path, into: str = "dist") -> Path:
-    return wheels.make_wheel(project, "aheadlib", project / "prebuilt", project / into)
+@pytest.fixture
+def project(built: Path) -> Path:
+    return project_of(built)
+
+
+@pytest.fixture(scope="module")
+def wheel(built_once: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """In the directory dist of its project, with the date DATE."""
+    place = tmp_path_factory.mktemp("wheel") / "project"
+    shutil.copytree(built_once[0].parents[1], place)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SOURCE_DATE_EPOCH", str(DATE))
+        return made(project_of(place / "src" / "aheadlib"))
 
 
 def installed(wheel: Path, place: Path) -> Path:
@@ -62,8 +77,7 @@ def installed(wheel: Path, place: Path) -> Path:
     return place
 
 
-def test_an_installed_wheel_needs_no_compiler(project: Path, planned_cache: Path, tmp_path: Path) -> None:
-    wheel = made(project)
+def test_an_installed_wheel_needs_no_compiler(wheel: Path, planned_cache: Path, tmp_path: Path) -> None:
     if not manylinux.obstacle():
         machine = wheels.platform_tag([]).removeprefix(f"{manylinux.POLICY}_")
         assert wheel.name == f"ahead_lib-1.2-py3-none-manylinux_2_28_{machine}.whl"
@@ -91,9 +105,8 @@ def test_a_package_of_which_nothing_is_built_gets_a_wheel_for_every_platform(pro
         assert "aheadlib/prebuilt/manifest.json" in archive.namelist()
 
 
-def test_every_file_is_in_the_record_and_has_the_given_date(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
-    with zipfile.ZipFile(made(project)) as archive:
+def test_every_file_is_in_the_record_and_has_the_given_date(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
         record = list(csv.reader(archive.read("ahead_lib-1.2.dist-info/RECORD").decode().splitlines()))
         assert sorted(row[0] for row in record) == sorted(archive.namelist())
         assert any(name.startswith("aheadlib/prebuilt/artifacts/") for name in archive.namelist())
@@ -104,11 +117,11 @@ def test_every_file_is_in_the_record_and_has_the_given_date(project: Path, monke
             assert (digest, count) == (f"sha256={value}", str(len(contents)))
 
 
-def test_a_wheel_made_twice_has_the_same_bytes(project: Path) -> None:
-    first = made(project).read_bytes()
+def test_a_wheel_made_twice_has_the_same_bytes(project: Path, wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", str(DATE))
     for path in project.rglob("*"):
         os.utime(path, (1e9, 1e9))
-    assert made(project, "again").read_bytes() == first
+    assert made(project).read_bytes() == wheel.read_bytes(), "of another copy, with other times"
 
 
 def test_without_the_front_end_pip_makes_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -290,10 +290,11 @@ def test_a_damaged_prebuilt_artifact_is_passed_over_with_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPSMITH_CACHE_DIR", str(tmp_path / "shipped"))
-    flip_a_byte(obtain(Builds()).directory)
+    shipped = obtain(Builds()).directory
+    flip_a_byte(shipped)
     monkeypatch.setattr(cache, "prebuilt_directories", [tmp_path / "shipped"])
     monkeypatch.setenv("OPSMITH_CACHE_DIR", str(tmp_path / "own"))
-    with pytest.warns(errors.CorruptCacheEntryWarning):
+    with pytest.warns(errors.DamagedPrebuiltWarning, match=rf"in {shipped} are damaged .*Reinstall the package"):
         assert obtain(Builds()).directory.is_relative_to(tmp_path / "own")
 
 

@@ -8,7 +8,8 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -179,13 +180,19 @@ def _load_module(name: str) -> ModuleType:
         raise RefusedError(_explained(f"module {name}", None, error)) from error
 
 
+@contextmanager
+def explaining(source: str) -> Iterator[None]:
+    """Around an import of the author's code: raises RefusedError with the line that fails."""
+    try:
+        yield
+    except OpsmithError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise RefusedError(_explained(source, None, error)) from error
+
+
 def _explained(source: str, path: Path | None, error: BaseException) -> str:
     """'mish.py:7: NameError: ...' and that line: the failing line of the user's own code."""
-    if isinstance(error, SystemExit):
-        return (
-            f"{source} ended the program (exit status {error.code}) while it was imported. Put the code of the "
-            'script under:  if __name__ == "__main__":'
-        )
     if isinstance(error, SyntaxError):
         return f"{source} cannot be read.\n{_syntax_error(error)}"
     package = Path(__file__).parent.parent
@@ -193,6 +200,12 @@ def _explained(source: str, path: Path | None, error: BaseException) -> str:
     own = [frame for frame in frames if path is not None and frame.filename == str(path)] or [
         frame for frame in frames if package not in Path(frame.filename).parents
     ]
+    if isinstance(error, SystemExit):
+        script = own[-1].filename if path is None and own else source
+        return (
+            f"{script} ended the program (exit status {error.code}) while it was imported. Put the code of the "
+            'script under:  if __name__ == "__main__":'
+        )
     where = f"{own[-1].filename}:{own[-1].lineno}: " if own else ""
     line = f"\n    {own[-1].line}" if own and own[-1].line else ""
     message = str(error) if isinstance(error, OpsmithError) else f"{type(error).__name__}: {error}"

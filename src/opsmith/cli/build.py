@@ -17,6 +17,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ..errors import NothingToBuildError
+from ..errors.base import plural
+from ._ops import explaining
 from ._options import Json, option
 from ._screen import FAILED, RefusedError, output, prepare_json, print_note, size, tilde, write_json
 
@@ -83,11 +85,12 @@ def command(
     if library and (wheel or passport):
         raise RefusedError("--library makes the library and nothing else: leave out --wheel and --passport.")
     targets = targets_for(arch, no_cuda)
-    module = imported(package)
+    with explaining(package or "the package of this project"):
+        module = imported(package)
+        ops = ops_of(module, print_note)
     from ..shipping.building import plan
     from ..shipping.passport import passport as travelling
 
-    ops = ops_of(module)
     if library:
         _build_library(module, ops, targets, into, verify, json)
         return
@@ -231,7 +234,7 @@ def _show(rows: Sequence[Row], directory: Path | None) -> None:
     every = {row.key: row.bytes for row in rows}
     places = ", ".join(dict.fromkeys(place_name(place) for kind in _KINDS for place in kinds if kinds[place] == kind))
     where = f", in {tilde(directory)}" if directory else ""
-    output.print(f"\n{len(every)} builds for {places}; {size(sum(every.values()))}{where}", soft_wrap=True)
+    output.print(f"\n{plural(len(every), 'build')} for {places}; {size(sum(every.values()))}{where}", soft_wrap=True)
 
 
 _KINDS = ("processors", "GPUs", "libraries")

@@ -239,6 +239,16 @@ class CorruptCacheEntryWarning(CacheWarning):
         )
 
 
+class DamagedPrebuiltWarning(CacheWarning):
+    """A prebuilt file of a package is damaged; it is not loaded."""
+
+    def __init__(self, directory: object, label: str, reason: str) -> None:
+        super().__init__(
+            f"The prebuilt files of {label} in {directory} are damaged ({reason}). They are not used; {label} is "
+            "compiled here, where that is possible. Reinstall the package that they belong to."
+        )
+
+
 class LoadingFailedError(ToolchainError, ImportError):
     """A library ends the process that loads it, usually while it registers its operators."""
 

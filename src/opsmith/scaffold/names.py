@@ -17,7 +17,7 @@ TORCH_NAMESPACES = frozenset(
     | {"symm_mem", "torchaudio", "torchvision", "xnnpack"}
 )
 """Attributes of torch.ops: a package's ops are torch.ops.PACKAGE.*."""
-PROJECT_DIRECTORIES = frozenset({"tests", "benchmarks", "examples", "docs", "build", "dist", "ops"})
+PROJECT_DIRECTORIES = frozenset({"src", "tests", "benchmarks", "examples", "docs", "build", "dist", "ops"})
 _LONGEST = 64
 
 

@@ -70,12 +70,14 @@ def _addition(name: str, kind: str, around: Project) -> Plan:
 
 
 def _check_free(made: Plan, force: bool) -> None:
-    if made.root.exists() and not made.root.is_dir():
-        raise ScaffoldPlaceError(f"{made.root} is a file, and the project needs a directory. Give another:  --into DIR")
+    for place in (made.root, *made.root.parents):
+        if place.exists() and not place.is_dir():
+            raise ScaffoldPlaceError(f"{place} is a file, and the project needs a directory. Give another:  --into DIR")
     if force:
         return
     if made.is_project:
         taken = sorted(each.name for each in made.root.iterdir()) if made.root.is_dir() else []
+        taken = [name for name in taken if name != ".git"]  # a repository that was just made is empty
     else:
         taken = [path for path in made.files if (made.root / path).exists()]
     if taken:

@@ -82,7 +82,7 @@ def plan(package: ModuleType, ops: Sequence[Op], targets: Sequence[str]) -> Plan
     recipes = [
         each.recipe(targets)
         for each in extensions.registry.values()
-        if each.module.partition(".")[0] == name and each.is_stable and (targets or not each.is_cuda_alone)
+        if f"{each.module}.".startswith(f"{name}.") and each.is_stable and (targets or not each.is_cuda_alone)
     ]
     libraries = [(recipe, level) for recipe in recipes for level in levels_of(recipe)]
     return Plan(name, Path(next(iter(package.__path__))), tuple(targets), recordings, libraries)

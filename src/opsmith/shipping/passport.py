@@ -7,13 +7,13 @@ that builds the package; `opsmith show` prints it where the package is installed
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import PassportError
-from ..toolchain.cache import PREBUILT
+from ..errors.base import plural
+from ..toolchain.cache import packages_of, prebuilt_of
 
 FILE = "passport.json"
 _SPEED = ("op", "sample", "dtype", "direction", "us", "share", "limit")
@@ -69,10 +69,10 @@ def _speeds(held: Mapping[str, Any], ops: Sequence[str]) -> list[dict[str, Any]]
 
 
 def of_package(module: str, file: str = FILE) -> Mapping[str, Any]:
-    """What the package of a module says of itself; empty if it says nothing."""
-    for place in getattr(sys.modules.get(module.partition(".")[0]), "__path__", ()):
+    """What the package of a module says of itself, the innermost that says something; empty if none does."""
+    for place in (place for name in reversed(packages_of(module)) for place in prebuilt_of(name)):
         try:
-            found: Mapping[str, Any] = json.loads((Path(place) / PREBUILT / file).read_text())
+            found: Mapping[str, Any] = json.loads((place / file).read_text())
             return found
         except (OSError, ValueError):
             continue
@@ -111,11 +111,12 @@ def prebuilt_line(names: Collection[str], manifest: Mapping[str, Any]) -> str | 
     rows = [row for row in manifest.get("kernels", ()) if row["op"] in names]
     if not rows:
         return None
-    places = sorted({row["place"] for row in rows})
-    return f"{len({row['key'] for row in rows})} kernels, for {', '.join(map(place_name, places))}"
+    places = dict.fromkeys(map(place_name, sorted({row["place"] for row in rows})))
+    return f"{plural(len({row['key'] for row in rows}), 'kernel')}, for {', '.join(places)}"
 
 
 def place_name(place: str) -> str:
     """'PTX 120' of compute_120, 'any processor' of the baseline."""
-    processors = {"DEFAULT": "any processor", "x86-64": "any processor", "x86-64-v3": "AVX2", "x86-64-v4": "AVX512"}
-    return processors.get(place, place.replace("compute_", "PTX "))  # "any": a library for all
+    for_any = dict.fromkeys(("DEFAULT", "x86-64", "any"), "any processor")
+    processors = {**for_any, "x86-64-v3": "AVX2", "x86-64-v4": "AVX512"}
+    return processors.get(place, place.replace("compute_", "PTX "))

@@ -6,7 +6,7 @@ import importlib
 import os
 import pkgutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -48,16 +48,23 @@ def imported(name: str | None) -> ModuleType:
     return module
 
 
-def ops_of(package: ModuleType) -> Sequence[Op]:
-    """The ops that a package declares, and its modules."""
+def ops_of(package: ModuleType, note: Callable[[str], None] = lambda text: None) -> Sequence[Op]:
+    """The ops that a package declares, and its modules. `note` is told of a module that needs another package, which is
+    not installed: the user of a package may do without what is optional."""
     if package.__name__ == "opsmith":
         from .. import ops
 
         return [getattr(ops, name) for name in ops.names() if not name.startswith("_")]
-    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        if not found.name.rpartition(".")[2].startswith("__"):
-            importlib.import_module(found.name)
     prefix = f"{package.__name__}."
+    for found in pkgutil.walk_packages(package.__path__, prefix):
+        if found.name.rpartition(".")[2].startswith("__"):
+            continue
+        try:
+            importlib.import_module(found.name)
+        except ImportError as error:
+            if f"{error.name}.".startswith(prefix):
+                raise
+            note(f"ops of {found.name} are left out, for it cannot be imported: {error}")
     return [op for op in registry.values() if f"{op.__module__}.".startswith(prefix)]
 
 

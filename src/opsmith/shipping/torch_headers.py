@@ -19,7 +19,7 @@ import tempfile
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,26 +107,27 @@ def _packed(release: Release) -> bytes:
     """A zip file of the headers alone."""
     kept = io.BytesIO()
     with zipfile.ZipFile(kept, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        for name, contents in _members(release):
+        for name, contents in members(release, _is_header):
             archive.writestr(zipfile.ZipInfo(name), contents)
     return kept.getvalue()
 
 
-def _members(release: Release) -> list[tuple[str, bytes]]:
+def members(release: Release, wanted: Callable[[str], bool]) -> list[tuple[str, bytes]]:
+    """The names and the contents of the wanted files of a release, which lie together in its wheel."""
     parts = urlsplit(release.url)
     if parts.scheme == "file":
-        return _of_file(Path(unquote(parts.path)))
+        return _of_file(Path(unquote(parts.path)), wanted)
     try:
-        return _by_ranges(_Remote(release.url))
+        return _by_ranges(_Remote(release.url), wanted)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, zlib.error, struct.error):
         with tempfile.TemporaryDirectory(prefix="opsmith-torch-") as scratch:
             _pip("download", "--dest", scratch, *_platform(), wanted=f"=={release.version}")
-            return _of_file(next(Path(scratch).glob("*.whl")))
+            return _of_file(next(Path(scratch).glob("*.whl")), wanted)
 
 
-def _of_file(wheel: Path) -> list[tuple[str, bytes]]:
+def _of_file(wheel: Path, wanted: Callable[[str], bool]) -> list[tuple[str, bytes]]:
     with zipfile.ZipFile(wheel) as archive:
-        return [(name, archive.read(name)) for name in archive.namelist() if _is_header(name)]
+        return [(name, archive.read(name)) for name in archive.namelist() if wanted(name)]
 
 
 def _is_header(name: str) -> bool:
@@ -163,16 +164,16 @@ class _Remote:
             return bytes(answer.read())
 
 
-def _by_ranges(remote: _Remote) -> list[tuple[str, bytes]]:
+def _by_ranges(remote: _Remote, wanted: Callable[[str], bool]) -> list[tuple[str, bytes]]:
     tail = remote.last(_DIRECTORY_BYTES)
     start = remote.size - len(tail)
     with zipfile.ZipFile(_Tail(tail, start)) as archive:
-        members = sorted(archive.infolist(), key=lambda member: member.header_offset)
-        ends = [*(member.header_offset for member in members[1:]), archive.start_dir]
-    wanted = [(member, end) for member, end in zip(members, ends, strict=True) if _is_header(member.filename)]
-    begin = wanted[0][0].header_offset
-    data = remote.part(begin, wanted[-1][1])
-    return [(member.filename, _contents(member, data, member.header_offset - begin)) for member, _ in wanted]
+        every = sorted(archive.infolist(), key=lambda member: member.header_offset)
+        ends = [*(member.header_offset for member in every[1:]), archive.start_dir]
+    found = [(member, end) for member, end in zip(every, ends, strict=True) if wanted(member.filename)]
+    begin = found[0][0].header_offset
+    data = remote.part(begin, found[-1][1])
+    return [(member.filename, _contents(member, data, member.header_offset - begin)) for member, _ in found]
 
 
 def _contents(member: zipfile.ZipInfo, data: bytes, at: int) -> bytes:

@@ -25,7 +25,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ..errors import CacheError, CacheFallbackWarning, CacheSecurityError, CorruptCacheEntryWarning
+from ..errors import CacheError, CacheFallbackWarning, CacheSecurityError, DamagedPrebuiltWarning
 from .progress import progress
 from .store import (
     Artifact,
@@ -81,30 +81,41 @@ def cache_key(*, kind: str, sources: Mapping[str, str | bytes], flags: Sequence[
 
 
 def search_package_of(module: str) -> None:
-    """From now on, the prebuilt files of the package that a module belongs to are found."""
-    name = module.partition(".")[0]
-    if name in _searched:
-        return
-    _searched.add(name)
-    for place in getattr(sys.modules.get(name), "__path__", ()):
-        if (directory := Path(place, PREBUILT)).is_dir() and directory not in prebuilt_directories:
-            prebuilt_directories.append(directory)
+    """From now on, the prebuilt files of the packages that a module belongs to are found."""
+    for name in packages_of(module):
+        if name in _searched:
+            continue
+        _searched.add(name)
+        for place in prebuilt_of(name):
+            if place.is_dir() and place not in prebuilt_directories:
+                prebuilt_directories.append(place)
 
 
 def ships_prebuilt(module: str) -> bool:
-    """Whether the package that a module belongs to has prebuilt files."""
-    places = getattr(sys.modules.get(module.partition(".")[0]), "__path__", ())
-    return any(Path(place, PREBUILT).is_dir() for place in places)
+    """Whether a package that a module belongs to has prebuilt files."""
+    return any(place.is_dir() for name in packages_of(module) for place in prebuilt_of(name))
+
+
+def packages_of(module: str) -> list[str]:
+    """["a", "a.b", "a.b.c"] of "a.b.c": any of them may have been built, such as one part of a namespace package."""
+    parts = module.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+
+
+def prebuilt_of(package: str) -> list[Path]:
+    """Where the prebuilt files of an imported package are, if it has any."""
+    return [Path(place, PREBUILT) for place in getattr(sys.modules.get(package), "__path__", ())]
 
 
 def find_prebuilt(key: str, *, label: str, filenames: Sequence[str]) -> Artifact | None:
     """The artifact of ``key`` if a package ships it."""
     for directory in prebuilt_directories:
+        store = Store(directory, trusted=True)
         try:
-            if found := Store(directory, trusted=True).find(key, filenames):
+            if found := store.find(key, filenames):
                 return found
         except DamagedEntry as damage:
-            warnings.warn(CorruptCacheEntryWarning(directory / key, label, str(damage)), stacklevel=2)
+            warnings.warn(DamagedPrebuiltWarning(store.artifacts / key, label, str(damage)), stacklevel=2)
     return None
 
 

@@ -10,11 +10,11 @@ import functools
 import re
 import sys
 import sysconfig
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..errors import LoadingFailedError, NoSourceError, ToolchainError, UnsupportedArchError
+from ..errors import CompileError, LoadingFailedError, NoSourceError, ToolchainError, UnsupportedArchError
 from . import manylinux, process
 from .cache import cache_key, obtain
 from .compile import (
@@ -221,18 +221,50 @@ class _Object:
         else:
             compiler, host = find_cxx(), maps
             system += nvcc_include_dirs() if recipe.targets else ()
-        arguments = [*self.flags, *include_flags(own, system), *host, str(self.source), "-o", self.filename]
-        facts = invoke(
-            compiler,
-            arguments,
-            workdir=workdir,
-            output=self.filename,
-            label=self.label,
-            own_directories=[self.source.parent, *own],
-        )
+
+        def run(flags: Sequence[str], is_text: bool = False) -> dict[str, object]:
+            return invoke(
+                compiler,
+                [*flags, *include_flags(own, system), *host, str(self.source), "-o", self.filename],
+                workdir=workdir,
+                output=self.filename,
+                label=self.label,
+                own_directories=[self.source.parent, *own],
+                is_text=is_text,
+            )
+
+        try:
+            facts = run(self.flags)
+        except CompileError:
+            if self.cuda:
+                self._compile_for_each_target(run)
+            raise
         if self._read() != self.contents:
             raise _Edited(self.source)
         return facts
+
+    def _compile_for_each_target(self, run: Callable[[Sequence[str], bool], object]) -> None:
+        """After a failure: raises the CompileError of a target if others compile. nvcc does not say which it was."""
+        first, *rest = self.recipe.targets
+        if not rest:
+            return
+        failed: dict[str, CompileError] = {}
+        compiled = []
+        for target in (first, rest[-1], *rest[:-1]):
+            if len(failed) == 2 and not compiled:
+                return  # most likely for all
+            own = _Object(replace(self.recipe, targets=(target,)), self.settings, self.source)
+            virtual = target.startswith("compute_")
+            try:
+                alone = "-ptx" if virtual else "-cubin"
+                run([alone if flag == "-c" else flag for flag in own.flags], virtual)
+                compiled.append(target)
+            except CompileError as error:
+                failed[target] = error
+        if failed and compiled:
+            one, *_ = failed.values()
+            which = f"{self.label} for {', '.join(failed)} (it compiles for {', '.join(compiled)})"
+            raise CompileError(which, nvcc_for_torch(), one.command, one.errors, one.log) from None
 
     def editor_command(self, compiler: Sequence[str], cuda_dirs: Iterable[Path]) -> list[str]:
         """The command for an editor's language server. That is clang, which does not know nvcc's flags."""

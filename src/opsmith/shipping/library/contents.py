@@ -113,7 +113,8 @@ def collect(ops: Sequence[Op], targets: Sequence[str]) -> Contents:
         for operator in _public(op):
             statics = compiled_in(operator.signature, rows)
             found.entries[operator.name] = Entry(operator.name, operator.signature, statics)
-            _add_natives(found, operator, targets)
+            derived = operator is op._families.default.functional  # of one in place: its author does not know of it
+            _add_natives(found if not derived else replace(found, notes=[]), operator, targets)
         _add_launched(found, op, targets)
         if op.is_generated:
             _add_generated(found, op, targets)
