@@ -58,7 +58,7 @@ SAID = {
         "ok    declined: float64: result",
         "<extension unit_rows_ext of 11_launch_by_name.cpp: normalize>",
     ],
-    "10_prebuild": ["16x8: as the reference: True", "images, a factor a channel: as the reference: True"],
+    "10_prebuild": ["16x8: as the reference: True", "images, per-channel factor: as the reference: True"],
 }
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 import opsmith
 
 Run = Callable[..., str]
+Once = Callable[[str, Callable[[Path], object]], Path]
+PACKAGE = Path("project") / "src" / "aheadlib"
 SOURCES = Path(opsmith.__file__).parents[1]
 OPS = '''
 from pathlib import Path
@@ -89,9 +91,9 @@ OPSMITH_EXPORT(negated, negate_all)
 """
 
 
-def written(directory: Path) -> Path:
-    number = abs(hash(str(directory))) % 10**6
-    package = directory / "project" / "src" / "aheadlib"
+def written(directory: Path, number: int = 1) -> Path:
+    """The package in a directory. `number`: another one gives other kernels, which no test has built."""
+    package = directory / PACKAGE
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("from . import ops\n")
     (package / "ops.py").write_text(OPS.format(name="aheadlib", number=number))

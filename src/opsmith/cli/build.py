@@ -43,7 +43,7 @@ def command(
             help="GPUs; +PTX adds code for later ones. Default: GPU_TARGETS, or all.",
         ),
     ] = None,
-    no_cuda: Annotated[bool, typer.Option("--no-cuda", help="Build for processors only, as USE_CUDA=0 does.")] = False,
+    no_cuda: Annotated[bool, typer.Option("--no-cuda", help="Build for CPUs only, as USE_CUDA=0 does.")] = False,
     debug: Annotated[
         bool,
         typer.Option("--debug", help="Build extensions for a debugger, to be used with DEBUG=1."),
@@ -65,10 +65,10 @@ def command(
             "--hf-kernel", metavar="DIR", help="Write a kernel for the Hugging Face Hub into DIR, and nothing else."
         ),
     ] = None,
-    verify: Annotated[bool, typer.Option("--verify", help="Build a second time from nothing, and compare.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Build a second time from scratch, and compare.")] = False,
     passport: Annotated[
         list[Path] | None,
-        option(metavar="FILE", help="Results of `check --json` and `bench --json`, for `show` to print at the user's."),
+        option(metavar="FILE", help="Results of `check --json` or `bench --json`, for users to see in `show`."),
     ] = None,
     json: Json = None,
 ) -> None:
@@ -177,7 +177,7 @@ def _build_for_hub(
     directory: Path,
     json: Path | None,
 ) -> list[str]:
-    """A variant for processors, and one for CUDA if there are targets. Returns their names."""
+    """A variant for CPUs, and one for CUDA if there are targets. Returns their names."""
     from ..shipping.hub import write_hub
     from ..shipping.library import collect
     from ..toolchain import find_nvrtc
@@ -213,7 +213,7 @@ def _built(planned: Plan, into: Path, passport: Mapping[str, Any] | None) -> lis
 
 
 def _show(rows: Sequence[Row], directory: Path | None) -> None:
-    """One line an op, however many places there are. `directory`: where they are and stay."""
+    """One line per op, however many targets there are. `directory`: where they are and stay."""
     from ..shipping.passport import place_name
 
     kinds = {place: _kind(place) for place in sorted({row.place for row in rows})}
