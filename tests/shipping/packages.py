@@ -106,7 +106,7 @@ def build(package: Path, *arguments: str, fails: bool = False, **environment: st
     done = subprocess.run(
         [sys.executable, "-m", "opsmith.cli", "build", *arguments],
         cwd=package.parents[1],
-        env={**os.environ, "PYTHONPATH": str(SOURCES), "COLUMNS": "200", **environment},
+        env={**os.environ, "PYTHONPATH": str(SOURCES), "OPSMITH_RUNTIME": "python", "COLUMNS": "200", **environment},
         capture_output=True,
         text=True,
         check=False,

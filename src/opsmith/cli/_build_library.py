@@ -51,7 +51,8 @@ def verify(path: Path, package: str, targets: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="opsmith-verify-") as scratch:
         choice = ["--arch", ",".join(targets)] if targets else ["--no-cuda"]
         command = [sys.executable, "-m", "opsmith.cli", "build", package, *choice, "--library", "--into", scratch]
-        environment = {**os.environ, "OPSMITH_CACHE_DIR": str(Path(scratch, "cache"))}
+        # The Python tier: on an empty cache the process would also build the C++ runtime, in the background.
+        environment = {**os.environ, "OPSMITH_CACHE_DIR": str(Path(scratch, "cache")), "OPSMITH_RUNTIME": "python"}
         ran = subprocess.run(command, env=environment, capture_output=True, text=True)
         if ran.returncode != 0:
             raise RefusedError(f"The second build failed.\n{ran.stderr}")

@@ -275,7 +275,8 @@ def _verify(
         choice = ["--arch", ",".join(targets)] if targets else ["--no-cuda"]
         proof = [argument for path in passport for argument in ("--passport", str(path))]
         command = [sys.executable, "-m", "opsmith.cli", "build", package, *choice, option, str(again), *proof]
-        environment = {**os.environ, "OPSMITH_CACHE_DIR": str(Path(scratch, "cache"))}
+        # The Python tier: on an empty cache the process would also build the C++ runtime, in the background.
+        environment = {**os.environ, "OPSMITH_CACHE_DIR": str(Path(scratch, "cache")), "OPSMITH_RUNTIME": "python"}
         ran = subprocess.run(command, env=environment, capture_output=True, text=True)
         if ran.returncode != 0:
             raise RefusedError(f"The second build failed.\n{ran.stderr}")
