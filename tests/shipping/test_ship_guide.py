@@ -16,7 +16,9 @@ from packages import SOURCES
 from opsmith.toolchain import cache_directory, manylinux
 
 GUIDE = Path(__file__).parents[2] / "docs" / "ship.md"
-FEWER_DTYPES = "sed -i 's/^    rows = 4096/    if dtype is not torch.float32:\\n        return\\n&/' src/swiftops/ops/*/op.py"
+FEWER_DTYPES = (
+    "sed -i 's/^    rows = 4096/    if dtype is not torch.float32:\\n        return\\n&/' src/swiftops/ops/*/op.py"
+)
 """Edits the samples, as the guide asks its reader to: kernels of each dtype take their time to build."""
 COMMANDS = re.findall(r"^\$ (.*)$", GUIDE.read_text(), re.MULTILINE)
 

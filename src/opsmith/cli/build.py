@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -268,18 +266,12 @@ def _verify(
     passport: Sequence[Path] = (),
     variants: Sequence[str] = (),
 ) -> None:
-    """Builds again in a new process with an empty cache; raises RefusedError at the first difference. `variants`: the
-    directories that this build has written, where others may lie beside them."""
-    with tempfile.TemporaryDirectory(prefix="opsmith-verify-") as scratch:
-        again = Path(scratch, "again")
-        choice = ["--arch", ",".join(targets)] if targets else ["--no-cuda"]
-        proof = [argument for path in passport for argument in ("--passport", str(path))]
-        command = [sys.executable, "-m", "opsmith.cli", "build", package, *choice, option, str(again), *proof]
-        # The Python tier: on an empty cache the process would also build the C++ runtime, in the background.
-        environment = {**os.environ, "OPSMITH_CACHE_DIR": str(Path(scratch, "cache")), "OPSMITH_RUNTIME": "python"}
-        ran = subprocess.run(command, env=environment, capture_output=True, text=True)
-        if ran.returncode != 0:
-            raise RefusedError(f"The second build failed.\n{ran.stderr}")
+    """Builds again and compares every file. `variants`: the directories that this build has written, if there may be
+    others beside them."""
+    from ._build_library import built_again
+
+    proof = [argument for path in passport for argument in ("--passport", str(path))]
+    with built_again(package, targets, *proof, option) as again:
         first, second = _contents(directory, variants), _contents(again, variants)
     if different := sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name)):
         listed = "\n".join(f"  {name}" for name in different[:10])
