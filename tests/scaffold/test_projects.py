@@ -66,13 +66,13 @@ def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedP
 @pytest.fixture(scope="module")
 def results(project: Path, once: Once) -> dict[tuple[str, str], str]:
     """'passed', 'failed' or 'skipped' by the op and the test: what a CPU shows of each op."""
-    printed = once("tested", lambda directory: (directory / "printed").write_text(tested(project))) / "printed"
+    printed = once("tests", lambda directory: (directory / "printed").write_text(output_of_tests(project))) / "printed"
     found = re.findall(r"^(PASSED|FAILED|SKIPPED) tests/test_(\w+)\.py::(\S+)", printed.read_text(), re.MULTILINE)
     assert found, printed.read_text()
     return {(op, test): status.lower() for status, op, test in found}
 
 
-def tested(project: Path) -> str:
+def output_of_tests(project: Path) -> str:
     """What pytest prints about the tests that are chosen here."""
     right = "right and (33 or refused or the_results_are or learns or zeros)"
     wrong = "wrong and (33 or the_results_are or (wrong_op and gradients))"

@@ -1,5 +1,5 @@
-"""The user's cache for the processes that pytester starts, which have another home directory: an empty one costs each of
-them a build of the launch planner, the emulator and the C++ runtime."""
+"""The user's cache for the processes that pytester starts in another home directory. With an empty one, each of them
+builds the launch planner, the emulator and the C++ runtime."""
 
 from __future__ import annotations
 
