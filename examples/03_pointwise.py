@@ -1,7 +1,7 @@
 """Plain PyTorch in, fused kernels out.
 
 A function in which each element of the result comes from the elements in the same place of the inputs is declared with
-`opsmith.pointwise`. Its kernels are generated: one a direction, in C++ and in CUDA. Here: what that saves, what the
+`opsmith.pointwise`. Its kernels are generated: one per direction, in C++ and in CUDA. Here: what that saves, what the
 gradient of a broadcast input is, what is refused, and how to see the kernel.
 """
 

@@ -11,7 +11,7 @@ import opsmith
 # [op]
 def images(device, dtype):
     x = torch.randn(2, 8, 4, 4, device=device, dtype=dtype)
-    yield opsmith.Sample(args=(x, torch.randn(8, 1, 1, device=device, dtype=dtype)), name="images, a factor a channel")
+    yield opsmith.Sample(args=(x, torch.randn(8, 1, 1, device=device, dtype=dtype)), name="images, per-channel factor")
 
 
 @opsmith.pointwise("examples::scaled_relu", prebuild=images)

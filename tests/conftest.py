@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -58,6 +61,28 @@ def fresh() -> Iterator[Callable[[str], str]]:
     yield name
     for each in [each for each in registry if each.partition("::")[0] in namespaces]:
         _former.append(registry.pop(each))
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """once('library', make) -> a directory that make(directory) has filled. All workers of pytest-xdist share it: a
+    fixture that takes long to make is made once per run, not once per worker."""
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+
+    def shared(name: str, make: Callable[[Path], object]) -> Path:
+        directory, made = root / f"once-{name}", root / f"once-{name}.made"
+        with (root / f"once-{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not made.exists():
+                shutil.rmtree(directory, ignore_errors=True)  # of a worker whose `make` has raised
+                directory.mkdir()
+                make(directory)
+                made.touch()
+        return directory
+
+    return shared
 
 
 @pytest.fixture(scope="session")

@@ -70,7 +70,7 @@ SAID = {
         "it reduces dimension -1 first and -2 later in 12_rowwise.py:110",
         "rms_norm_forward: rows, in 2 passes",
     ],
-    "10_prebuild": ["16x8: as the reference: True", "images, a factor a channel: as the reference: True"],
+    "10_prebuild": ["16x8: as the reference: True", "images, per-channel factor: as the reference: True"],
 }
 
 

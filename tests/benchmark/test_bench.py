@@ -33,7 +33,7 @@ HUGE = Ceilings(read=1e18, write=1e18, copy=1e18, matmul={"float32": 1e18})
 
 
 def quiet(texts: list[str]) -> list[str]:
-    """Warnings and notes but for those of a machine that others use too."""
+    """Warnings and notes, except those about a machine that others use too."""
     return [text for text in texts if "noisy" not in text]
 
 

@@ -16,7 +16,7 @@ SOUND = (
     "softsign", "shifted", "normalised", "moments", "clipped_", "softmax", "layer_norm", "log_sums",
     "quantised", "picked",
 )  # fmt: skip
-# One a theme, for a process each takes seconds; `make check-full` runs them all.
+# One per theme, because a process for each takes seconds; `make check-full` runs them all.
 REPRODUCED = (
     "factor_forgotten", "shape_of_another_argument", "last_elements_of_a_vector", "strides_ignored", "no_batching_rule",
     "bounds_check_missing", "leaves_its_tail_unwritten", "other_side_at_the_kink", "cannot_take_nothing",

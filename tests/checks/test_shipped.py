@@ -43,8 +43,10 @@ def is_whole(op: opsmith.Op, name: str, emulate: bool) -> bool:
     """Whether every item is checked here."""
     if is_of_rows(op):
         return name in OF_ROWS
-    return not emulate or name in REPRESENTATIVES or not all_generated(op)
+    return not emulate or name in REPRESENTATIVES or not default_is_generated(op)
 
 
-def all_generated(op: opsmith.Op) -> bool:
-    return all(isinstance(kernel, GeneratedKernel) for kernels in op.kernels.values() for kernel in kernels.values())
+def default_is_generated(op: opsmith.Op) -> bool:
+    """Whether the kernel that runs by default is: `kernels` runs the op's other kernels, each other item only this."""
+    kernels = list(op.kernels["cuda"].values())
+    return isinstance(next((kernel for kernel in kernels if kernel.is_default), kernels[0]), GeneratedKernel)

@@ -264,7 +264,7 @@ def test_a_fused_multiply_add_is_rounded_once(format: Format, half: Library) -> 
             wanted[i] = format.rounded_exactly(exact)
     given = results(half, "fused", 4, numpy.uint16, *x)
     same_bits(given[0], format.bits(wanted), a, b, c)
-    # Had it been rounded twice, it would not be this.
+    # Rounded twice, it would be another number.
     with numpy.errstate(all="ignore"):
         twice = format.rounded(format.numbers(format.rounded(a * b)) + c)
     assert (twice != given[0]).sum() > 500

@@ -1,13 +1,12 @@
 // Just enough of CUDA for the drivers to run on the CPU, compiled by g++: one block after another, and in a block one
 // thread after another, each up to its next barrier. Threads that do not all meet at every barrier end the process.
+// Nothing of the C++ library is included: reading <functional> and <vector> takes as long as compiling a kernel.
 #pragma once
 
 #include <ucontext.h>
 
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
-#include <vector>
 
 #define __global__
 #define __device__
@@ -47,14 +46,16 @@ constexpr int stack_bytes = 64 * 1024;
 
 struct Thread {
   ucontext_t context;
-  std::vector<char> stack = std::vector<char>(stack_bytes);
-  bool done = false;
-  double lane_value = 0;
+  bool done;
+  double lane_value;
 };
 
 inline ucontext_t scheduler;
-inline std::vector<Thread> threads;
-inline std::function<void()> kernel;
+inline Thread threads[1024];
+inline unsigned int thread_count;
+inline char* stacks;
+inline void (*kernel)(void*);
+inline void* argument;
 
 inline void barrier() {
   Thread& own = threads[threadIdx.x];
@@ -62,21 +63,22 @@ inline void barrier() {
 }
 
 inline void enter() {
-  kernel();
+  kernel(argument);
   threads[threadIdx.x].done = true;
 }
 
 inline void run_block() {
-  for (Thread& thread : threads) {
+  for (unsigned int index = 0; index < thread_count; ++index) {
+    Thread& thread = threads[index];
     thread.done = false;
     getcontext(&thread.context);
-    thread.context.uc_stack.ss_sp = thread.stack.data();
-    thread.context.uc_stack.ss_size = thread.stack.size();
+    thread.context.uc_stack.ss_sp = stacks + long(index) * stack_bytes;
+    thread.context.uc_stack.ss_size = stack_bytes;
     thread.context.uc_link = &scheduler;
     makecontext(&thread.context, enter, 0);
   }
   for (bool done = false; !done;) {
-    for (unsigned int index = 0; index < threads.size(); ++index) {
+    for (unsigned int index = 0; index < thread_count; ++index) {
       threadIdx = {index, 0, 0};
       swapcontext(&scheduler, &threads[index].context);
       if (index > 0 && threads[index].done != done) {
@@ -88,9 +90,12 @@ inline void run_block() {
   }
 }
 
-inline void launch(const long long* grid, int thread_count, std::function<void()> body) {
-  kernel = std::move(body);
-  threads = std::vector<Thread>(thread_count);
+template <class Body>
+void launch(const long long* grid, int count, Body body) {
+  kernel = [](void* given) { (*static_cast<Body*>(given))(); };
+  argument = &body;
+  thread_count = count;
+  stacks = static_cast<char*>(std::malloc(long(count) * stack_bytes));
   gridDim = {static_cast<unsigned int>(grid[0]), static_cast<unsigned int>(grid[1]), 1};
   for (unsigned int y = 0; y < grid[1]; ++y) {
     for (unsigned int x = 0; x < grid[0]; ++x) {
@@ -98,7 +103,7 @@ inline void launch(const long long* grid, int thread_count, std::function<void()
       run_block();
     }
   }
-  threads.clear();
+  std::free(stacks);
 }
 
 }  // namespace on_host

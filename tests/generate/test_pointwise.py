@@ -483,8 +483,8 @@ def test_third_gradients_keep_every_functions_own_rule(fresh: Callable[[str], st
 
 
 @pytest.mark.usefixtures("tier")
-class TestGradientsHandedOn:
-    """What a result's gradient is, an input's may be too: torch hands it on, and so does opsmith."""
+class TestPassthroughGradients:
+    """The gradient of a result may be that of an input: torch passes it on unchanged, and so does opsmith."""
 
     def shifted(self, fresh: Callable[[str], str]) -> Op:
         @opsmith.pointwise(fresh("shifted"))

@@ -1,4 +1,4 @@
-"""A GPU that is not there: fake_cuda.cpp in the place of libcuda, and CPU tensors that say they are on a GPU."""
+"""A fake GPU: fake_cuda.cpp in place of libcuda, and CPU tensors that report to be on a GPU."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def with_kernels(name: str, ext: Extension) -> Op:
 
 
 def python_calls(op: Op, x: Tensor) -> list[str]:
-    """The files of opsmith that a call of the op runs Python in, but for the op's own wrapper."""
+    """The files of opsmith in which a call of the op runs Python, except the op's own wrapper."""
     seen: list[str] = []
     sys.setprofile(lambda frame, event, _: seen.append(frame.f_code.co_filename) if event == "call" else None)
     try:

@@ -44,7 +44,7 @@ int64_t maybe(std::optional<Tensor> bias) {
   return opsmith::data<const float>(bias) != nullptr;
 }
 
-// The size of an element, by way of its C++ type.
+// The size of an element, from its C++ type.
 int64_t element_size(Tensor x) {
   return opsmith::dispatch<float, double, opsmith::half, opsmith::bfloat16, int64_t, bool>(
       x, "x", [](auto zero) { return static_cast<int64_t>(sizeof zero); });

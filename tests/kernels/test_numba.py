@@ -59,7 +59,7 @@ def double_product_kernel(x, y, out):
 @opsmith.numba_kernel
 @cuda.jit
 def reverse_in_block(x, out):
-    """Reverses each block by way of dynamic shared memory."""
+    """Reverses each block through dynamic shared memory."""
     held = cuda.shared.array(0, numba.float32)
     t, first = cuda.threadIdx.x, cuda.blockIdx.x * cuda.blockDim.x
     held[t] = x[first + t]

@@ -54,7 +54,7 @@ class TestInt32Index:
             "int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; if (i < n) y[i] = x[i];",
             "auto i = blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x; if (i < n) y[i] = x[i];",
             "int64_t b = blockIdx.x; int64_t i = b * blockDim.x + threadIdx.x; if (i < n) y[i] = x[i];",
-            "y[blockIdx.x] = x[threadIdx.x];",  # a block a row, a thread a column
+            "y[blockIdx.x] = x[threadIdx.x];",  # one block per row, one thread per column
             "int row = blockIdx.x; if (row < n) y[row] = 0;",
             "int i = 4 * blockIdx.x; y[i] = 0;",  # no grid is so long
             "__shared__ float tile[256]; int i = blockIdx.x * 256 + threadIdx.x; tile[i % 256] = 0;",

@@ -61,7 +61,7 @@ def test_a_backward_name_that_is_taken_leaves_nothing_behind(fresh: Fresh) -> No
     opsmith.op(f"{name}_backward")(square)
     with pytest.raises(errors.NameTakenError, match=f"{name}_backward is already declared"):
         opsmith.op(name)(square)
-    opsmith.op(f"{name}_other")(square)  # and the process goes on
+    opsmith.op(f"{name}_other")(square)  # and the process continues
 
 
 def _no_annotation(x):  # type: ignore[no-untyped-def]

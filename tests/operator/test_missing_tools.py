@@ -1,4 +1,4 @@
-"""A kernel that cannot be compiled where it runs: the reference serves, with one warning; what is prebuilt goes on."""
+"""A kernel that cannot be compiled where it runs: the reference runs, with one warning; prebuilt kernels still work."""
 
 from __future__ import annotations
 

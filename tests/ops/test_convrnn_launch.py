@@ -17,7 +17,7 @@ from opsmith.toolchain import find_nvrtc
 
 PROCESS = Path(__file__).with_name("convrnn_on_fake_gpu.py")
 SHAPES = [  # the grid, the block and the shared bytes of the forward, and of the backward
-    [[4, 32, 1, 8192], [4, 32, 1, 16384]],  # a warp a sequence, one a block
+    [[4, 32, 1, 8192], [4, 32, 1, 16384]],  # one warp per sequence, one per block
     [[150, 32, 4, 8192], [150, 32, 4, 24576]],  # four a block; tanh in a half type reads a third stream
     [[2, 640, 1, 82032], [2, 640, 1, 71792]],  # a block a sequence
     [[3, 160, 1, 46208], [3, 160, 1, 46208]],

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ import opsmith
 from opsmith import lint, scaffold
 from opsmith.scaffold import templates
 
+Once = Callable[[str, Callable[[Path], object]], Path]
 OPSMITH = Path(opsmith.__file__).parents[1]
 PACKAGE = "scaffolded_ops"
 OPS = f"src/{PACKAGE}/ops"
@@ -34,9 +36,12 @@ FAULTS = {
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def project(once: Once) -> Path:
     """A project with an op of each kind, and one with a fault in it."""
-    root = tmp_path_factory.mktemp("projects") / PACKAGE
+    return once("projects", lambda directory: write(directory / PACKAGE)) / PACKAGE
+
+
+def write(root: Path) -> None:
     first = scaffold.plan(PACKAGE, into=root)
     scaffold.write(first.root, first.files)
     for kind, (file, right, wrong) in FAULTS.items():
@@ -47,7 +52,6 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = root / OPS / f"wrong_{kind}" / file
         assert path.read_text().count(right) == 1, path
         path.write_text(path.read_text().replace(right, wrong))
-    return root
 
 
 def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -61,17 +65,23 @@ def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedP
 
 
 @pytest.fixture(scope="module")
-def results(project: Path) -> dict[tuple[str, str], str]:
+def results(project: Path, once: Once) -> dict[tuple[str, str], str]:
     """'passed', 'failed' or 'skipped' by the op and the test: what a CPU shows of each op."""
+    printed = once("tests", lambda directory: (directory / "printed").write_text(output_of_tests(project))) / "printed"
+    found = re.findall(r"^(PASSED|FAILED|SKIPPED) tests/test_(\w+)\.py::(\S+)", printed.read_text(), re.MULTILINE)
+    assert found, printed.read_text()
+    return {(op, test): status.lower() for status, op, test in found}
+
+
+def output_of_tests(project: Path) -> str:
+    """What pytest prints about the tests that are chosen here."""
     right = "right and (33 or refused or the_results_are or learns or zeros)"
     wrong = "wrong and (33 or the_results_are or (wrong_op and gradients))"
     chosen = f"({right}) or ({wrong})"
     done = run(
         "pytest", "-q", "-rA", "-p", "no:cacheprovider", "-p", "opsmith.testing.plugin", "-k", chosen, cwd=project
     )
-    found = re.findall(r"^(PASSED|FAILED|SKIPPED) tests/test_(\w+)\.py::(\S+)", done.stdout, re.MULTILINE)
-    assert found, done.stdout + done.stderr
-    return {(op, test): status.lower() for status, op, test in found}
+    return done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("kind", scaffold.KINDS)

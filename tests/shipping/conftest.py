@@ -7,11 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from packages import SOURCES, Run, build, python, written
+from packages import PACKAGE, SOURCES, Once, Run, build, python, written
 
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
+    """The package's directory. Kernels that another test has built are in the cache."""
     return written(tmp_path)
 
 
@@ -22,32 +23,38 @@ def new_package(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def built_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    package = written(tmp_path_factory.mktemp("built"))
-    done = build(package, "--no-cuda")
-    return package, done.stdout + done.stderr
+def built_once(once: Once) -> tuple[Path, str]:
+    """A package that has been built for CPUs, and what the build printed."""
+
+    def make(directory: Path) -> None:
+        done = build(written(directory), "--no-cuda")
+        (directory / "printed").write_text(done.stdout + done.stderr)
+
+    directory = once("built", make)
+    return directory / PACKAGE, (directory / "printed").read_text()
 
 
 @pytest.fixture
 def built(built_once: tuple[Path, str], tmp_path: Path) -> Path:
-    """A package that has been built for processors."""
+    """A copy of the built package."""
     copy = tmp_path / "project"
     shutil.copytree(built_once[0].parents[1], copy)
     return copy / "src" / "aheadlib"
 
 
 @pytest.fixture(scope="session")
-def planned_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def planned_cache(once: Once) -> Path:
     """A cache with opsmith's launch planner and nothing else, as opsmith's own wheel brings it."""
-    cache = tmp_path_factory.mktemp("planned") / "cache"
-    script = "import torch, opsmith; opsmith.ops.square(torch.ones(2))"
-    python(script, cache, OPSMITH_RUNTIME="python")
-    for artifact in (cache / "artifacts").iterdir():
-        if not any("planner" in each.name for each in artifact.iterdir()):
-            for each in artifact.iterdir():
-                each.unlink()
-            artifact.rmdir()
-    return cache
+
+    def make(cache: Path) -> None:
+        cache.chmod(0o700)
+        script = "import torch, opsmith; opsmith.ops.square(torch.ones(2))"
+        python(script, cache, OPSMITH_RUNTIME="python")
+        for artifact in (cache / "artifacts").iterdir():
+            if not any("planner" in each.name for each in artifact.iterdir()):
+                shutil.rmtree(artifact)
+
+    return once("planned", make)
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from pathlib import Path
 import opsmith
 
 Run = Callable[..., str]
+Once = Callable[[str, Callable[[Path], object]], Path]
+PACKAGE = Path("project") / "src" / "aheadlib"
 SOURCES = Path(opsmith.__file__).parents[1]
 OPS = '''
 from pathlib import Path
@@ -99,7 +101,7 @@ def written(directory: Path, name: str = RUN) -> Path:
     """The package's directory. Its kernels hold a number, so they are in no cache of an earlier run; packages of the
     same name share theirs, also between processes."""
     number = zlib.crc32(name.encode()) % 10**6
-    package = directory / "project" / "src" / "aheadlib"
+    package = directory / PACKAGE
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("from . import ops\n")
     (package / "ops.py").write_text(OPS.format(name="aheadlib", number=number))
@@ -112,7 +114,7 @@ def build(package: Path, *arguments: str, fails: bool = False, **environment: st
     done = subprocess.run(
         [sys.executable, "-m", "opsmith.cli", "build", *arguments],
         cwd=package.parents[1],
-        env={**os.environ, "PYTHONPATH": str(SOURCES), "COLUMNS": "200", **environment},
+        env={**os.environ, "PYTHONPATH": str(SOURCES), "OPSMITH_RUNTIME": "python", "COLUMNS": "200", **environment},
         capture_output=True,
         text=True,
         check=False,

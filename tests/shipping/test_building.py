@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from packages import SOURCES, Run, build
+from packages import SOURCES, Run, build, written
 from typer.testing import CliRunner
 
 import opsmith
@@ -270,7 +270,7 @@ def test_files_that_no_build_wrote_are_not_replaced(package: Path) -> None:
     (package.parents[1] / "results").mkdir()
     (package.parents[1] / "results" / "thesis.txt").touch()
     done = build(package, "--no-cuda", "--into", "results", fails=True)
-    assert "it has thesis.txt, which no build wrote" in done.stderr
+    assert "but has thesis.txt, which no build wrote" in done.stderr
     assert "Traceback" not in done.stderr
     assert (package.parents[1] / "results" / "thesis.txt").exists()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from packages import SOURCES, build
+from packages import SOURCES, Once, build
 
 import opsmith
 from opsmith.shipping.library import collect
@@ -114,15 +114,18 @@ def project(directory: Path, name: str, ops: str = OPS) -> Path:
 
 
 @pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def library(once: Once) -> Path:
     """The project's dist/liblibrarian.so; the package is beside it."""
-    package = project(tmp_path_factory.mktemp("library"), "librarian")
-    done = build(package, "--no-cuda", "--library", "--json", "facts.json")
-    facts = json.loads((package.parents[1] / "facts.json").read_text())
-    assert facts["operators"]["librarian::gated_backward"] and not facts["operators"]["librarian::plain"]
-    assert re.search(r"librarian::summed_backward +none: schema only", done.stdout)
-    (found,) = (package.parents[1] / "dist").iterdir()
-    assert str(found) == facts["library"]
+
+    def make(directory: Path) -> None:
+        package = project(directory, "librarian")
+        done = build(package, "--no-cuda", "--library", "--json", "facts.json")
+        facts = json.loads((package.parents[1] / "facts.json").read_text())
+        assert facts["operators"]["librarian::gated_backward"] and not facts["operators"]["librarian::plain"]
+        assert re.search(r"librarian::summed_backward +none: schema only", done.stdout)
+        assert [str(each) for each in (package.parents[1] / "dist").iterdir()] == [facts["library"]]
+
+    (found,) = (once("library", make) / "project" / "dist").iterdir()
     return found
 
 
@@ -283,7 +286,7 @@ def test_a_program_that_holds_an_operator_of_the_library_still_runs_after_the_im
     assert "tensor(48.)" in run(script, library, with_opsmith=True)
 
 
-def test_another_version_of_the_package_is_told_apart(library: Path, tmp_path: Path) -> None:
+def test_a_library_of_another_version_of_the_package_is_refused(library: Path, tmp_path: Path) -> None:
     package = project(tmp_path, "librarian", OPS.replace("factor: float = 2.0", "factor: float = 3.0"))
     other = tmp_path / "project" / "dist" / library.name
     other.parent.mkdir()

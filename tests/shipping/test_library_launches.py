@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from packages import SOURCES, build
+from packages import SOURCES, Once, build
 
 from opsmith.errors import ToolMissingError
 from opsmith.toolchain import find_nvrtc
@@ -111,12 +111,17 @@ def fake_cuda() -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory, fake_cuda: ModuleType) -> Path:
+def library(once: Once, fake_cuda: ModuleType) -> Path:
     try:
         find_nvrtc()
     except ToolMissingError:
         pytest.skip("NVRTC is not installed")
-    package = tmp_path_factory.mktemp("launched") / "project" / "src" / "launched"
+    (found,) = (once("launched", lambda directory: _build(directory, fake_cuda)) / "project" / "dist").iterdir()
+    return found
+
+
+def _build(directory: Path, fake_cuda: ModuleType) -> None:
+    package = directory / "project" / "src" / "launched"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("from .ops import looked_up, scaled\n")
     (package / "ops.py").write_text(OPS)
@@ -129,8 +134,6 @@ def library(tmp_path_factory: pytest.TempPathFactory, fake_cuda: ModuleType) -> 
     assert "launched::looked_up on cuda: <cuda_source at ops.py:" in printed, printed
     assert "has __constant__ variables, which Python sets" in printed
     fake_cuda.libraries_in(package.parents[1])
-    (found,) = (package.parents[1] / "dist").iterdir()
-    return found
 
 
 ALONE = """

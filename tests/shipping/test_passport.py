@@ -1,4 +1,4 @@
-"""What was checked and measured travels with a package, and `opsmith show` prints it at the user's."""
+"""A package carries its check and benchmark results, and `opsmith show` prints them on the user's machine."""
 
 from __future__ import annotations
 

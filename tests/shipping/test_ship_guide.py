@@ -16,7 +16,9 @@ from packages import SOURCES
 from opsmith.toolchain import cache_directory, manylinux
 
 GUIDE = Path(__file__).parents[2] / "docs" / "ship.md"
-FEWER_DTYPES = "sed -i 's/^    rows = 4096/    if dtype.itemsize == 2:\\n        return\\n&/' src/swiftops/ops/*/op.py"
+ONE_DTYPE = (
+    "sed -i 's/^    rows = 4096/    if dtype is not torch.float32:\\n        return\\n&/' src/swiftops/ops/*/op.py"
+)
 """Edits the samples, as the guide asks its reader to: kernels of each dtype take their time to build."""
 COMMANDS = re.findall(r"^\$ (.*)$", GUIDE.read_text(), re.MULTILINE)
 
@@ -44,7 +46,7 @@ def test_every_command_of_the_guide_works(shell: dict[str, str], tmp_path: Path)
     if obstacle := manylinux.obstacle():
         pytest.skip(f"libraries of this machine are for systems as new as it is: {obstacle}")
     assert len(COMMANDS) >= 8
-    script = "\n".join([*COMMANDS[:3], FEWER_DTYPES, *COMMANDS[3:]])
+    script = "\n".join([*COMMANDS[:3], ONE_DTYPE, *COMMANDS[3:]])
     done = subprocess.run(["bash", "-ec", script], cwd=tmp_path, env=shell, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     shown = " ".join(done.stdout.split())

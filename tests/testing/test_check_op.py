@@ -80,7 +80,7 @@ def test_each_item_is_a_test(pytester: pytest.Pytester, users_file: Path) -> Non
     text = done.stdout.str()
 
     skipped = f"SKIPPED [1] test_mine.py:{line_of(users_file, 'test_emulated =')}: is for cuda, and this is emulated"
-    assert skipped in text, "with its reason, at the user's own line"
+    assert skipped in text, "with its reason, at the line of the test"
 
     failure = text.partition("_ test_faulty[gradients] _")[2].partition("\n____")[0]
     assert "gradient of x" in failure and "To reproduce:\n\nimport sys, torch, opsmith\n" in failure

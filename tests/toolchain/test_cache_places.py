@@ -1,4 +1,4 @@
-"""Cache directories that cannot be used: read-only, full, or open to other users. Work goes on, or a named error."""
+"""Cache directories that cannot be used: read-only, full, or open to other users. Work continues, or a named error."""
 
 from __future__ import annotations
 

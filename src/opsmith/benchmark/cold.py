@@ -11,9 +11,11 @@ from pathlib import Path
 
 import torch
 
+from .. import runtime
 from ..checks.reproduction import setup
 from ..operator import child_process
 from ..operator.op import Op
+from ..runtime import native
 from .contenders import contender
 from .results import Row
 from .run import workloads
@@ -43,6 +45,9 @@ def first_call_seconds(op: Op, row: Row, device: str, threads: int, *, resized: 
             "TRITON_CACHE_DIR": os.path.join(folder, "triton"),
             "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]),
         }
+        if native.torch_release() not in native.releases_prebuilt():
+            # The tier that it would have without a prebuilt runtime, whose build would run beside what is measured.
+            environment[runtime.VARIABLE] = "python"
         command = [sys.executable, "-c", "\n".join(lines)]
         try:
             ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)

@@ -140,7 +140,7 @@ class Subject:
     # --- Cases ------------------------------------------------------------------------------------------------
 
     def cases(self, dtype: torch.dtype = torch.float32, limit: int | None = None) -> list[Case]:
-        """The op's samples in a dtype, with at most `limit` elements a tensor; none if it does not take the dtype.
+        """The op's samples in a dtype, with at most `limit` elements per tensor; none if it does not take the dtype.
 
         A larger sample is cut down, unless there is a small one of the same kind: of the same ranks and options."""
         if dtype not in self._cases:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import typer
@@ -47,19 +48,28 @@ def show(path: Path, contents: Contents, library: Library) -> None:
 
 
 def verify(path: Path, package: str, targets: Sequence[str]) -> None:
-    """Builds again in a new process with an empty cache."""
-    with tempfile.TemporaryDirectory(prefix="opsmith-verify-") as scratch:
-        choice = ["--arch", ",".join(targets)] if targets else ["--no-cuda"]
-        command = [sys.executable, "-m", "opsmith.cli", "build", package, *choice, "--library", "--into", scratch]
-        environment = {**os.environ, "OPSMITH_CACHE_DIR": str(Path(scratch, "cache"))}
-        ran = subprocess.run(command, env=environment, capture_output=True, text=True)
-        if ran.returncode != 0:
-            raise RefusedError(f"The second build failed.\n{ran.stderr}")
-        same = Path(scratch, path.name).read_bytes() == path.read_bytes()
+    """Builds the library again and compares every byte."""
+    with built_again(package, targets, "--library", "--into") as directory:
+        same = (directory / path.name).read_bytes() == path.read_bytes()
     if not same:
         output.print("[red]A second build of the library differs.[/]")
         raise typer.Exit(FAILED)
     output.print("[green]✓[/] built a second time: the same bytes")
+
+
+@contextlib.contextmanager
+def built_again(package: str, targets: Sequence[str], *options: str) -> Iterator[Path]:
+    """The directory of a second build, by a new process with an empty cache. It is the argument of the last option."""
+    with tempfile.TemporaryDirectory(prefix="opsmith-verify-") as scratch:
+        directory = Path(scratch, "again")
+        choice = ["--arch", ",".join(targets)] if targets else ["--no-cuda"]
+        command = [sys.executable, "-m", "opsmith.cli", "build", package, *choice, *options, str(directory)]
+        # The Python tier: with an empty cache the process would also build the C++ runtime, in the background.
+        environment = {**os.environ, "OPSMITH_CACHE_DIR": str(Path(scratch, "cache")), "OPSMITH_RUNTIME": "python"}
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True)
+        if ran.returncode != 0:
+            raise RefusedError(f"The second build failed.\n{ran.stderr}")
+        yield directory
 
 
 def placed(library: Path, directory: Path) -> Path:

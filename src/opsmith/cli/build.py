@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -45,7 +43,7 @@ def command(
             help="GPUs; +PTX adds code for later ones. Default: GPU_TARGETS, or all.",
         ),
     ] = None,
-    no_cuda: Annotated[bool, typer.Option("--no-cuda", help="Build for processors only, as USE_CUDA=0 does.")] = False,
+    no_cuda: Annotated[bool, typer.Option("--no-cuda", help="Build for CPUs only, as USE_CUDA=0 does.")] = False,
     debug: Annotated[
         bool,
         typer.Option("--debug", help="Build extensions for a debugger, to be used with DEBUG=1."),
@@ -67,10 +65,10 @@ def command(
             "--hf-kernel", metavar="DIR", help="Write a kernel for the Hugging Face Hub into DIR, and nothing else."
         ),
     ] = None,
-    verify: Annotated[bool, typer.Option("--verify", help="Build a second time from nothing, and compare.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Build a second time from scratch, and compare.")] = False,
     passport: Annotated[
         list[Path] | None,
-        option(metavar="FILE", help="Results of `check --json` and `bench --json`, for `show` to print at the user's."),
+        option(metavar="FILE", help="Results of `check --json` or `bench --json`, for users to see in `show`."),
     ] = None,
     json: Json = None,
 ) -> None:
@@ -180,7 +178,7 @@ def _build_for_hub(
     directory: Path,
     json: Path | None,
 ) -> list[str]:
-    """A variant for processors, and one for CUDA if there are targets. Returns their names."""
+    """A variant for CPUs, and one for CUDA if there are targets. Returns their names."""
     from ..shipping.hub import write_hub
     from ..shipping.library import collect
     from ..toolchain import find_nvrtc
@@ -216,7 +214,7 @@ def _built(planned: Plan, into: Path, passport: Mapping[str, Any] | None) -> lis
 
 
 def _show(rows: Sequence[Row], directory: Path | None) -> None:
-    """One line an op, however many places there are. `directory`: where they are and stay."""
+    """One line per op, however many targets there are. `directory`: where they are and stay."""
     from ..shipping.passport import place_name
 
     kinds = {place: _kind(place) for place in sorted({row.place for row in rows})}
@@ -271,17 +269,12 @@ def _verify(
     passport: Sequence[Path] = (),
     variants: Sequence[str] = (),
 ) -> None:
-    """Builds again in a new process with an empty cache; raises RefusedError at the first difference. `variants`: the
-    directories that this build has written, where others may lie beside them."""
-    with tempfile.TemporaryDirectory(prefix="opsmith-verify-") as scratch:
-        again = Path(scratch, "again")
-        choice = ["--arch", ",".join(targets)] if targets else ["--no-cuda"]
-        proof = [argument for path in passport for argument in ("--passport", str(path))]
-        command = [sys.executable, "-m", "opsmith.cli", "build", package, *choice, option, str(again), *proof]
-        environment = {**os.environ, "OPSMITH_CACHE_DIR": str(Path(scratch, "cache"))}
-        ran = subprocess.run(command, env=environment, capture_output=True, text=True)
-        if ran.returncode != 0:
-            raise RefusedError(f"The second build failed.\n{ran.stderr}")
+    """Builds again and compares every file. `variants`: the directories that this build has written, if there may be
+    others beside them."""
+    from ._build_library import built_again
+
+    proof = [argument for path in passport for argument in ("--passport", str(path))]
+    with built_again(package, targets, *proof, option) as again:
         first, second = _contents(directory, variants), _contents(again, variants)
     if different := sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name)):
         listed = "\n".join(f"  {name}" for name in different[:10])

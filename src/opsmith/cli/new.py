@@ -87,7 +87,7 @@ def _commands(plan: scaffold.Plan) -> list[tuple[str, str]]:
             (f"opsmith bench {plan.package}", "how fast it is here"),
         ]
     return [
-        (f"{enter}pytest tests/test_{plan.op}.py", "green as it is: now write your own op"),
+        (f"{enter}pytest tests/test_{plan.op}.py", "passes as generated: now write your own op"),
         (f"opsmith show {plan.package}::{plan.op} --from {plan.package}", "its parts: written, generated, derived"),
         (f"opsmith bench {plan.package}::{plan.op} --from {plan.package}", "how fast it is here"),
     ]

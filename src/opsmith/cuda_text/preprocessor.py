@@ -86,7 +86,7 @@ class Preprocessed:
         )
 
     def _is_directive(self, index: int) -> bool:
-        """Whether a # is the first token of its line but for comments."""
+        """Whether a # is the first token of its line, except for comments."""
         while is_comment(self._texts[index - 1]) and not self._begins_line(index):
             index -= 1
         return self._begins_line(index)

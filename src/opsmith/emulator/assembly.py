@@ -103,12 +103,12 @@ def assemble(
     label: str,
     system_dirs: Sequence[Path] = (),
 ) -> None:
-    """Compile a translated text to `workdir / ASSEMBLY`, with these flags besides our own.
+    """Compile a translated text to `workdir / ASSEMBLY`, with these flags in addition to our own.
 
     Raises CompileError with the author's lines, and UnsupportedFeatureError."""
     command = [
         *own_flags(checks), *flags,
-        # First, for an author may name the directory of CUDA's own headers too.
+        # First, because an author may name the directory of CUDA's own headers too.
         "-include", str(INCLUDE / _CUDA if flags else _prelude(checks)), f"-I{INCLUDE}",
         *mirror.flags(workdir, system_dirs), *_prefix_maps(), "-x", "c++", "-S", str(source), "-o", ASSEMBLY,
     ]  # fmt: skip

@@ -213,7 +213,7 @@ class _Unit:
             )  # fmt: skip
             arguments = ["-c", ASSEMBLY, "-o", self.object]
         else:
-            # The emulator's first, for an author may name the directory of CUDA's own headers.
+            # The emulator's first, because an author may name the directory of CUDA's own headers.
             directories = [f"-I{INCLUDE}", *self.mirror.flags(workdir, torch_dirs)]
             arguments = [*self.flags, "-c", str(source), "-o", self.object, *directories]
         return invoke(

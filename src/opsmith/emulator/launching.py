@@ -84,7 +84,7 @@ def _run(launch: Launch) -> int:
                 print(text.decode(errors="replace"), end="")
             kind = native.opsmith_await(ctypes.byref(place), _POLL_SECONDS)
     except BaseException:
-        native.opsmith_stop(ctypes.byref(place))  # its workers must not go on with memory that is freed
+        native.opsmith_stop(ctypes.byref(place))  # its workers must not continue with memory that is freed
         raise
     return kind
 

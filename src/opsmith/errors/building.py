@@ -66,12 +66,12 @@ class CudaToolsError(ToolMissingError):
 
 
 class BuildPlaceError(OpsmithError, ValueError):
-    """`opsmith build` would put its files in the place of others."""
+    """`opsmith build` would overwrite files that it has not written."""
 
     def __init__(self, directory: object, found: Sequence[str]) -> None:
         more = f" and {len(found) - 3} more" if len(found) > 3 else ""
         super().__init__(
-            f"{directory} is to hold prebuilt files alone, and it has {listed(found[:3])}{more}, which no build wrote. "
+            f"{directory} must contain only prebuilt files, but has {listed(found[:3])}{more}, which no build wrote. "
             "Move them, or choose an empty directory:  --into DIR"
         )
 

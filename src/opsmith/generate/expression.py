@@ -166,7 +166,7 @@ class Form(Enum):
 
 @dataclass(frozen=True)
 class Rows:
-    """What a row program knows besides its expressions."""
+    """What a row program has in addition to its expressions."""
 
     dimensions: tuple[int, ...]
     """Those along the row, counted from the last of the full shape: -1, -2 and so on, ascending."""

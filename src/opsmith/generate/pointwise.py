@@ -27,6 +27,6 @@ def pointwise(
     Args:
         name: 'namespace::name', as in torch.ops.
         mutates_args: the tensors that the function changes in place; it returns None, and the op returns them.
-        prebuild: calls that `opsmith build` builds kernels for besides the samples: a function like theirs.
+        prebuild: further calls that `opsmith build` builds kernels for, as a function like `register_samples` takes.
     """
     return lambda function: declare(name, function, mutates_args, "keep", LoopGeneration, prebuild)

@@ -25,7 +25,7 @@ def rowwise(name: str, prebuild: Callable[..., Iterator[Sample]] | None = None) 
 
     Args:
         name: 'namespace::name', as in torch.ops.
-        prebuild: calls that `opsmith build` builds kernels for besides the samples: a function like theirs.
+        prebuild: further calls that `opsmith build` builds kernels for, as a function like `register_samples` takes.
     """
     generator = functools.partial(LoopGeneration, rows=True)
     return lambda function: declare(name, function, (), "keep", generator, prebuild)

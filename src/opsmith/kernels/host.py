@@ -218,7 +218,7 @@ _ELEMENTS = {
     torch.float16: HALF,
     torch.bfloat16: BFLOAT16,
 }
-"""Complex numbers, eight-bit floats and structs are not told apart."""
+"""Complex numbers, eight-bit floats and structs are not distinguished."""
 
 
 def emulated_gpu() -> Any:

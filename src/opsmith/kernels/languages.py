@@ -116,7 +116,7 @@ def launching(function: Any) -> Any:
 
 
 def check(name: str, function: Any) -> None:
-    """Raises RegistrationError, for the op of that name, for a function that cannot be right."""
+    """Raises RegistrationError, which names the op, for a function that cannot be a kernel."""
     if "numba.cuda.dispatcher" in sys.modules and not isinstance(function, Deferred):
         _module(NUMBA).refuse_bare_launches(name, function)
 

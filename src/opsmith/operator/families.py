@@ -42,7 +42,7 @@ class Families:
         self.named: dict[str, Family] = {}
         self.emulated: dict[str, Family] = {}
         self.registered: dict[tuple[str, str, str], Registration] = {}  # by direction, device and name
-        self._parts: list[Callable[[Family], None]] = []  # written by the author, besides kernels
+        self._parts: list[Callable[[Family], None]] = []  # written by the author, apart from kernels
         self._choice = _Choice()
         self._lock = threading.RLock()
         self.default = self._make(name, DEFAULT)

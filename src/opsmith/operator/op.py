@@ -62,7 +62,7 @@ def op(
         mutates_args: the tensors the function changes in place; it then returns None and calling the op returns them.
         autocast: what an autocast region does to floating-point inputs: 'keep' their dtype, 'lower' them to the
             region's dtype, or cast them to 'float32'.
-        prebuild: calls that `opsmith build` builds kernels for besides the samples: a function like theirs.
+        prebuild: further calls that `opsmith build` builds kernels for, as a function like `register_samples` takes.
     """
 
     return lambda function: declare(name, function, mutates_args, autocast, prebuild=prebuild)

@@ -1,7 +1,7 @@
 """Gradient recording in Python: what an operator does on the Autograd key. native/gradients.h is the C++ tier's.
 
 Five cases, in this order: an input has a tangent (the reference runs, and torch's operators propagate it); nothing
-needs a gradient (the call goes on below autograd); the author wrote the gradient with torch operators (that one is
+needs a gradient (the call continues below autograd); the author wrote the gradient with torch operators (that one is
 recorded); the operator has no backward operator (the reference runs again, recorded by torch); else a node is recorded
 that saves what the backward operator takes and calls it.
 """

@@ -1,4 +1,4 @@
-"""Where headers are on this machine, for the author's editor. Nothing is imported to find them."""
+"""The directories of headers on this machine, for the author's editor. Nothing is imported to find them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a package or an op can have a name."""
+"""Checks the names of packages and ops."""
 
 from __future__ import annotations
 

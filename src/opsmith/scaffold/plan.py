@@ -1,4 +1,4 @@
-"""What `opsmith new` is going to write, and where; nothing is written yet."""
+"""Plans what `opsmith new` writes, and where; nothing is written yet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Plan:
     is_project: bool
     """Whether it is a whole project, and not one more op in a package."""
     notes: tuple[str, ...] = ()
-    """What the author has to do by hand."""
+    """What remains for the author to do by hand."""
 
 
 def plan(name: str, kind: str = "pointwise", into: Path | None = None, *, force: bool = False) -> Plan:

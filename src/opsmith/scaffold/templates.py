@@ -20,10 +20,10 @@ PACKAGE, OP, MODULE = "my_package", "my_op", "MyOp"
 """The names in the templates: of the package, of the op, of its nn.Module."""
 
 KINDS = {
-    "pointwise": "each element from the elements in its place; opsmith generates the kernels",
-    "op": "any PyTorch function, with a gradient of its own; a kernel can follow",
+    "pointwise": "each element depends on the elements at its position; opsmith generates the kernels",
+    "op": "any PyTorch function, with its own gradient; add a kernel later",
     "cuda": "CUDA C++ kernels, launched from Python",
-    "extension": "C++ and CUDA with host code; no Python in a call",
+    "extension": "C++ and CUDA with host code; calls do not go through Python",
     "triton": "Triton kernels",
     "numba": "Numba CUDA kernels",
 }
@@ -53,7 +53,7 @@ _LINE = 120
 
 
 def _sorted_import(found: re.Match[str]) -> str:
-    """An import as ruff wants it with these names: in order, and one a line if it is too long."""
+    """An import of these names as ruff formats it: sorted, and one per line if it is too long."""
     names = sorted(found[2].split(", "), key=lambda name: (name[:1].islower(), name))
     if len(found[0]) <= _LINE:
         return f"from {found[1]} import {', '.join(names)}"
@@ -84,7 +84,7 @@ def _texts(kind: str, project: bool) -> Mapping[str, str]:
 
 def _files(directory: Traversable, path: PurePosixPath) -> Iterator[tuple[PurePosixPath, str]]:
     for entry in directory.iterdir():
-        # .gitignore is kept as dot_gitignore: it is not to be obeyed there, and setuptools leaves hidden files out.
+        # .gitignore is stored as dot_gitignore: git must not apply it there, and setuptools leaves hidden files out.
         name = re.sub("^dot_", ".", entry.name)
         if entry.is_file():
             yield path / name, entry.read_text(encoding="utf-8")

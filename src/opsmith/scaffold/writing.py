@@ -12,7 +12,7 @@ from ..errors import ScaffoldPlaceError
 
 
 def write(root: Path, files: Mapping[str, str]) -> None:
-    """Writes each text to its path below `root`, over a file that is there. After an error everything is as before.
+    """Writes each text to its path below `root`, replacing a file that exists. An error leaves everything unchanged.
 
     They are written beside their place first, and moved when all are there."""
     root = root.absolute()

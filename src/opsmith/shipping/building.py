@@ -3,7 +3,7 @@
     PACKAGE/prebuilt/artifacts/<key>/   the files of a build, as in the cache, with a provenance that names no machine
     PACKAGE/prebuilt/manifest.json      what was built, for which op and place, with keys, sizes and versions
 
-Compilers write into a cache of their own, so an interrupted build goes on where it was. The package's directory is
+Compilers write into a cache of their own, so an interrupted build can be continued. The package's directory is
 replaced by one rename when everything is there.
 """
 

@@ -1,5 +1,5 @@
-"""What opsmith's own wheel carries besides the kernels of its ops: the launch planner, and the C++ runtime for every
-release of torch."""
+"""What opsmith's own wheel contains in addition to the kernels of its ops: the launch planner, and the C++ runtime for
+every release of torch."""
 
 from __future__ import annotations
 

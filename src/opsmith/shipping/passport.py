@@ -1,4 +1,5 @@
-"""Proof that travels with a package: what was checked, on which machine, and at what speed (prebuilt/passport.json).
+"""Test results that are shipped with a package: what was checked, on which machine, and how fast it is
+(prebuilt/passport.json).
 
 It is made of files that `opsmith check --json` and `opsmith bench --json` wrote, perhaps on other machines than the one
 that builds the package; `opsmith show` prints it where the package is installed.
@@ -107,7 +108,7 @@ def _speed_line(row: Mapping[str, Any]) -> str:
 
 
 def prebuilt_line(names: Collection[str], manifest: Mapping[str, Any]) -> str | None:
-    """'36 kernels, for AVX2, AVX512, any processor, sm_90': what a package ships of an op and its extensions."""
+    """'36 kernels, for AVX2, AVX512, any processor, sm_90': what a package ships for an op and its extensions."""
     rows = [row for row in manifest.get("kernels", ()) if row["op"] in names]
     if not rows:
         return None

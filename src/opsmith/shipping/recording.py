@@ -104,8 +104,8 @@ def calls_of(
 
 
 def _variants(op: Op, values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """What users are sure to call besides: with contiguous tensors, and with one row where there are many, which may
-    broadcast otherwise."""
+    """Calls that users are sure to make as well: with contiguous tensors, and with one row where there are many, which
+    may broadcast otherwise."""
     tensors = op.signature.flatten(values)
     given = [tensor for tensor in tensors if tensor is not None]
     if not all(tensor.is_contiguous() for tensor in given):

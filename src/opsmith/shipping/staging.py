@@ -19,7 +19,7 @@ _HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 
 @contextmanager
 def staged(directory: Path, mark: str) -> Iterator[Path]:
-    """A new directory, which takes the place of that one at the end; nothing is left of it if the block fails, and
+    """A new directory, which replaces that one at the end. Nothing is left of it if the block fails, and
     nothing after the next build if the process is killed. A directory of other files, without the file `mark`, is
     refused: BuildPlaceError."""
     directory.parent.mkdir(parents=True, exist_ok=True)

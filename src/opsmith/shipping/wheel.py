@@ -75,7 +75,7 @@ def _built(project: Path, scratch: Path) -> Path:
     """The wheel that the project's own backend makes."""
     if installed("build"):
         options = [] if _lacks_backend(project) else ["--no-isolation"]
-        # Not --wheel: by way of a source distribution, what an earlier build left in the project stays out.
+        # Not --wheel: a wheel of the source distribution leaves out files of an earlier build in the project.
         command = [sys.executable, "-m", "build", *options, "--outdir", str(scratch), str(project)]
     elif installed("pip"):
         options = ["--no-deps", "--disable-pip-version-check", "--wheel-dir", str(scratch)]

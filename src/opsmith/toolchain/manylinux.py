@@ -61,7 +61,7 @@ def obstacle() -> str | None:
 
 
 def identity() -> str:
-    """Changes with everything that the link depends on besides the objects."""
+    """Changes with everything except the objects that the link depends on."""
     found = _parts(find_cxx())
     return f"{POLICY} {found.key}" if isinstance(found, _Parts) else "plain"
 

@@ -20,7 +20,7 @@ from .settings import line_info
 _CUBIN = "kernel.cubin"
 _FILES = (_CUBIN,)
 FACTS = "module"
-"""In the provenance of a cubin: what a CudaModule has besides."""
+"""In the provenance of a cubin: the other fields of a CudaModule."""
 _ARCHITECTURE = re.compile(r"sm_(\d+)(\d)")
 _OLDEST = 75  # the first that CUDA 13 compiles for
 _PRELUDE = "<opsmith>"

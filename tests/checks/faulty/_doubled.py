@@ -21,7 +21,7 @@ __global__ void doubled(const float* x, float* y, long long count) {
   const long long i = blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x;
   if (i < count) y[i] = 2 * x[i];
 }
-__global__ void doubled_rows(const float* x, float* y, long long columns) {  // a block a row
+__global__ void doubled_rows(const float* x, float* y, long long columns) {  // one block per row
   const long long row = blockIdx.y * columns;
   for (long long i = threadIdx.x; i < columns; i += blockDim.x) y[row + i] = 2 * x[row + i];
 }

@@ -114,7 +114,7 @@ Tensor reversed(Tensor x, int64_t threads, int64_t shared_bytes) {
   return out;
 }
 
-// --- Pointers: within a struct, into the midst of a tensor, by other ways than opsmith::data --------------------------
+// --- Pointers: within a struct, into the middle of a tensor, not from opsmith::data --------------------------
 
 struct Row {
   int64_t columns;
@@ -301,7 +301,7 @@ Tensor launched_by_a_thread(Tensor x) {
   return out;
 }
 
-// Goes on after a launch that failed, as nobody should.
+// Continues after a launch that failed, which is a mistake.
 Tensor swallowed(Tensor x) {
   try {
     return scaled_counted(x, 2.0, 10 * x.numel());

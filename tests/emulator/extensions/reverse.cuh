@@ -1,4 +1,4 @@
-// The rows of a matrix in the opposite order of columns, by way of dynamic shared memory. A header with a kernel in it.
+// The rows of a matrix in the opposite order of columns, through dynamic shared memory. A header with a kernel in it.
 #pragma once
 
 template <typename scalar>

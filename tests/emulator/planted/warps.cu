@@ -94,7 +94,7 @@ __global__ void volatile_taken_for_a_fence(const float* x, float* y) {
   if (threadIdx.x == 0) *y = tile[0];
 }
 
-// A shuffle hands over a value; it does not order what lanes do to memory.
+// A shuffle passes a value; it does not order what lanes do to memory.
 __global__ void shuffle_taken_for_a_fence(const float* x, float* y) {
   __shared__ float tile[32];
   tile[threadIdx.x] = x[threadIdx.x];  // here

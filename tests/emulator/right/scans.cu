@@ -75,7 +75,7 @@ __global__ void scan_by_warps(const int* x, int* y, int n) {
   if (i < n) y[i] = value;
 }
 
-// A scan over all blocks in one launch: a block takes a number, waits for the one before it, and hands its sum on. `state`
+// A scan over all blocks in one launch: a block takes a number, waits for the one before it, and passes its sum on. `state`
 // holds a block's sum plus one, 0 until it is there.
 __global__ void chained_scan(const int* x, int* y, int* ticket, int* state, int n) {
   __shared__ int number, before, sums[THREADS];
@@ -175,7 +175,7 @@ __global__ void compaction_by_active_mask(const float* x, float* y, int* count, 
   }
 }
 
-// --- Work that is handed out -------------------------------------------------------------------------------------------
+// --- Work that is distributed -------------------------------------------------------------------------------------------
 
 // Blocks stay, and take the next row until there is none.
 __global__ void persistent_rows(const float* x, float* y, int* next, int rows, int columns) {

@@ -223,8 +223,8 @@ def test_flags_are_what_the_checks_showed(
     made = written(tmp_path, author, passport=proof)
     layer = load(tmp_path).layers.Chained
     assert (layer.has_backward, layer.can_torch_compile) == flags
-    told = [note for note in made.notes if note.startswith("Chained:")]
-    assert bool(told) is (flags != (True, True))
+    about_it = [note for note in made.notes if note.startswith("Chained:")]
+    assert bool(about_it) is (flags != (True, True))
 
 
 def test_kernelize_refuses_a_mode_without_proof(author: ModuleType, kernels: Any, tmp_path: Path) -> None:

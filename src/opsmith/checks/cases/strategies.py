@@ -28,8 +28,8 @@ T = TypeVar("T")
 
 
 def calls(subject: Subject, most: int) -> st.SearchStrategy[Case]:
-    """Calls with at most `most` elements a tensor, in the floating dtypes the reference takes; at level "quick", in one
-    wide and one half type, since the kernels of each dtype must be compiled."""
+    """Calls with at most `most` elements per tensor, in the floating dtypes the reference takes; at level "quick",
+    in one wide and one half type, since the kernels of each dtype must be compiled."""
     dtypes = subject.dtypes if subject.full else subject.wide_and_narrow
     found = [(dtype, patterns_of(subject, dtype, most)) for dtype in dtypes]
     kinds = [(dtype, _distinct(subject, patterns)) for dtype, patterns in found if patterns]

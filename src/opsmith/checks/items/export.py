@@ -40,7 +40,7 @@ def _check_program(subject: Subject, cases: list[Case]) -> str:
         program = _exported(subject, case, other, subject.call)
     _check_results(subject, case, program)
     if len(cases) == 1:
-        return "the program gives the same numbers; its sizes are fixed, for the op takes no others"
+        return "the program gives the same numbers; its sizes are fixed, because the op takes no others"
     free = _accepts(subject, case, other, program)
     if free:
         _check_results(subject, other, program)

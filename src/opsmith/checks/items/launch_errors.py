@@ -180,7 +180,7 @@ def odd_cases(subject: Subject) -> Iterator[Case]:
             counts = [(tensor.numel(), list(tensor.shape).count(old)) for tensor in case.every_tensor()]
             if max(numel // old**count * new**count for numel, count in counts) <= MOST:
                 code = f"opsmith.checks.items.launch_errors.stretched({{}}, {old}, {new})"
-                name = f"{case.name}, {new} in the place of {old}"
+                name = f"{case.name}, {new} in place of {old}"
                 yield case.each_tensor(functools.partial(stretched, old=old, new=new), code, name)
 
 

@@ -31,7 +31,7 @@ __attribute__((OPSMITH_UNWATCHED)) inline Word loaded(Word* place) {
   return __atomic_load_n(place, __ATOMIC_SEQ_CST);
 }
 
-// Puts `after` in the place of `before`. Else it is left as it is, and `before` is what was found.
+// Replaces `before` with `after`. If another value is there, it stays, and `before` is set to it.
 template <typename Word>
 __attribute__((OPSMITH_UNWATCHED)) inline bool replaced(Word* place, Word& before, Word after) {
   return __atomic_compare_exchange_n(place, &before, after, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);

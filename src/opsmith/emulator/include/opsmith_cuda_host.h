@@ -1,4 +1,4 @@
-// What host code asks of CUDA's runtime besides launches, answered for an emulated GPU: its memory is the CPU's, and what
+// The calls of CUDA's runtime that host code makes apart from launches, for an emulated GPU: its memory is the CPU's, and what
 // is asked for is done at once.
 // Included by cuda_runtime_api.h.
 #pragma once

@@ -31,7 +31,7 @@ class Accesses {
     synchronising_access(address, bytes, is_write, !is_write, Manner::volatile_access, pc);
   }
 
-  // Lets other threads run, for it may be them that the running one waits for.
+  // Lets other threads run, because the running one may wait for them.
   void yield(uintptr_t pc) {
     block_.self->pc = pc;
     reports_.heed_halt(pc);

@@ -17,7 +17,7 @@ namespace opsmith::emulator {
 
 #if defined(__x86_64__)
 
-// Saves the registers that a call preserves on the stack, its pointer in *save, and goes on where `load` was saved.
+// Saves the registers that a call preserves on the stack, its pointer in *save, and continues where `load` was saved.
 extern "C" void opsmith_switch_stack(void** save, void* load);
 asm(R"(
 .text
@@ -87,7 +87,7 @@ struct Fiber {
   // More than the 512 KiB of local memory that a GPU has for a thread: a CPU's frames are larger. What is never touched
   // takes no memory.
   static constexpr size_t kBytes = 1024 * 1024;
-  // Below it, not to be touched. Kernels touch each page of a large frame in turn (-fstack-clash-protection).
+  // Below the stack, never accessed. Kernels touch each page of a large frame in turn (-fstack-clash-protection).
   static constexpr size_t kGuard = 64 * 1024;
 
   Context context;

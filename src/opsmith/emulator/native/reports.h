@@ -11,7 +11,7 @@ class Reports {
  public:
   Reports(Grid& grid, Block& block, Cluster& cluster) : grid_(grid), block_(block), cluster_(cluster) {}
 
-  // Of the running thread, which does not go on.
+  // Of the running thread, which does not continue.
   [[noreturn]] void fail(const Fault& fault) { fail_of(block_.self->index, fault); }
 
   // Of a thread that need not be the running one.
@@ -60,7 +60,7 @@ class Reports {
     grid_.report(fault);
   }
 
-  // Told of a thread that is at the barrier.
+  // Called when a thread is at the barrier.
   [[noreturn]] void fail_partial_barrier() {
     Fault fault{};
     const Thread* waiting = block_.self;
@@ -98,7 +98,7 @@ class Reports {
     fail_of(whose.index, fault);
   }
 
-  // Nobody can go on: some wait at a barrier, others for lanes that do not come.
+  // No thread can continue: some wait at a barrier, others for lanes that never arrive.
   void report_deadlock(uintptr_t barrier_pc) {
     if (block_.in_warp == 0 && block_.at_barrier == 0) return report_cluster_deadlock();
     Fault fault{};

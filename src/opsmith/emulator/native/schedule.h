@@ -1,4 +1,4 @@
-// Which thread of a block runs: in what order they start, where they wait, and when they go on.
+// Which thread of a block runs: in what order they start, where they wait, and when they continue.
 #pragma once
 
 #include <algorithm>

@@ -163,7 +163,7 @@ class SharedMemory {
     by.reports_.fail(fault);
   }
 
-  // Told by the variable that ends nearest before the address, else the one that begins nearest.
+  // Described by the variable that ends nearest before the address, else the one that begins nearest.
   [[noreturn]] void fail_static(SharedMemory& by, uintptr_t address, uint32_t bytes, bool is_write, uintptr_t pc) {
     Fault fault = out_of_bounds_at(by, address, bytes, is_write, pc);
     fault.region = -2;

@@ -90,7 +90,7 @@ struct Block {
     return size.y == 1 && size.z == 1 ? Dim{i, 0, 0} : Dim{i % size.x, i / size.x % size.y, i / size.x / size.y};
   }
 
-  // The running thread lets the scheduler go on, until that lets it go on in turn.
+  // The running thread switches to the scheduler, which later switches back to it.
   void give_way() { self->fiber->context.switch_to(scheduler); }
 
   // The same for good: its stack is discarded as it is.

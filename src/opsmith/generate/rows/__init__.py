@@ -1,1 +1,1 @@
-"""What row programs have besides expressions: which dimensions line up, and the passes over a row."""
+"""What row programs have in addition to expressions: which dimensions align, and the passes over a row."""

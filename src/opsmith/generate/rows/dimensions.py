@@ -62,7 +62,7 @@ class Dimensions:
         self.sizes: dict[Node, Dimension] = {}
         self.checks: list[Node] = []  # of indices
         self.operands: list[Place] = []
-        """Of reductions: each must have the whole row, lest a broadcast element be counted several times."""
+        """Of reductions: each must have the whole row, otherwise a broadcast element is counted several times."""
         self.counts_from_the_first = False
         """Whether a dimension was given as 0, 1, ..., which depends on how many there are."""
 
@@ -185,7 +185,7 @@ class Dimensions:
             kinds = self._kinds(place)
             if len(set(kinds)) != len(kinds):
                 raise Unaligned(
-                    "it lines up one dimension with another of the same tensor (keepdim=True, or [..., None], keeps a "
+                    "it aligns one dimension with another of the same tensor (keepdim=True, or [..., None], keeps a "
                     "reduced dimension in its place)"
                 )
             for number, kind in enumerate(kinds):

@@ -3,7 +3,7 @@
 //   opsmith::launch("scale<float, 4>", {blocks, threads, shared_bytes}, x,
 //                   opsmith::data<const float>(x), opsmith::data<float>(out), x.numel());
 //
-// The kernels are those of opsmith.extension(..., kernels=cu). A name is looked up once on each GPU, by way of Host.
+// The kernels are those of opsmith.extension(..., kernels=cu). A name is looked up once on each GPU, through Host.
 #pragma once
 
 #include <string>

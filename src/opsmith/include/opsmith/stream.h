@@ -9,7 +9,7 @@
 
 struct CUstream_st;  // cudaStream_t is a pointer to it
 
-// Weak, for it is in torch's CUDA library: an extension with CPU and CUDA kernels then loads into a CPU-only torch too.
+// Weak, because it is in torch's CUDA library: an extension with CPU and CUDA kernels then loads into a CPU-only torch too.
 extern "C" __attribute__((weak)) AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device_index, void** stream);
 
 namespace opsmith __attribute__((visibility("hidden"))) {

@@ -105,7 +105,7 @@ def _from_host(snapshot: Snapshot, name: str, element: str, variable: Variable, 
 
 
 class _ConstantPlace(Place):
-    """A constant in the place of a parameter, whose errors are ConstantErrors."""
+    """A constant treated as a parameter, whose errors are ConstantErrors."""
 
     def type_error(self, what: str) -> OpsmithError:
         return ConstantError(self.kernel, self.name, what, self.declared())

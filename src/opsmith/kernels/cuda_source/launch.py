@@ -112,7 +112,7 @@ class Kernel:
 
 
 class _Ready:
-    """A launch on one device, prepared but for the arguments."""
+    """A launch on one device, prepared except for the arguments."""
 
     __slots__ = (
         "_configuration", "_configurations", "changed", "driver", "handle", "launch_kernel", "pack", "plan",

@@ -77,7 +77,7 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True)
 class LayoutClass:
-    """The layouts that one compiled kernel handles: what its source depends on besides the program.
+    """The layouts that one compiled kernel handles: what its source depends on apart from the program.
 
     `path`: 'stream' has no sums. In 'segment' a block keeps one combination of the kept dimensions and runs along the
     reduced ones, the innermost among them. In 'column' neighbouring threads keep neighbouring columns and run down the

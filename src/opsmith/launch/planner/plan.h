@@ -19,7 +19,7 @@ namespace opsmith {
 
 enum Path : uint8_t { kStream = 0, kSegment = 1, kColumn = 2, kRow = 3 };
 
-// The layouts that one compiled kernel handles, besides its program: planner/__init__.py's LayoutClass. Compared as
+// The layouts that one compiled kernel handles: planner/__init__.py's LayoutClass. Compared as
 // bytes.
 struct LayoutClass {
   Path path = kStream;

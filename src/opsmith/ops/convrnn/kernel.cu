@@ -372,7 +372,7 @@ OPSMITH_DEVICE void add_over_block(Value (&values)[COUNT]) {
 }
 
 // result[k] = the sum of values[k] over all threads of the grid. The same bits in every run: which block comes last does
-// not matter, for it adds the blocks' sums by their numbers.
+// not matter, because it adds the blocks' sums by their numbers.
 template <int COUNT, class Value, class Element>
 OPSMITH_DEVICE void add_over_blocks(Value (&values)[COUNT], Value* of_blocks, int* finished, Element* result) {
   __shared__ bool is_last;
@@ -512,7 +512,7 @@ __global__ void __launch_bounds__(MOST_THREADS) backward(
       }
       if constexpr (GRAD_X) place.write(target, delta);
       target -= width;
-      // Sums of sums, for a thread's share may be thousands of products.
+      // Sums of sums, because a thread's share may be thousands of products.
       const bool full = s % 16 == 15;
 #pragma unroll
       for (int k = 0; k < TAPS; ++k) {

@@ -70,7 +70,7 @@ class Carrier:
     reserved: Collection[str] = ()
     dependencies: set[str] = field(default_factory=set)
     uses: dict[str, set[str]] = field(default_factory=dict)
-    """By definition, the ops that it calls, also by way of others."""
+    """By definition, the ops that it calls, directly or through others."""
     _taken: dict[str, object] = field(default_factory=dict)
     _names: dict[int, str] = field(default_factory=dict)
     _imports: list[str] = field(default_factory=list)

@@ -34,7 +34,7 @@ _RESERVED = ("annotations", "torch", "types", "Path", "layers", "_package")
 
 
 class Text(NamedTuple):
-    """The file, the packages it needs besides torch, and what a person should know about it."""
+    """The file, the packages that it needs in addition to torch, and notes for the author."""
 
     text: str
     dependencies: Sequence[str]

@@ -55,7 +55,7 @@ class Operator:
         return self.overload(*positional, **keyword)
 
     def call_below(self, values: Sequence[Any]) -> Any:
-        """The call below autograd. An error of the reference is raised as it is, also if it came by way of C++."""
+        """The call below autograd. An error of the reference is raised as it is, also if it came through C++."""
         thread = threading.get_ident()
         self.raised.pop(thread, None)
         try:

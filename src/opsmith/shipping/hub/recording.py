@@ -100,7 +100,7 @@ def result_names(operator: Functional, results: Sequence[torch.Tensor]) -> Seque
 
 
 def placeholder(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """In the place of a tensor that was not saved, with its shape and a single element of memory. No kernel reads it,
+    """Replaces a tensor that was not saved, with its shape and a single element of memory. No kernel reads it,
     and the reference refuses the call (Gradient.unsaved)."""
     return torch.zeros((), dtype=dtype, device=device).expand(shape)
 

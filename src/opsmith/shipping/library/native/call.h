@@ -156,7 +156,7 @@ class StableCall {
   static const void* data(const Tensor& tensor) { return tensor.const_data_ptr(); }
   static void* mutable_data(const Tensor& tensor) { return tensor.mutable_data_ptr(); }
   static void zero(Tensor& tensor) { check(aoti_torch_zero_(tensor.get()), "aoti_torch_zero_"); }
-  // The stable ABI does not show a tensor's storage. Tensors of one allocation are told from others by their addresses,
+  // The stable ABI does not show a tensor's storage. Tensors of one allocation are recognized by their addresses,
   // which GeneratedCall compares next.
   static bool share_storage(const Tensor&, const Tensor&) { return true; }
 
