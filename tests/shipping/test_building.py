@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from packages import SOURCES, Run, build, written
+from packages import SOURCES, Run, build
 from typer.testing import CliRunner
 
 import opsmith

@@ -249,7 +249,7 @@ class _Object:
         if not rest:
             return
         failed: dict[str, CompileError] = {}
-        compiled = []
+        compiled: list[str] = []
         for target in (first, rest[-1], *rest[:-1]):
             if len(failed) == 2 and not compiled:
                 return  # most likely for all
