@@ -1,91 +1,30 @@
-"""Pointwise ops against eager PyTorch and torch.compile in every cell of {forward, backward} x dtype x size x layout.
+"""Shipped ops against eager PyTorch and torch.compile, cell by cell: op x direction x dtype x size x layout.
 
 The rows are those of `opsmith bench`. A cell is lost if opsmith is slower by more than 3 % and 0.2 us, with 95 %
 confidence. Lost cells are listed, and the exit status is 1. On a GPU torch.compile uses max-autotune; on a CPU it has
-nothing to tune. The suite "large" runs each op where memory is the limit.
+nothing to tune. suites.py lists the cells.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
+from suites import SUITES
 
 import opsmith
-from opsmith import Op, Sample, ops
+from opsmith import Sample
 from opsmith.benchmark import Results, ceilings
 from opsmith.benchmark.cpu import pinned
 
-POWERS = {"cuda": (10, 14, 18, 22, 25, 28), "cpu": (10, 14, 18, 22, 24)}
 AGAINST = {"cuda": ("eager", "compile-max"), "cpu": ("eager", "compile")}
 HELD_AGAINST = {"cuda": ("eager", "compile-max"), "cpu": ("compile",)}
 """The contenders that must not win. On a CPU, eager is reported, and sometimes faster."""
 LEAST_RATIO, LEAST_US = 0.03, 0.2
-CHANNELS, SCALE, COLUMNS = 64, 1.5, (64, 4096, 65536)
-Filled = Callable[..., torch.Tensor]
-
-
-def contiguous(power: int, filled: Filled) -> Iterator[tuple[Op, tuple[Any, ...]]]:
-    x, y = filled(2**power), filled(2**power)
-    yield ops.mish, (x,)
-    yield ops.elementwise_mult, (x, y)
-    yield ops.polynomial, (x, *(filled() for _ in range(4)))
-    yield ops.add_two, (x,)
-
-
-def channels_last(power: int, filled: Filled) -> Iterator[tuple[Op, tuple[Any, ...]]]:
-    side = 4 if power < 14 else 16
-    images = filled(2**power // (CHANNELS * side * side), side, side, CHANNELS).permute(0, 3, 1, 2)
-    yield ops.mish, (images,)
-
-
-def broadcast_bias(power: int, filled: Filled) -> Iterator[tuple[Op, tuple[Any, ...]]]:
-    columns = 2 ** min(12, (power + 1) // 2)
-    yield ops.scale_bias_relu, (filled(2**power // columns, columns), filled(columns), SCALE)
-
-
-def sliced(power: int, filled: Filled) -> Iterator[tuple[Op, tuple[Any, ...]]]:
-    columns = 2 ** min(12, (power + 1) // 2)
-    yield ops.mish, (filled(2**power // columns, 2 * columns)[:, :columns],)
-
-
-LAYOUTS = {
-    "contiguous": contiguous,
-    "channels last": channels_last,
-    "broadcast bias": broadcast_bias,
-    "sliced": sliced,
-}
-
-
-def cells(device: str, filled: Filled, powers: list[int] | None) -> Iterator[tuple[str, Op, tuple[Any, ...]]]:
-    for layout, made in LAYOUTS.items():
-        for power in powers or POWERS[device]:
-            for op, args in made(power, filled):
-                yield f"{layout}, 2^{power}", op, args
-
-
-def large(device: str, filled: Filled, powers: list[int] | None) -> Iterator[tuple[str, Op, tuple[Any, ...]]]:
-    """Every op where memory is the limit; sums over few and many columns, and over the channels of images."""
-    for power in powers or [27 if device == "cuda" else 22]:
-        name, x, y = f"2^{power}", filled(2**power), filled(2**power)
-        for op in (ops.square, ops.add_two, ops.swish, ops.mish, ops.gelu):
-            yield name, op, (x,)
-        for op in (ops.elementwise_mult, ops.swiglu, ops.geglu):
-            yield name, op, (x, y)
-        yield name, ops.polynomial, (x, *(filled() for _ in range(4)))
-        for columns in COLUMNS:
-            yield f"{name}, {columns} columns", ops.scale_bias_relu, (x.view(-1, columns), filled(columns), SCALE)
-        images, last = x.view(-1, CHANNELS, 32, 32), x.view(-1, 32, 32, CHANNELS).permute(0, 3, 1, 2)
-        for layout, given in (("NCHW", images), ("channels last", last)):
-            yield f"{name}, {layout}", ops.scale_bias_relu, (given, filled(CHANNELS, 1, 1), SCALE)
-
-
-SUITES = {"cells": cells, "large": large}
 
 
 def lost(rows: list[dict[str, Any]], device: str) -> list[dict[str, Any]]:
@@ -116,6 +55,7 @@ def main() -> None:
     with pinned(2 if device == "cpu" else None):
         limits = ceilings.measure(device)
     everything = Results()
+    failed: list[str] = []
     for dtype in (getattr(torch, name) for name in options.dtypes):
 
         def filled(*shape: int, dtype: torch.dtype = dtype) -> torch.Tensor:
@@ -124,10 +64,16 @@ def main() -> None:
         for name, op, args in SUITES[options.suite](device, filled, options.powers):
             if options.ops and op.name.partition("::")[2] not in options.ops:
                 continue
-            found = opsmith.bench(
-                op, device=device, dtype=dtype, samples=[Sample(args, name=name)],
-                against=AGAINST[device] if options.against is None else options.against, threads=2, ceilings=limits,
-            )  # fmt: skip
+            against = AGAINST[device] if options.against is None else options.against
+            samples = [Sample(args, name=name)]
+            try:
+                found = opsmith.bench(
+                    op, device=device, dtype=dtype, samples=samples, against=against, threads=2, ceilings=limits
+                )
+            except Exception as error:  # the other cells are measured all the same
+                failed.append(f"{op.name} {name} {str(dtype)[6:]}: {type(error).__name__}: {error}")
+                console.print(failed[-1], style="red", markup=False)
+                continue
             _print_rows(console, found.rows)
             everything.rows += found.rows
             everything.environment = found.environment
@@ -136,11 +82,11 @@ def main() -> None:
                 everything.save(options.json)
     slower = lost(everything.rows, device)
     count = len({_cell(row) for row in everything.rows})
-    console.print(f"{count} cells, {len({_cell(row) for row in slower})} of them lost")
+    console.print(f"{count} cells, {len({_cell(row) for row in slower})} of them lost, {len(failed)} failed")
     for row in slower:
         console.print(f"  {' '.join(map(str, _cell(row)))}: {row['contender']} {row['us']:.4g} us, "
                       f"{1 / row['speedup']:.2f} times as fast", style="red")  # fmt: skip
-    sys.exit(1 if slower else 0)
+    sys.exit(1 if slower or failed else 0)
 
 
 def _print_rows(console: Console, rows: list[dict[str, Any]]) -> None:

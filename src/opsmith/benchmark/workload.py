@@ -107,19 +107,21 @@ class Workload:
         return tuple(signature.unflatten(self.values, fresh))
 
     def cost(self, direction: str) -> Cost | None:
-        """The least cost: what the author declares; without that, for a pointwise op, each tensor once.
+        """The least cost: what the author declares; without that, for a generated op, each tensor once.
 
         A backward reads the gradients of the results and the tensors that it saves, and writes the gradients of the
-        inputs."""
+        inputs. It is known for generated ops, and where the author declares both a cost and what is saved."""
         if direction == "forward" and self.op.cost is not None:
             positional, keyword = self.op.signature.arranged(self.values)
             return self.op.cost(*positional, **keyword)
-        if not self.op._families.default.forward.reference.keeps_layout:
+        generated = self.op._families.default.differentiable.saves_suffice
+        if not generated and (self.op.cost is None or self._saved_names() is None):
             return None
         declared = self.cost("forward") if direction == "both" and self.op.cost is not None else None
         forward = declared.bytes if declared else self.input_bytes + self.result_bytes
         computed = sum(_held(tensor) for tensor in self._differentiated())
-        backward = self.result_bytes + self._read_by_backward() + computed if computed else 0
+        grads = sum(each.numel() * each.element_size() for each in self.results if each.is_floating_point())
+        backward = grads + self._read_by_backward() + computed if computed else 0
         return Cost(bytes={"forward": forward, "backward": backward, "both": forward + backward}[direction])
 
     def _differentiated(self) -> list[torch.Tensor]:
@@ -135,10 +137,13 @@ class Workload:
                 found.append(tensor)
         return found
 
+    def _saved_names(self) -> tuple[str, ...] | None:
+        operator = self.op._families.default.differentiable
+        return operator.saved_names(self.device.type, dtype_class(self.tensors))
+
     def _read_by_backward(self) -> int:
         """Bytes of the inputs and results that the op's backward saves."""
-        forward = self.op._families.default.differentiable
-        names = forward.saved_names(self.device.type, dtype_class(self.tensors))
+        names = self._saved_names()
         if names is None:
             return self.input_bytes
         held = dict(zip((a.name for a in self.op.signature.arguments), self.values, strict=True))
