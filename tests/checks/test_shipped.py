@@ -6,7 +6,6 @@ Ops are found by their folders and items by their files: a new one is checked wi
 from __future__ import annotations
 
 import pytest
-from unfinished import is_of_rows, skip_rows_on_cuda
 
 import opsmith
 from opsmith.checks import Report
@@ -30,20 +29,20 @@ def details(report: Report) -> str:
 @pytest.mark.parametrize("name", opsmith.ops.names())
 def test_the_checklist_passes(name: str, place: str) -> None:
     op = getattr(opsmith.ops, name)
-    skip_rows_on_cuda(op, place)
     emulate = place == "emulated"
-    items = None if is_whole(op, name, emulate) else OF_THE_FORMULA
-    report = opsmith.check(op, device=None if emulate else place, emulate=emulate, items=items)
+    report = opsmith.check(op, device=None if emulate else place, emulate=emulate, items=items_for(op, emulate))
     assert report.ok, details(report)
     assert {"values", "gradients", "kernels"} <= {item.name for item in report.passed}
     assert not emulate or not report.skipped
 
 
-def is_whole(op: opsmith.Op, name: str, emulate: bool) -> bool:
-    """Whether every item is checked here."""
-    if is_of_rows(op):
-        return name in OF_ROWS
-    return not emulate or name in REPRESENTATIVES or not default_is_generated(op)
+def items_for(op: opsmith.Op, emulate: bool) -> list[str] | None:
+    """The items to check here; None: all."""
+    is_whole = not emulate or not default_is_generated(op)
+    if op.is_generated and not op._families.default.forward.reference.elementwise:  # an op of rows
+        is_whole = False
+    base = op.name.partition("::")[2]
+    return None if is_whole or base in (*REPRESENTATIVES, *OF_ROWS) else OF_THE_FORMULA
 
 
 def default_is_generated(op: opsmith.Op) -> bool:

@@ -7,7 +7,7 @@ import pytest
 import opsmith
 
 from .stranger_ops import EMULATED, OPS
-from .test_shipped import details, emulated_items
+from .test_shipped import details, items_for
 
 
 @pytest.mark.parametrize("name", OPS)
@@ -20,6 +20,6 @@ def test_a_sound_op_passes(name: str) -> None:
 
 @pytest.mark.parametrize("name", EMULATED)
 def test_a_sound_cuda_kernel_passes(name: str) -> None:
-    report = opsmith.check(EMULATED[name], emulate=True, items=emulated_items(EMULATED[name]))
+    report = opsmith.check(EMULATED[name], emulate=True, items=items_for(EMULATED[name], True))
     assert report.ok, details(report)
     assert "values" in {item.name for item in report.passed}

@@ -19,7 +19,7 @@ from kernels.fake_cuda import FakeCuda
 from opsmith import ops
 from opsmith.generate import devices, emit_cuda, publish
 from opsmith.generate.devices import compile_cuda
-from opsmith.launch.driver import substituted
+from opsmith.launch.driver import largest_cluster, substituted
 from opsmith.launch.planner import row
 from opsmith.runtime import native
 from opsmith.toolchain import compile_shared_library
@@ -96,7 +96,7 @@ def test_launches_are_overlapped_where_gpu_and_driver_can(
         publish._publish_gpu(attachment, 0)
     (launched,) = cuda.launches
     assert launched.overlapped is overlapped and launched.grid == (3, 1, 1)
-    assert published == [("gpu", 0, 132, overlapped)]
+    assert published == [("gpu", 0, 132, largest_cluster(arch), overlapped)]
 
 
 LAUNCHER = """

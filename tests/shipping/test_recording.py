@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from unfinished import is_of_rows
 
 import opsmith
 from opsmith import Op, runtime
@@ -103,7 +102,7 @@ def test_what_calls_compile_has_been_recorded(fresh: Callable[[str], str], monke
         own = list(strangers(fresh))
         for shipped in (getattr(opsmith.ops, name) for name in opsmith.ops.names()):
             if shipped.is_generated and not shipped.signature.mutated:
-                declare = opsmith.rowwise if is_of_rows(shipped) else opsmith.pointwise
+                declare = opsmith.pointwise if shipped._families.default.forward.reference.elementwise else opsmith.rowwise
                 own.append(declare(fresh(shipped.__name__))(shipped.reference))
                 own[-1].samples = shipped.samples
     for op in own:

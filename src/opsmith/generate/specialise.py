@@ -266,25 +266,24 @@ class Run:
             return
         entry = find(node.target)
         if entry is None:
-            raise self._refusal(node, f"{node.target} of a tensor is no elementwise function")
+            raise self._refusal(node, f"{node.target} of a tensor is not an elementwise function")
         name, build, inplace = entry
         call = Call(self.builder, example.dtype, self.shapes)
         value = call.result(self._built(node, name, build, call, args, kwargs))
         given = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, Value) and arg.place is not None]
         place = self.shapes.broadcast([arg.place for arg in given]) if call.place is None else call.place
         fresh = Value(self.builder, value.node, example, place)
-        if not inplace:
-            self._note_shared(node, example)
         if inplace or kwargs.get("inplace"):
             self._change(node, fresh)
         else:
+            self._note_shared(node, example)
             self.values[node] = fresh
 
     def _built(self, node: fx.Node, name: str, build: Any, call: Call, args: Any, kwargs: Any) -> Any:
         try:
             return build(call, *args, **kwargs)
         except (TypeError, AssertionError, KeyError) as error:
-            what = f"{name} is not taken with these arguments ({error})"
+            what = f"{name} is not supported with these arguments ({error})"
             raise self._refusal(node, what) from error
 
     def _note_shared(self, node: fx.Node, example: torch.Tensor) -> None:
@@ -328,15 +327,18 @@ class Run:
 
 
 def _needed(graph: fx.Graph) -> set[fx.Node]:
-    """The calls that results depend on, and those that change something in place. Others compute what is not used, and
-    the shapes of their tensors need not fit."""
+    """The calls that results depend on, and those that may change a tensor in place. Others compute what is not used,
+    and the shapes of their tensors need not fit."""
     found: set[fx.Node] = set()
     for node in reversed(graph.nodes):
-        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-        changes = (name.endswith("_") and not name.endswith("__")) or bool(node.kwargs.get("inplace"))
-        if node.op == "output" or node in found or changes:
+        if node.op == "output" or node in found or not _changes_nothing(node):
             found.update(node.all_input_nodes, [node])
     return found
+
+
+def _changes_nothing(node: fx.Node) -> bool:
+    entry = find(node.target)
+    return entry is not None and not entry[2] and not {"inplace", "out"} & node.kwargs.keys()
 
 
 def _example_of(value: Any) -> Any:

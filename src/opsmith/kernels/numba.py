@@ -203,7 +203,7 @@ def _simulated(function: Any, configuration: LaunchConfiguration) -> Any:
     from numba import cuda
     from numba.cuda.simulator.kernelapi import FakeCUDAModule
 
-    module = FakeCUDAModule(*configuration)
+    module = FakeCUDAModule(configuration.grid, configuration.block, configuration.shared)
 
     def wanted(value: Any) -> bool:
         return value is cuda or isinstance(getattr(value, "py_func", None), FunctionType)
