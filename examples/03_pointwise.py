@@ -1,8 +1,8 @@
 """Plain PyTorch in, fused kernels out.
 
-A function in which each element of the result comes from the elements in the same place of the inputs is declared with
-`opsmith.pointwise`. Its kernels are generated: one per direction, in C++ and in CUDA. Here: what that saves, what the
-gradient of a broadcast input is, what is refused, and how to see the kernel.
+A function in which each element of the result depends only on the elements at the same position of the inputs is
+declared with `opsmith.pointwise`. Its kernels are generated: one per direction, in C++ and in CUDA. Here: what that
+saves, what the gradient of a broadcast input is, what is refused, and how to see the kernel.
 """
 
 # [pointwise]
@@ -30,7 +30,7 @@ def _(device: torch.device, dtype: torch.dtype):
 # [two_results]
 @opsmith.pointwise("examples::rotate")
 def rotate(x: torch.Tensor, y: torch.Tensor, angle: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Several results are one kernel; `angle` may be a number a row, a column, or one for all: [], [n], [m, 1]."""
+    """Several results are one kernel; `angle` may be one number, or one per column or row: [], [n], [m, 1]."""
     cosine, sine = torch.cos(angle), torch.sin(angle)
     return x * cosine - y * sine, x * sine + y * cosine
 

@@ -6,7 +6,7 @@ import opsmith
 
 # [source]
 cu = opsmith.cuda_source(r"""
-// y = x / |x|, row by row. A block a row: a thread adds the squares of its columns, a warp its lanes by halves, and
+// y = x / |x|, row by row. One block per row: a thread adds the squares of its columns, a warp its lanes by halves, and
 // every thread the warps' sums, in one order.
 template <typename T>
 __global__ void normalize(const T* __restrict__ x, T* __restrict__ y, long long columns) {

@@ -10,7 +10,7 @@ from opsmith.checks import compare_samples
 
 # [kernel]
 @triton.jit
-def softmax_kernel(x, out, columns, WIDTH: tl.constexpr):  # a program a row, which it holds in registers
+def softmax_kernel(x, out, columns, WIDTH: tl.constexpr):  # one program per row, held in registers
     place = tl.arange(0, WIDTH)
     row = tl.program_id(0).to(tl.int64) * columns
     value = tl.load(x + row + place, mask=place < columns, other=-float("inf")).to(tl.float32)

@@ -24,7 +24,7 @@ def _(device, dtype):
 
 
 @bias_gelu.register_cost
-def _(x, bias):  # the least that a call must do: x and bias read, the result written; ten operations an element
+def _(x, bias):  # the least that a call must do: x and bias read, the result written; ten operations per element
     return opsmith.Cost(bytes=2 * x.nbytes + bias.nbytes, flops=10 * x.numel())
 
 

@@ -1,6 +1,6 @@
 """Plain PyTorch in, kernels of rows out: softmax, norms, losses.
 
-A function in which each row of the result comes from the rows in the same place of the inputs is declared with
+A function in which each row of the result depends only on the rows at the same position of the inputs is declared with
 `opsmith.rowwise`. It may do what a pointwise function does, and reduce rows. Here: several reductions in sequence, an
 index for each row, results of several dtypes, rows of several dimensions, what is saved, and what is refused.
 """

@@ -80,7 +80,7 @@ def test_what_is_left_to_do_by_hand_is_a_note(invoke: Invoke, here: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("my-op",), "'my-op' cannot be the name: a package's name is of lower-case letters"),
+        (("my-op",), "'my-op' cannot be the name: a package's name consists of lower-case letters"),
         (("torch",), "'torch' cannot be the name: a module of this name is installed here"),
         (("mine", "--into", "full"), "is not empty: it has notes.txt. Choose another directory (--into DIR)"),
         (("mine", "--into", "full/notes.txt"), "is a file, and the project needs a directory"),

@@ -103,7 +103,7 @@ class Library:
         )  # fmt: skip
         kind = self._runtime.opsmith_emulate(ctypes.byref(launch))
         if kind:
-            raise Faulted(kind, fault.words.decode(), fault.thread.x, self._lines(fault.pc))
+            raise Faulted(kind, fault.detail.decode(), fault.thread.x, self._lines(fault.pc))
 
     def _lines(self, pc: int) -> list[int]:
         """The lines of the author's text that were being executed, innermost first."""

@@ -424,7 +424,7 @@ def test_a_geometry_that_no_gpu_takes(declared: Any, checks: bool) -> None:
         with pytest.raises(
             RuntimeError,
             match=r"^reversed_cuda: reverse<float> was not launched with grid \(2, 1, 1\), block \(2048, 1, 1\) and "
-            r"192 bytes of dynamic shared memory on the emulated GPU: invalid config.* at most 1024 threads a block",
+            r"192 bytes of dynamic shared memory on the emulated GPU: invalid config.* at most 1024 threads per block",
         ):
             op(x, 2048, 192)
         with pytest.raises(RuntimeError, match=r"and 232449 bytes of dynamic shared memory .* and 232448 bytes of dyn"):

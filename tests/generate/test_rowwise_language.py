@@ -519,7 +519,7 @@ def _counted(x: Tensor) -> Tensor:
 
 REFUSED = {
     _scan: "Tensor.cumsum", _product: "Tensor.prod", _sorted: "Tensor.sort", _reshaped: "Tensor.reshape",
-    _elements: "selects elements", _first: "need not have size one", _two_kinds: "dimension -1 first and -2 later",
+    _elements: "selects elements", _first: "not always have size one", _two_kinds: "dimension -1 first and -2 later",
     _twice: "reduced before", _branch: "branches on a value", _none: "pointwise", _several: "one index per row",
     _order: "norm of order 3", _held: "not one of its arguments",
     _average: 'reduction="none"', _counted: "x.shape[-1]",

@@ -517,7 +517,7 @@ def test_more_threads_than_the_kernel_can_have_are_refused(cu: Any, gpu: FakeCud
     gpu.set_limit(driver_module.REGISTERS, 200)
     a = x()
     with pytest.raises(
-        errors.LaunchConfigurationError, match=r"add: a block of 512 .* the 256 .* takes 200 registers a thread"
+        errors.LaunchConfigurationError, match=r"add: a block of 512 .* the 256 .* takes 200 registers per thread"
     ):
         cu.add[1, 512](a, a, a, 1)
     cu.add[1, 256](a, a, a, 1)

@@ -245,7 +245,7 @@ def test_elementwise_mult_in_cpp_keeps_a_dense_layout(tier: str) -> None:
         assert [gradient.stride() for gradient in gradients] == [a.stride(), b.stride()]
 
 
-def test_elementwise_mult_in_cpp_refuses_in_words_what_it_does_not_take() -> None:
+def test_elementwise_mult_in_cpp_raises_an_error_for_unsupported_arguments() -> None:
     op = opsmith.ops.elementwise_mult
     with op.using("extension"):
         with pytest.raises(RuntimeError, match="a is of int64; this kernel takes float32, float64, float16, bfloat16"):

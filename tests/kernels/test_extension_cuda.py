@@ -318,7 +318,7 @@ def test_a_launch_that_cannot_be_is_reported_with_what_was_asked_and_what_is_tak
     with pytest.raises(
         RuntimeError,
         match=r"launched_kernel: .*doubled<float>.* was not launched with grid \(1, 1, 1\), block \(2048, 1, 1\) and "
-        r"0 bytes of dynamic shared memory on cuda:0: .*it takes at most 1024 threads a block",
+        r"0 bytes of dynamic shared memory on cuda:0: .*it takes at most 1024 threads per block",
     ):
         launched(x, 1, 2048, 0, 8)
     with pytest.raises(RuntimeError, match=r"and 1048576 bytes of dynamic shared memory on cuda:0: .*invalid"):

@@ -230,7 +230,7 @@ def test_an_exception_in_a_loop_is_raised_where_the_loop_stands() -> None:
 
 
 def test_what_is_thrown_need_be_no_exception_class() -> None:
-    with pytest.raises(RuntimeError, match="throws_: an exception that is no std::exception"):
+    with pytest.raises(RuntimeError, match="throws_: an exception that is not a std::exception"):
         function("throws", "(int value) -> int")(3)
 
 

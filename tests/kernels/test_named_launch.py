@@ -114,7 +114,7 @@ def same(x: Tensor, which: int) -> Tensor:
 
 
 @pytest.mark.parametrize(("which", "message"), MISTAKES, ids=str)
-def test_mistakes_are_refused_in_words(fresh: Fresh, which: int, message: str) -> None:
+def test_mistakes_are_refused_with_a_message(fresh: Fresh, which: int, message: str) -> None:
     with opsmith.emulate(), pytest.raises((RuntimeError, errors.OpsmithError), match=message):
         declared(fresh, same, "mistaken")(torch.ones(64), which)
 

@@ -148,7 +148,7 @@ def test_compiled_whole(device: str) -> None:
         (lambda x, kernel, hidden: (x, kernel, hidden, "sigmoid"), "activation is 'sigmoid'"),
     ],
 )
-def test_arguments_that_do_not_fit_are_reported_in_words(device: str, change: object, words: str) -> None:
+def test_wrong_arguments_raise_an_error_with_a_message(device: str, change: object, words: str) -> None:
     with pytest.raises((ValueError, TypeError, RuntimeError), match=words):
         convrnn(*change(*drawn(2, 3, 8, 3, device)))  # type: ignore[operator]
 

@@ -43,7 +43,7 @@ def contents(root: Path) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("my-kernels", "lower-case letters, digits and underscores, a letter first. Try my_kernels."),
+        ("my-kernels", "lower-case letters, digits and underscores, and starts with a letter. Try my_kernels."),
         ("MyKernels", "Try mykernels."),
         ("2fast", "Try fast."),
         ("über", "lower-case letters"),
@@ -58,8 +58,8 @@ def contents(root: Path) -> dict[str, str]:
         ("aten", "torch has operators of its own in torch.ops.aten. Try my_aten."),
         ("tests", "the project has a directory of this name. Try my_tests."),
         ("src", "the project has a directory of this name. Try my_src."),
-        ("kernels_", "works in place. The files have both. Try kernels."),
-        ("k" * 65, "more than 64 letters"),
+        ("kernels_", "marks an in-place operator, which the files define as well. Try kernels."),
+        ("k" * 65, "more than 64 characters"),
     ],
 )
 def test_names_that_no_package_can_have_are_refused(here: Path, name: str, words: str) -> None:
@@ -76,7 +76,7 @@ def test_names_that_no_package_can_have_are_refused(here: Path, name: str, words
         ("residual", "the code of the op uses this name for something else."),
         ("def", "it is a keyword of Python. Try def_op."),
         ("test_of_ops", "pytest would take the op for a test. Try test_of_ops_op."),
-        ("Gelu", "an op's name is of lower-case letters, digits and underscores, a letter first. Try gelu."),
+        ("Gelu", "lower-case letters, digits and underscores, and starts with a letter. Try gelu."),
     ],
 )
 def test_names_that_no_op_can_have_are_refused(here: Path, name: str, words: str) -> None:

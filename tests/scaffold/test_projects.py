@@ -103,7 +103,7 @@ import runpy
 import opsmith
 import torch
 import {PACKAGE}
-names = {[f"right_{kind}{twin}" for kind in scaffold.KINDS for twin in ("", "_")]}
+names = {[f"right_{kind}{ending}" for kind in scaffold.KINDS for ending in ("", "_")]}
 print([name for name in names if not hasattr(torch.ops.{PACKAGE}, name)])
 (block,) = re.findall(r"```python\\n(.*?)```", open("README.md").read(), re.DOTALL)
 exec(block)

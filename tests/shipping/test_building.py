@@ -124,7 +124,7 @@ def test_what_cannot_be_recorded_is_said(built_once: tuple[Path, str]) -> None:
 
 def test_a_second_build_from_nothing_gives_the_same_bytes(package: Path) -> None:
     (package / "ops.py").write_text((package / "ops.py").read_text().partition("cu = ")[0])
-    assert "all the same" in build(package, "--no-cuda", "--verify").stdout
+    assert "all identical" in build(package, "--no-cuda", "--verify").stdout
 
 
 @pytest.mark.usefixtures("_nvrtc")
@@ -341,7 +341,7 @@ def test_without_a_compiler_for_the_gpus_nothing_is_begun(
     [
         (["nowhere"], "Python finds no module 'nowhere' here"),
         (["json.decoder"], "is a file; only a package (a directory) can hold files"),
-        (["not-a-name"], "that is no name of a package"),
+        (["not-a-name"], "that is not a valid package name"),
         (["email", "--arch", "sm_banana"], "GPU architectures are written sm_90"),
         (["email"], "email has nothing to build ahead of time"),
         ([], "there is no package in"),
@@ -362,7 +362,7 @@ def test_a_request_that_makes_no_sense_is_refused(
     [
         (
             "import no_such_accelerator",
-            "note: ops of {name}.part are left out, for it cannot be imported: No module named",
+            "note: the ops of {name}.part are left out, because it cannot be imported: No module named",
         ),
         (
             "from . import missing",

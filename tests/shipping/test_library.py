@@ -358,3 +358,81 @@ def test_nothing_to_launch_from_cpp_is_an_error(tmp_path: Path) -> None:
     (package / "__init__.py").write_text("from .ops import plain\n")
     done = build(package, "--no-cuda", "--library", fails=True)
     assert "nothing to build" in done.stderr.lower()
+
+
+ELSEWHERE = """
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+import opsmith
+
+
+@opsmith.pointwise("elsewhere::blended")
+def blended(x: Tensor, bias: Tensor, mask: Tensor | None = None) -> Tensor:
+    y = x * 0.5 + bias
+    return y if mask is None else torch.where(mask, y, x)
+
+
+@blended.register_samples
+def _(device, dtype):
+    if dtype is torch.float32:
+        x, bias = torch.ones(2, 3, 4, device=device), torch.ones(3, 1, device=device)
+        yield opsmith.Sample((x, bias))
+        yield opsmith.Sample((x, bias, torch.ones(4, dtype=torch.bool, device=device)))
+
+
+@opsmith.rowwise("elsewhere::centred")
+def centred(x: Tensor) -> Tensor:
+    return x - x.mean(-1, keepdim=True)
+
+
+@centred.register_samples
+def _(device, dtype):
+    if dtype is torch.float32:
+        yield opsmith.Sample((torch.ones(4, 8, device=device),))
+
+
+ext = opsmith.extension("elsewhere_ext", Path(__file__).parent / "summed.cpp", lazy=True)
+
+
+@opsmith.op("nowhere::summed")
+def summed(tensors: list[Tensor], names: str, offset: int | None = None) -> tuple[Tensor, Tensor]:
+    total = torch.stack(tensors).sum(0) + (offset or 0)
+    return total, total + len(names)
+
+
+summed.register_kernel("cpu", ext.summed)
+"""
+ELSEWHERE_USED = """
+ops = torch.ops.elsewhere
+x, bias, mask = torch.randn(5, 3, 4), torch.randn(3, 1), torch.tensor([True, False, True, False])
+torch.testing.assert_close(ops.blended(x, bias), x * 0.5 + bias)
+torch.testing.assert_close(ops.blended(x, bias, mask), torch.where(mask, x * 0.5 + bias, x))
+rows = torch.randn(3, 1000)
+torch.testing.assert_close(ops.centred(rows), rows - rows.mean(-1, keepdim=True))
+assert torch.ops.nowhere.summed([torch.ones(2), torch.ones(2)], "ab")[1].tolist() == [4.0, 4.0]
+print("served")
+"""
+
+
+def test_a_library_has_every_namespace_that_its_package_declares_ops_in(tmp_path: Path) -> None:
+    """Neither namespace is the package's name; with an optional tensor and a program of rows."""
+    package = project(tmp_path, "librarian", OPS)
+    (package / "ops.py").write_text(ELSEWHERE)
+    (package / "__init__.py").write_text("from . import ops\n")
+    build(package, "--no-cuda", "--library")
+    made = package.parents[1] / "dist" / "liblibrarian.so"
+    load, declare = "torch.ops.load_library(LIBRARY)\n", "import librarian\n"
+    assert run(load + ELSEWHERE_USED, made) == "served\n"
+    for order in (load + declare, declare + load):
+        printed = run(order + ELSEWHERE_USED, made, with_opsmith=True, OPSMITH_QUIET="1")
+        assert printed == "served\n", "and nothing on stderr"
+
+
+def test_a_second_build_of_a_library_gives_the_same_bytes(tmp_path: Path) -> None:
+    package = project(tmp_path, "librarian", OPS)
+    (package / "ops.py").write_text(ELSEWHERE.partition("@opsmith")[0] + ELSEWHERE[ELSEWHERE.index("ext = ") :])
+    (package / "__init__.py").write_text("from . import ops\n")
+    assert "built a second time: the same bytes" in build(package, "--no-cuda", "--library", "--verify").stdout

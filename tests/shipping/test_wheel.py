@@ -136,7 +136,7 @@ def test_without_the_front_end_pip_makes_it(project: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('build-backend = "', 'build-backend = "nowhere.', "its build backend fails"),
+        ('build-backend = "', 'build-backend = "nowhere.', "its build backend failed"),
         ("[tool.setuptools.", "[tool.setuptools]\npackages = []\n[tool.setuptools.", "has no aheadlib/__init__.py"),
     ],
 )

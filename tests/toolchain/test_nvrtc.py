@@ -186,3 +186,15 @@ def test_without_nvrtc_prebuilt_ptx_serves_later_gpus(tmp_path: Path, monkeypatc
         assert cubin_of(KERNEL, arch=arch, name="twice.cu").read_bytes() == code
     with pytest.raises(errors.NvrtcNotFoundError):
         cubin_of(KERNEL, arch="sm_86", name="twice.cu")
+
+
+def test_a_damaged_prebuilt_cubin_is_named_and_compiled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compilations: Callable[[], int]
+) -> None:
+    code = shipped("sm_90", tmp_path, monkeypatch)
+    (cubin,) = (tmp_path / "shipped").rglob("kernel.cubin")
+    cubin.write_bytes(code[:-1] + bytes([code[-1] ^ 1]))
+    with pytest.warns(errors.DamagedPrebuiltWarning, match=r"the contents of kernel\.cubin have changed"):
+        found = cubin_of(KERNEL, arch="sm_90", name="twice.cu")
+    assert found.read_bytes() == code and found.is_relative_to(tmp_path / "own")
+    assert compilations() == 2

@@ -24,7 +24,7 @@ _PLACES = 4
 
 @dataclass(frozen=True)
 class Ceilings:
-    """Bytes a second; `matmul` is operations a second by dtype."""
+    """Bytes per second; `matmul` is operations per second by dtype."""
 
     read: float
     write: float

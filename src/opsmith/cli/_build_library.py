@@ -12,18 +12,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from ..shipping.building import compilers_cache
 from ..shipping.library import Contents, Library, build_library_of
-from ._screen import FAILED, RefusedError, output, print_note, size, tilde
+from ..shipping.staging import staged_file
+from ._screen import FAILED, RefusedError, output, print_note, progress_bar, size, tilde
 
 
 def build(package: str, contents: Contents, targets: Sequence[str], namespace: str | None = None) -> Library:
     """The library of a package, in the cache."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=output, transient=True) as progress:
+    with progress_bar() as progress:
         task = progress.add_task(f"Building the library of {package}", total=None)
         with compilers_cache():
             return build_library_of(
@@ -59,7 +58,7 @@ def verify(path: Path, package: str, targets: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def built_again(package: str, targets: Sequence[str], *options: str) -> Iterator[Path]:
-    """The directory of a second build, by a new process with an empty cache. It is the argument of the last option."""
+    """The directory of a second build, made by a new process with an empty cache. The last of `options` takes it."""
     with tempfile.TemporaryDirectory(prefix="opsmith-verify-") as scratch:
         directory = Path(scratch, "again")
         choice = ["--arch", ",".join(targets)] if targets else ["--no-cuda"]
@@ -74,15 +73,7 @@ def built_again(package: str, targets: Sequence[str], *options: str) -> Iterator
 
 def placed(library: Path, directory: Path) -> Path:
     """A copy in a directory, whole or not at all."""
-    directory.mkdir(parents=True, exist_ok=True)
     place = directory / library.name
-    descriptor, scratch = tempfile.mkstemp(prefix=f".{place.name}-", dir=place.parent)
-    os.close(descriptor)
-    try:
+    with staged_file(place, 0o755) as scratch:
         shutil.copyfile(library, scratch)
-        os.chmod(scratch, 0o755)
-        os.replace(scratch, place)
-    except BaseException:
-        os.unlink(scratch)
-        raise
     return place

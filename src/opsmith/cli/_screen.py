@@ -8,13 +8,16 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from ..errors import OpsmithError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 Parameters = ParamSpec("Parameters")
 
@@ -107,6 +110,14 @@ def write(path: Path, option: str, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise RefusedError(f"{option} {path} cannot be written: {error.strerror}") from error
+
+
+def progress_bar() -> Progress:
+    """A bar with a count and the elapsed time, which disappears at the end."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=output, transient=True)
 
 
 def tilde(path: str | Path) -> str:

@@ -11,14 +11,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from ..errors import NothingToBuildError
 from ..errors.base import plural
 from ._ops import explaining
 from ._options import Json, option
-from ._screen import FAILED, RefusedError, output, prepare_json, print_note, size, tilde, write_json
+from ._screen import FAILED, RefusedError, output, prepare_json, print_note, progress_bar, size, tilde, write_json
 
 if TYPE_CHECKING:
     from ..operator.op import Op
@@ -79,20 +78,20 @@ def command(
     if debug:
         os.environ["DEBUG"] = "1"
     if hf_kernel is not None and (wheel or library or into is not None):
-        raise RefusedError("--hf-kernel DIR is all that is written: leave out --wheel, --library and --into.")
+        raise RefusedError("--hf-kernel writes into DIR and nothing else: leave out --wheel, --library and --into.")
     if library and (wheel or passport):
-        raise RefusedError("--library makes the library and nothing else: leave out --wheel and --passport.")
+        raise RefusedError("--library writes a library and nothing else: leave out --wheel and --passport.")
     targets = targets_for(arch, no_cuda)
     with explaining(package or "the package of this project"):
         module = imported(package)
         ops = ops_of(module, print_note)
     from ..shipping.building import plan
-    from ..shipping.passport import passport as travelling
+    from ..shipping.passport import passport as read_passport
 
     if library:
         _build_library(module, ops, targets, into, verify, json)
         return
-    proof = travelling(passport, [op.name for op in ops]) if passport else None
+    proof = read_passport(passport, [op.name for op in ops]) if passport else None
     if hf_kernel is not None:
         variants = _build_for_hub(module, ops, targets, proof, hf_kernel, json)
         if verify:
@@ -207,14 +206,13 @@ def _build_for_hub(
 def _built(planned: Plan, into: Path, passport: Mapping[str, Any] | None) -> list[Row]:
     from ..shipping.building import build
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=output, transient=True) as progress:
+    with progress_bar() as progress:
         task = progress.add_task(f"Building {planned.package}", total=planned.count)
         return build(planned, lambda: progress.advance(task), into, passport)
 
 
 def _show(rows: Sequence[Row], directory: Path | None) -> None:
-    """One line per op, however many targets there are. `directory`: where they are and stay."""
+    """One line per op, for all targets together. `directory`: where the files are, if they stay there."""
     from ..shipping.passport import place_name
 
     kinds = {place: _kind(place) for place in sorted({row.place for row in rows})}
@@ -245,7 +243,7 @@ def _kind(place: str) -> str:
 
 
 def _audit(directory: Path) -> Sequence[Verdict]:
-    """Of the libraries in a directory, or of one."""
+    """Audits the libraries in a directory, or one library, and prints the verdicts."""
     from ..shipping.audit import audited, tools_missing
     from ..toolchain import manylinux
 
@@ -255,9 +253,9 @@ def _audit(directory: Path) -> Sequence[Verdict]:
         for problem in verdict.problems:
             output.print(f"  {problem}", soft_wrap=True)
     if verdicts and (obstacle := manylinux.obstacle()):
-        print_note(f"libraries were linked plainly, for systems as new as this one: {obstacle}")
+        print_note(f"the libraries need a system at least as new as this one, because {obstacle}")
     if verdicts and (missing := tools_missing()):
-        print_note(f"not asked, since not installed (pip install 'opsmith[build]'): {', '.join(missing)}")
+        print_note(f"not audited with {' and '.join(missing)}, which are not installed: pip install 'opsmith[build]'")
     return verdicts
 
 
@@ -269,8 +267,8 @@ def _verify(
     passport: Sequence[Path] = (),
     variants: Sequence[str] = (),
 ) -> None:
-    """Builds again and compares every file. `variants`: the directories that this build has written, if there may be
-    others beside them."""
+    """Builds again and compares every file. `variants`: the directories that this build has written, where others may
+    be beside them."""
     from ._build_library import built_again
 
     proof = [argument for path in passport for argument in ("--passport", str(path))]
@@ -280,11 +278,11 @@ def _verify(
         listed = "\n".join(f"  {name}" for name in different[:10])
         output.print(f"[red]{len(different)} of {len(first)} files differ in a second build:[/]\n{listed}")
         raise typer.Exit(FAILED)
-    output.print(f"[green]✓[/] built a second time: {len(first)} files, all the same")
+    output.print(f"[green]✓[/] built a second time: {len(first)} files, all identical")
 
 
 def _contents(directory: Path, variants: Sequence[str]) -> dict[str, bytes]:
-    """By name; a passport is given, not built."""
+    """The built files by name; passport.json is not one of them."""
     found: dict[str, bytes] = {}
     for path in directory.rglob("*"):
         name = path.relative_to(directory)

@@ -30,7 +30,7 @@ _PURPOSES = {
     "bench.py": "how fast it is",
     "train.py": "a few training steps",
 }
-"""Of files whose names do not say it."""
+"""The purposes of files, where the name does not say it."""
 
 
 def command(
@@ -39,13 +39,13 @@ def command(
     ],
     kind: Annotated[
         Literal["pointwise", "op", "cuda", "extension", "triton", "numba"],
-        typer.Option(help="What the op is: generated kernels, none yet, or kernels in a language."),
+        typer.Option(help="Generated kernels, no kernel yet, or kernels in a language."),
     ] = "pointwise",
     into: Annotated[
-        Path | None, option(metavar="DIR", help="Where. Default: ./NAME, or the package that is here.")
+        Path | None, option(metavar="DIR", help="Where to write. Default: ./NAME, or the package in this directory.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the files and write nothing.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Write over files of the same names.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files of the same names.")] = False,
 ) -> None:
     """Write a project that turns a kernel into an operator; inside a package, one more op for it."""
     try:
@@ -94,7 +94,7 @@ def _commands(plan: scaffold.Plan) -> list[tuple[str, str]]:
 
 
 def _tree(plan: scaffold.Plan, replaced: list[str]) -> Tree:
-    """The files, each with its purpose; a directory that has nothing but another is on one line with it."""
+    """The files, each with its purpose; a directory that contains only one other is on one line with it."""
     top = Tree(Text(f"{_shown(plan.root)}/", "bold"), guide_style="dim")
     _grow(top, plan, list(plan.files), "", set(replaced))
     return top

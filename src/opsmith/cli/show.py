@@ -61,7 +61,7 @@ def _source(op: Op, device: str, backward: bool, dtype: str) -> str:
     if not op.is_generated:
         raise RefusedError(
             f"{op.name} has no generated source: it is declared with @opsmith.op, whose kernels are written by hand.\n"
-            f"`opsmith show {op.name}` lists them; @opsmith.pointwise generates kernels."
+            f"`opsmith show {op.name}` lists them; @opsmith.pointwise and @opsmith.rowwise generate kernels."
         )
     return op.source(device, backward=backward, dtype=getattr(torch, dtype))
 

@@ -146,7 +146,7 @@ class _Description:
         self.mask, self.address = f"{fault.mask:#010x}", f"{fault.address:#x}"
         self.does = "writes" if fault.is_write else "reads"
         self.accesses = f"{self.does} {fault.size} bytes"
-        self.detail = fault.words.decode(errors="replace")
+        self.detail = fault.detail.decode(errors="replace")
         self.exception = f": {self.detail}" if self.detail else ""
         # Those of __trap() and __builtin_assume(...) are complete.
         self.assertion = self.detail if self.detail.startswith("__") else f"assert({self.detail})"

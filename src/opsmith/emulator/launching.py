@@ -65,7 +65,7 @@ def launch(
     )  # fmt: skip
     kind = _run(described)
     if kind == _NO_RESOURCES:
-        raise EmulationError(kernel, fault.words.decode())
+        raise EmulationError(kernel, fault.detail.decode())
     if kind:
         raise fault_of(kernel, library, fault, guarded.descriptions, settings.seconds)
     guarded.write_back()
@@ -132,6 +132,6 @@ def refusal(kernel: str, library: Library, entry: int, grid: Extent, block: Exte
         return None
     return (
         f"{kernel} was not launched with grid {grid}, block {block} and {shared} bytes of dynamic shared "
-        f"memory on the emulated GPU: {code}; it takes at most {MAX_THREADS} threads a block and {most_shared} bytes "
+        f"memory on the emulated GPU: {code}; it takes at most {MAX_THREADS} threads per block and {most_shared} bytes "
         f"of dynamic shared memory, and a grid {MAX_GRID} of blocks {MAX_BLOCK}"
     )

@@ -84,7 +84,7 @@ class Fault(ctypes.Structure):
     other: Place
     waits: Int32
     wait: Annotated[Sequence[Place], Place * MOST_WAITS]
-    words: Annotated[bytes, ctypes.c_char * 256]
+    detail: Annotated[bytes, ctypes.c_char * 256]
 
 
 @structure

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .base import LocatedError, OpsmithError, SourceLine, indented, listed, tail
+from .base import LocatedError, OpsmithError, SourceLine, indented, listed, quoted, tail
 from .toolchain import ToolMissingError
 
 
 class BuildSettingError(OpsmithError, ValueError):
-    """A build setting, an argument or an environment variable, has a value that it cannot have."""
+    """A build setting, an argument or an environment variable, has an invalid value."""
 
     def __init__(self, setting: str, value: object, taken: str) -> None:
         super().__init__(f"{setting}={value!r} is not a setting: {taken}.")
@@ -50,23 +50,24 @@ class NothingToBuildError(OpsmithError, ValueError):
     def __init__(self, package: str, notes: Sequence[str]) -> None:
         reasons = "".join(f"\n  {note}" for note in dict.fromkeys(notes))
         super().__init__(
-            f"{package} has nothing to build ahead of time. Built are its extensions, and the kernels of pointwise ops "
-            f"and of opsmith.cuda_source that the samples of its ops reach (register_samples).{reasons}"
+            f"{package} has nothing to build ahead of time. `opsmith build` compiles extensions, and the generated "
+            "kernels and kernels of opsmith.cuda_source that the samples of ops (register_samples) reach."
+            f"{reasons}"
         )
 
 
 class CudaToolsError(ToolMissingError):
-    """`opsmith build` cannot compile kernels for the GPUs that it was asked for."""
+    """`opsmith build` cannot compile kernels for the requested GPUs."""
 
     def __init__(self, targets: Sequence[str], reason: object) -> None:
         super().__init__(
             f"Kernels for {listed(targets)} cannot be compiled here. {reason}\n"
-            "To build for processors alone:  opsmith build --no-cuda"
+            "To build for CPUs only:  opsmith build --no-cuda"
         )
 
 
 class BuildPlaceError(OpsmithError, ValueError):
-    """`opsmith build` would overwrite files that it has not written."""
+    """`opsmith build` would overwrite files that it did not write."""
 
     def __init__(self, directory: object, found: Sequence[str]) -> None:
         more = f" and {len(found) - 3} more" if len(found) > 3 else ""
@@ -77,7 +78,7 @@ class BuildPlaceError(OpsmithError, ValueError):
 
 
 class PackageNotFoundError(OpsmithError, ImportError):
-    """`opsmith build` was not given a package, or not one that it can import."""
+    """`opsmith build` found no package, or one that it cannot import."""
 
     def __init__(self, package: str | None, what: str) -> None:
         super().__init__(f"opsmith build {package or ''}".rstrip() + f": {what}.")
@@ -91,26 +92,25 @@ class PassportError(OpsmithError, ValueError):
 
 
 class WheelError(OpsmithError, RuntimeError):
-    """`opsmith build --wheel` cannot make a wheel of a project."""
+    """`opsmith build --wheel` cannot build the wheel of a project."""
 
     def __init__(self, project: object, what: str, output: str = "") -> None:
         lines = f":\n{indented(tail(output, 15))}" if output else "."
-        super().__init__(f"No wheel can be made of {project}: {what}{lines}")
+        super().__init__(f"The wheel of {project} cannot be built: {what}{lines}")
 
 
 class NotSelfContainedError(OpsmithError, ValueError):
-    """What `opsmith build --hf-kernel` writes stands by itself, and a function refers to what cannot be written."""
+    """A function refers to something that `opsmith build --hf-kernel` cannot write into its self-contained file."""
 
     def __init__(self, owner: str, name: str, what: str, fix: str, line: SourceLine | None = None) -> None:
         self.owner = owner
-        where = f"\n  {line}" if line is not None and line.text else ""
         ending = f"\n{fix[0].upper()}{fix[1:]}." if fix else ""
         message = f"{owner} refers to {name!r}, which cannot go into a kernel for the Hub: {what}."
-        super().__init__(f"{message}{where}{ending}")
+        super().__init__(f"{message}{quoted(line)}{ending}")
 
 
 class HubError(OpsmithError, ValueError):
     """`opsmith build --hf-kernel` cannot write a package as a kernel for the Hub."""
 
-    def __init__(self, package: str, what: str) -> None:
-        super().__init__(f"{package} cannot be written as a kernel for the Hub: {what}.")
+    def __init__(self, package: str, what: str, line: SourceLine | None = None) -> None:
+        super().__init__(f"{package} cannot be written as a kernel for the Hub: {what}.{quoted(line)}")

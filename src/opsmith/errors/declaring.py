@@ -68,30 +68,30 @@ class ReferenceResultError(OpsmithError, TypeError):
 
 
 class NotPointwiseError(OpsmithError, TypeError):
-    """A reference given to `pointwise` does what no kernel of elements can do."""
+    """A reference given to `pointwise` does something that a kernel of elements cannot do."""
 
     def __init__(self, name: str, function: Callable[..., Any], what: str, line: SourceLine | None) -> None:
         super().__init__(
             f"{name}: the reference {described(function)} is not pointwise: {what}.{quoted(line)}\n"
-            "A pointwise reference computes each element from the elements in the same place, by torch's elementwise "
-            "functions. If it reduces rows, declare it with @opsmith.rowwise, anything else with @opsmith.op, which "
-            "takes any PyTorch function."
+            "A pointwise reference computes each element from the elements at the same position, by torch's "
+            "elementwise functions. Declare a function that reduces rows with @opsmith.rowwise, and any other with "
+            "@opsmith.op, which takes any PyTorch function."
         )
 
 
 class NotRowwiseError(OpsmithError, TypeError):
-    """A reference given to `rowwise` does what no kernel of rows can do."""
+    """A reference given to `rowwise` does something that a kernel of rows cannot do."""
 
     def __init__(self, name: str, function: Callable[..., Any], what: str, line: SourceLine | None) -> None:
         super().__init__(
             f"{name}: the reference {described(function)} is not a function of rows: {what}.{quoted(line)}\n"
-            "A row program computes each row from the rows in the same place, by torch's elementwise functions and by "
-            "reductions over the row. For anything else declare it with @opsmith.op, which takes any PyTorch function."
+            "A row program computes each row from the rows at the same position, by torch's elementwise functions and "
+            "reductions over the row. Declare any other function with @opsmith.op, which takes any PyTorch function."
         )
 
 
 class OutMismatchError(OpsmithError, ValueError):
-    """A tensor given as out= is not what the result is."""
+    """A tensor given as out= does not have the shape or dtype of the result."""
 
     def __init__(self, name: str, result: str, given: str) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""`opsmith new`: names and places that cannot be had."""
+"""`opsmith new`: names that are refused, and places that cannot be written to."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class ScaffoldPlaceError(OpsmithError, OSError):
 
 
 class FilesExistError(ScaffoldPlaceError, FileExistsError):
-    """Files are in the way, and nothing is overwritten unless asked to."""
+    """Files exist in the place to write to, and `--force` was not given."""
 
     def __init__(self, root: Path, taken: Sequence[str], is_project: bool) -> None:
         more = f" and {len(taken) - _MOST_SHOWN} more" if len(taken) > _MOST_SHOWN else ""
         shown = ", ".join(taken[:_MOST_SHOWN]) + more
         what = f"{root} is not empty: it has {shown}." if is_project else f"{root} already has {shown}."
         other = "Choose another directory (--into DIR)" if is_project else "Choose another name"
-        super().__init__(f"{what} {other}, or write over files of the same names: --force")
+        super().__init__(f"{what} {other}, or overwrite files of the same names: --force")

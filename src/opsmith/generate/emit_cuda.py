@@ -36,6 +36,19 @@ def cluster_of(text: str) -> int:
     return int(found[1]) if found else 1
 
 
+def entry(program: Program, layout: LayoutClass, parameters: int, attributes: str, driver: str) -> list[str]:
+    """The lines of the kernel, which calls a driver of the headers, and the end of the source."""
+    return [
+        f'extern "C" __global__ void{attributes}',
+        f"{entry_name(program, layout)}(__grid_constant__ const Parameters<{parameters}> parameters) {{",
+        f"  {driver}(Kernel(parameters));",
+        "}",
+        "",
+        "}  // namespace opsmith",
+        "",
+    ]
+
+
 def entry_name(program: Program, layout: LayoutClass) -> str:
     return re.sub(r"\W+", "_", f"{program.name}_{layout.path}")
 
@@ -185,14 +198,7 @@ class _Text:
             "",
             *self._kernel(),
             "",
-            f'extern "C" __global__ void __launch_bounds__({bounds})',
-            f"{entry_name(self.program, layout)}"
-            f"(__grid_constant__ const Parameters<{self.parameter_count}> parameters) {{",
-            f"  {layout.path}(Kernel(parameters));",
-            "}",
-            "",
-            "}  // namespace opsmith",
-            "",
+            *entry(self.program, layout, self.parameter_count, f" __launch_bounds__({bounds})", layout.path),
         ]
         return "\n".join(lines)
 

@@ -207,8 +207,8 @@ def pullback(
     """The gradient of each wanted input, given the gradients of the results (None: it has none). Zero if the results do
     not depend on an input, or only by steps.
 
-    In a row program, what is one value for the row and enters elements has the sum of their gradients as its own: the
-    adjoint of a broadcast is a sum over the row, and the other way round."""
+    In a row program, the gradient of a value per row that elements use is the sum of its gradients over the row: the
+    adjoint of a broadcast is a sum, and vice versa."""
     builder = Builder(interner)
     adjoints: dict[Node, Value] = {}
     elements = varying(results, rows) if rows is not None else None

@@ -18,10 +18,10 @@ def rowwise(name: str, prebuild: Callable[..., Iterator[Sample]] | None = None) 
     ... def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
     ...     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
 
-    The function may do what a pointwise one may (see `opsmith.pointwise`), and besides reduce rows: sum, mean, amax,
-    var, softmax, logsumexp and so on, one after the other. All its reductions are over the same dimensions, most often
-    the last. A row is read once, and the gradients of tensors that rows share are summed in the same kernel. Anything
-    else raises NotRowwiseError at declaration, with its line: use `opsmith.op` for that.
+    The function may do what a pointwise one may (see `opsmith.pointwise`), and also reduce rows: sum, mean, amax, var,
+    softmax, logsumexp and so on, several in sequence. All its reductions are over the same dimensions, usually the
+    last. The gradients of tensors that rows share are summed in the same kernel. Anything else raises NotRowwiseError
+    at declaration, with its line: use `opsmith.op` for that.
 
     Args:
         name: 'namespace::name', as in torch.ops.

@@ -141,7 +141,7 @@ class Trace:
                 raise self.refusal("it uses a tensor that is not one of its arguments; make it one", line)
             if node.op in ("call_method", "call_function") and not self._is_known(node.target):
                 if node.target is not getattr:
-                    what = "no function of rows" if self.rows else "no elementwise function"
+                    what = "not a function of rows" if self.rows else "not an elementwise function"
                     raise self.refusal(f"it calls {_called(node.target)}, which is {what}", line)
                 if node.args[1] not in (_OF_ROWS if self.rows else ("dtype",)):
                     what = f"it asks for .{node.args[1]} of a tensor, which differs from call to call"
@@ -154,7 +154,7 @@ class Trace:
 
 
 _OF_ROWS = ("dtype", "shape", "device", "values", "indices")
-"""What a row program may ask of a tensor, or of what max(dim) returns."""
+"""The attributes that a row program may read of a tensor, or of the result of max(dim)."""
 
 
 def _called(target: Any) -> str:

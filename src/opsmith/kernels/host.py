@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import ReferenceRunsWarning, ToolMissingError
-from . import emulation
 from .configuration import LaunchConfiguration
 
 if TYPE_CHECKING:
@@ -219,7 +218,3 @@ _ELEMENTS = {
     torch.bfloat16: BFLOAT16,
 }
 """Complex numbers, eight-bit floats and structs are not distinguished."""
-
-
-def emulated_gpu() -> Any:
-    return emulation.state.settings.gpu

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .plan import Plan, plan
+from .planning import Plan, plan
 from .templates import KINDS
 from .writing import write
 

@@ -1,4 +1,4 @@
-"""The directories of headers on this machine, for the author's editor. Nothing is imported to find them."""
+"""Finds the directories of headers on this machine, for the author's editor, without importing anything."""
 
 from __future__ import annotations
 

@@ -25,18 +25,20 @@ def check_name(name: str, what: str) -> None:
     """Raises ScaffoldNameError unless it is a plain name: of a package, or of an op (`what`)."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise ScaffoldNameError(
-            name, f"{what}'s name is of lower-case letters, digits and underscores, a letter first", _repaired(name)
+            name,
+            f"{what}'s name consists of lower-case letters, digits and underscores, and starts with a letter",
+            _repaired(name),
         )
     if keyword.iskeyword(name):
         raise ScaffoldNameError(name, "it is a keyword of Python", f"{name}_op" if what == "an op" else f"{name}_ops")
     if name.endswith("_"):
         raise ScaffoldNameError(
             name,
-            "a name that ends in an underscore is that of an operator that works in place. The files have both",
+            "a trailing underscore marks an in-place operator, which the files define as well",
             name.rstrip("_"),
         )
     if len(name) > _LONGEST:
-        raise ScaffoldNameError(name, f"it has more than {_LONGEST} letters")
+        raise ScaffoldNameError(name, f"it has more than {_LONGEST} characters")
 
 
 def check_package(name: str, target: Path) -> None:

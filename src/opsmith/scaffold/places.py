@@ -47,7 +47,7 @@ def project_around(directory: Path) -> Project | None:
     if len(found) > 1:
         names = ", ".join(str(each.relative_to(root)) for each in found)
         raise ScaffoldPlaceError(
-            f"the project {root} has several packages: {names}. Name the one that gets the op:  --into {found[0]}"
+            f"the project {root} has several packages: {names}. Choose the one to add the op to:  --into {found[0]}"
         )
     return Project(root, found[0])
 

@@ -1,7 +1,7 @@
 """Where the libraries of a package load: on which systems, and in which releases of torch.
 
-auditwheel and torch-abi-audit are asked where they are installed. Neither sees what a library takes from torch's
-libraries that belongs to the C++ library (no version), nor a file that is no library: those are looked for here.
+auditwheel and torch-abi-audit run if they are installed. Neither reports symbols of the C++ library that a library
+imports without a version, which torch's libraries then provide, or a file that is not a library: both are found here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class Verdict:
-    """On one kind of library. `policy`: the oldest systems that all of them load on; "linux" if that is unknown."""
+    """The verdict on one kind of library. `policy`: the oldest systems on which all of them load; "linux" if that is
+    unknown."""
 
     kind: str
     count: int
@@ -81,13 +82,13 @@ def _verdict(kind: str, paths: Sequence[Path]) -> Verdict:
         except NoLibraryError as error:
             problems.append(f"{path.parent.name}: {error}")
         else:
-            # Libraries that take the same symbols have the same verdict: there are few of them, of many kernels.
+            # Libraries that import the same symbols have the same verdict. Many kernels share a few sets of symbols.
             distinct.setdefault((linkage.needed, linkage.taken), (path, linkage))
     for path, linkage in distinct.values():
         if newer := manylinux.beyond_policy(linkage):
             problems.append(f"{path.name} needs {_some(newer)}, which {manylinux.POLICY} lacks")
-        if stolen := [symbol.name for symbol in _unversioned(linkage) if _CXX_LIBRARY.match(symbol.name)]:
-            problems.append(f"{path.name} takes {_some(stolen)} of the C++ library from torch: not every torch has it")
+        if taken := [symbol.name for symbol in _unversioned(linkage) if _CXX_LIBRARY.match(symbol.name)]:
+            problems.append(f"{path.name} takes {_some(taken)} of the C++ library from torch: not every torch has it")
     policy = _policy(list(distinct.values()))
     torch, unstable = _torch(kind, distinct.values())
     return Verdict(kind, len(paths), policy, torch, (*problems, *unstable))
@@ -107,12 +108,12 @@ def _policy(libraries: Sequence[tuple[Path, Linkage]]) -> str:
 
 
 def _unversioned(linkage: Linkage) -> list[Symbol]:
-    """What any library of the process may give."""
+    """The symbols that any library of the process may provide."""
     return [symbol for symbol in linkage.taken if symbol.version is None and not symbol.is_weak]
 
 
 def _torch(kind: str, libraries: Iterable[tuple[Path, Linkage]]) -> tuple[str, list[str]]:
-    """What they use of torch, and what of it changes with its releases."""
+    """What they use of torch, and problems: uses that torch changes between releases."""
     uses, problems, since = set(), [], set()
     for path, linkage in libraries:
         names = [symbol.name for symbol in _unversioned(linkage)]
@@ -171,7 +172,7 @@ def _by_auditwheel(libraries: Sequence[Path]) -> str:
 
 
 def _by_torch_abi_audit(library: Path) -> tuple[list[str], list[str]]:
-    """The first torch that a library loads into, and what is wrong with it."""
+    """The oldest torch that a library loads into, and the library's problems."""
     from torch_abi_audit import inspect_extension
 
     report = inspect_extension(library)

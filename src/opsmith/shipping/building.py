@@ -55,7 +55,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be built for a package. `libraries`: extensions, each with the processor level it is built for."""
+    """What to build for a package. `libraries`: extensions, each with the processor level it is built for."""
 
     package: str
     directory: Path
@@ -139,7 +139,7 @@ def build(
 
 
 def require_tools(plan: Plan) -> None:
-    """Raises CudaToolsError if a compiler for the plan's GPUs is missing: at once, and not after other kernels."""
+    """Raises CudaToolsError if a compiler for the plan's GPUs is missing, before any kernel is compiled."""
     try:
         if any(wanted.place in plan.targets for recording in plan.recordings for wanted in recording.wanted):
             nvrtc.require_architectures(plan.targets)
@@ -151,8 +151,8 @@ def require_tools(plan: Plan) -> None:
 
 @contextmanager
 def compilers_cache() -> Iterator[None]:
-    """Inside, builds are linked for other systems. They are found in and written to a cache for these versions of the
-    compilers alone, so that equal inputs give equal bytes: keys of the user's cache do not hold versions."""
+    """Inside, builds are linked for other systems, and use a cache that is only for these versions of the compilers, so
+    that equal inputs give equal bytes: keys of the user's cache do not include compiler versions."""
     tools = [str(find_cxx()), manylinux.identity()]
     with suppress(ToolMissingError):
         tools.append(find_nvrtc().version)
@@ -169,8 +169,8 @@ def compilers_cache() -> Iterator[None]:
 def _copy(
     artifact: Path, key: str, staging: Path, facts: Mapping[str, Any] | None = None, library: str | None = None
 ) -> int:
-    """Puts a finished build into a package's directory, readable by all, without what differs between two builds of the
-    same; returns its bytes."""
+    """Puts a finished build into a package's directory, readable by all users, and without what differs between two
+    builds of the same sources. Returns its size in bytes."""
     provenance = json.loads((artifact / PROVENANCE).read_text())
     place = staging / "artifacts" / key
     with suppress(FileExistsError):

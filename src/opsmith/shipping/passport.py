@@ -70,7 +70,8 @@ def _speeds(held: Mapping[str, Any], ops: Sequence[str]) -> list[dict[str, Any]]
 
 
 def of_package(module: str, file: str = FILE) -> Mapping[str, Any]:
-    """What the package of a module says of itself, the innermost that says something; empty if none does."""
+    """The contents of a JSON file among the prebuilt files of a module's package, of the innermost package that has it;
+    empty if none has."""
     for place in (place for name in reversed(packages_of(module)) for place in prebuilt_of(name)):
         try:
             found: Mapping[str, Any] = json.loads((place / file).read_text())
@@ -81,7 +82,7 @@ def of_package(module: str, file: str = FILE) -> Mapping[str, Any]:
 
 
 def lines(op: str, held: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """("checked" or "speed", text): what a passport says of an op."""
+    """("checked" or "speed", text): the lines of a passport about an op."""
     found = [("checked", _check_line(each)) for each in held.get("checks", ()) if each["op"] == op]
     rows = [each for each in held.get("speeds", ()) if each["op"] == op]
     for direction in dict.fromkeys(row["direction"] for row in rows):

@@ -35,7 +35,7 @@ def imported(name: str | None) -> ModuleType:
         if str(place) not in sys.path and (place / name.replace(".", "/")).is_dir():
             sys.path.insert(0, str(place))
     if not all(part.isidentifier() for part in name.split(".")):
-        raise PackageNotFoundError(name, "that is no name of a package")
+        raise PackageNotFoundError(name, "that is not a valid package name")
     try:
         with child_process.importing():
             module = importlib.import_module(name)
@@ -49,8 +49,8 @@ def imported(name: str | None) -> ModuleType:
 
 
 def ops_of(package: ModuleType, note: Callable[[str], None] = lambda text: None) -> Sequence[Op]:
-    """The ops that a package declares, and its modules. `note` is told of a module that needs another package, which is
-    not installed: the user of a package may do without what is optional."""
+    """The ops that a package and its modules declare. A module that cannot be imported, because an optional dependency
+    is not installed, is left out, and `note` is called with a message."""
     if package.__name__ == "opsmith":
         from .. import ops
 
@@ -64,7 +64,7 @@ def ops_of(package: ModuleType, note: Callable[[str], None] = lambda text: None)
         except ImportError as error:
             if f"{error.name}.".startswith(prefix):
                 raise
-            note(f"ops of {found.name} are left out, for it cannot be imported: {error}")
+            note(f"the ops of {found.name} are left out, because it cannot be imported: {error}")
     return [op for op in registry.values() if f"{op.__module__}.".startswith(prefix)]
 
 

@@ -1,8 +1,8 @@
 """Which kernels the samples of an op reach: each is recorded as a build, and none is run.
 
-Generated kernels are planned for every processor and every GPU of the table. Kernels of a CudaSource, which a Python
-function launches or C++ by their names, are recorded while that function runs on CPU tensors, with launches that do
-nothing: its results are memory that nobody has written. Extensions are built whole.
+Generated kernels are planned for every processor and every GPU of the table. Kernels of a CudaSource, which Python or
+C++ functions launch, are recorded while those functions run on CPU tensors, with launches that do nothing: the results
+are uninitialized memory. Extensions are built whole.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True)
 class Wanted:
-    """A kernel to build: for which processor or architecture, what messages call it, and how it is built."""
+    """A kernel to build: for which processor or architecture, its name in messages, and how it is built."""
 
     op: str
     place: str
@@ -86,7 +86,7 @@ def calls_of(
     op: Op, found: Recording, without_python: bool = False
 ) -> Iterator[tuple[Sequence[Any], list[Sequence[bool]]]]:
     """The arguments of each sample in each dtype, and the sets of tensors that need a gradient. `without_python`: for a
-    library, in which no reference serves other calls."""
+    library, where no reference runs for other calls."""
     if op.samples is None and op.prebuild is None:
         found.note("it has no samples: register_samples says which calls to build for")
     for dtype in DTYPES:
@@ -104,8 +104,8 @@ def calls_of(
 
 
 def _variants(op: Op, values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Calls that users are sure to make as well: with contiguous tensors, and with one row where there are many, which
-    may broadcast otherwise."""
+    """Calls that users are likely to make as well: with contiguous tensors, and with one row instead of many, which may
+    broadcast differently."""
     tensors = op.signature.flatten(values)
     given = [tensor for tensor in tensors if tensor is not None]
     if not all(tensor.is_contiguous() for tensor in given):
@@ -127,7 +127,8 @@ def _samples(op: Op, dtype: torch.dtype, found: Recording) -> Iterable[Sample]:
 
 
 def _needs(tensors: Sequence[torch.Tensor | None]) -> list[Sequence[bool]]:
-    """As the sample's tensors say; else all of them, and all but the first, as in a model's first layer."""
+    """Those of the sample's tensors that require a gradient; if none does, all, and all but the first, as in the first
+    layer of a model."""
     given = [tensor is not None and tensor.requires_grad for tensor in tensors]
     if any(given):
         return [given]
@@ -177,7 +178,7 @@ def record_calls(
     without_python: bool = False,
 ) -> None:
     """A call with these arguments and its backward, for each set of tensors that need a gradient. `without_python`:
-    also as a caller of the backward operator asks for gradients, who does not know which ones autograd passes on."""
+    also the gradients that a direct caller of the backward operator requests, who does not know of passthrough ones."""
     generation = op._families.generation
     assert isinstance(generation, LoopGeneration)
     compiler = generation.compiler
@@ -199,7 +200,7 @@ def record_calls(
 def _computed(
     compiler: Compiler, values: Sequence[Any], results: Sequence[torch.Tensor], needs: Sequence[bool]
 ) -> tuple[bool, ...]:
-    """The gradients that autograd asks the kernel for: not one that is a result's own gradient, unchanged."""
+    """The gradients that autograd requests from the kernel: all that are needed, except passthrough gradients."""
     tensors = compiler.signature.flatten(values)
     saved = compiler.saved(tensors).inputs
 

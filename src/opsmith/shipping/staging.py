@@ -1,4 +1,4 @@
-"""A directory that is written as a whole: until everything is there, what was there before stays."""
+"""Directories and files that are replaced as a whole: the previous contents stay until the new ones are complete."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 
 @contextmanager
 def staged(directory: Path, mark: str) -> Iterator[Path]:
-    """A new directory, which replaces that one at the end. Nothing is left of it if the block fails, and
-    nothing after the next build if the process is killed. A directory of other files, without the file `mark`, is
-    refused: BuildPlaceError."""
+    """A new directory, which replaces `directory` at the end. It is removed if the block fails; if the process is
+    killed, the next build removes it. Raises BuildPlaceError for a directory that has files, but not the file `mark`.
+    """
     directory.parent.mkdir(parents=True, exist_ok=True)
     if (others := sorted(os.listdir(directory)) if directory.exists() else []) and mark not in others:
         raise BuildPlaceError(directory, others)
@@ -39,8 +39,23 @@ def staged(directory: Path, mark: str) -> Iterator[Path]:
         shutil.rmtree(staging, ignore_errors=True)
 
 
+@contextmanager
+def staged_file(path: Path, mode: int) -> Iterator[Path]:
+    """A new file, which replaces `path` at the end. It is removed if the block fails."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    os.close(descriptor)
+    try:
+        yield Path(name)
+        os.chmod(name, mode)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
 def _remove_left_by_killed(directory: Path) -> None:
-    """The staging directories whose builds did not come to their end and hold no lock any more."""
+    """Removes the staging directories of builds that have not finished and no longer hold a lock."""
     for left in directory.parent.glob(f".{directory.name}-*"):
         lock = KeyLock(left / _LOCK)
         with suppress(OSError):
@@ -50,10 +65,10 @@ def _remove_left_by_killed(directory: Path) -> None:
 
 
 def _replace(directory: Path, staging: Path) -> None:
-    """Gives `directory` the contents of `staging`, which then has the former ones, if there were any."""
+    """Gives `directory` the contents of `staging`, and `staging` the previous ones if there are any."""
     if directory.exists():
         paths = [os.fsencode(staging), os.fsencode(directory)]
         if ctypes.CDLL(None).renameat2(_HERE, paths[0], _HERE, paths[1], _EXCHANGE) == 0:
             return
-        shutil.rmtree(directory)  # on NFS, which cannot exchange two
+        shutil.rmtree(directory)  # NFS cannot exchange directories
     os.rename(staging, directory)

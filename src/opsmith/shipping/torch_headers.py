@@ -1,8 +1,8 @@
 """torch's headers in any release, from the package index.
 
-pip says which file it would install, with all of its settings (index, certificates, local files). torch's wheel is half
-a gigabyte, of which the headers are 2 %: they are read from it by two range requests, its directory and then its
-headers, which lie together. Where the server or the certificates do not permit that, pip downloads the file.
+pip reports which file it would install, with all of its settings (index, certificates, local files). torch's wheel is
+half a gigabyte, of which the headers are 2 %: two range requests read the archive's directory and then the headers,
+which are adjacent. If the server or the certificates do not permit that, pip downloads the whole file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ..toolchain.torch_release import OLDEST, minor_release
 
 HEADERS = "torch/include/"
 _ARCHIVE = "headers.zip"
-_DIRECTORY_BYTES = 3_000_000  # torch's takes 1.3 MB
+_DIRECTORY_BYTES = 3_000_000  # torch's has 1.3 MB
 _LOCAL_HEADER = struct.Struct("<26xHH")  # of a member of a zip file: it ends with the lengths of the name and of extras
 _SECONDS = 60
 
@@ -69,7 +69,7 @@ def release(wanted: str) -> Release:
     """The newest torch for a requirement such as "==2.13.*". Raises TorchReleaseError."""
     with tempfile.TemporaryDirectory(prefix="opsmith-torch-") as scratch:
         report = Path(scratch, "report.json")
-        # For a platform pip insists on a target directory; a dry run does not write to it.
+        # With --platform pip requires a target directory; a dry run does not write to it.
         platform_options = [*_platform(), "--target", scratch]
         _pip("install", "--dry-run", "--ignore-installed", "--report", str(report), *platform_options, wanted=wanted)
         (found,) = json.loads(report.read_text())["install"]
@@ -100,7 +100,7 @@ def _pip(*arguments: str, wanted: str) -> None:
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments, f"torch{wanted}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise TorchReleaseError(f"torch{wanted}", done.stderr or done.stdout or "pip says nothing")
+        raise TorchReleaseError(f"torch{wanted}", done.stderr or done.stdout or "pip gave no reason")
 
 
 def _packed(release: Release) -> bytes:
@@ -113,7 +113,7 @@ def _packed(release: Release) -> bytes:
 
 
 def members(release: Release, wanted: Callable[[str], bool]) -> list[tuple[str, bytes]]:
-    """The names and the contents of the wanted files of a release, which lie together in its wheel."""
+    """The names and the contents of the wanted files of a release, which are adjacent in its wheel."""
     parts = urlsplit(release.url)
     if parts.scheme == "file":
         return _of_file(Path(unquote(parts.path)), wanted)
@@ -138,7 +138,7 @@ def _is_header(name: str) -> bool:
 
 
 class _Remote:
-    """A file on a server, of which parts are asked for. Raises OSError where the server sends no parts."""
+    """A file on a server, read in parts. Raises OSError if the server does not support range requests."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -159,7 +159,7 @@ class _Remote:
         request = urllib.request.Request(self.url, headers={"Range": f"bytes={bytes_wanted}"})
         with self._opener.open(request, timeout=_SECONDS) as answer:
             if answer.status != 206:
-                raise OSError(f"{urlsplit(self.url).hostname} sends no parts of files")
+                raise OSError(f"{urlsplit(self.url).hostname} does not support range requests")
             self.size = int(answer.headers["Content-Range"].rpartition("/")[2])
             return bytes(answer.read())
 
@@ -182,12 +182,12 @@ def _contents(member: zipfile.ZipInfo, data: bytes, at: int) -> bytes:
     packed = data[begin : begin + member.compress_size]
     contents = zlib.decompress(packed, -zlib.MAX_WBITS) if member.compress_type == zipfile.ZIP_DEFLATED else packed
     if zlib.crc32(contents) != member.CRC:
-        raise ValueError(f"{member.filename} does not have its checksum")
+        raise ValueError(f"{member.filename} does not match its checksum")
     return contents
 
 
 class _Tail(io.RawIOBase):
-    """The end of a file, for zipfile, which reads nothing else of it: its directory of members is there."""
+    """The end of an archive, which has the directory of its members: zipfile reads nothing else."""
 
     def __init__(self, tail: bytes, start: int) -> None:
         self._tail, self._start, self._position = tail, start, 0
@@ -209,7 +209,7 @@ class _Tail(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         begin = self._position - self._start
         if begin < 0:
-            raise ValueError("the directory of the file's members is longer than expected")
+            raise ValueError("the archive's directory is longer than expected")
         found = self._tail[begin : None if size < 0 else begin + size]
         self._position += len(found)
         return found

@@ -1,4 +1,4 @@
-"""A project's wheel with prebuilt files: what its own build backend makes of it, the files, and the platform's tag.
+"""A project's wheel with prebuilt files: the wheel that its own build backend makes, the files, and a platform tag.
 
 Equal inputs give equal bytes: members are sorted and carry one date, SOURCE_DATE_EPOCH if it is set.
 """
@@ -23,6 +23,7 @@ from typing import NamedTuple
 from ..errors import WheelError
 from ..toolchain.cache import PREBUILT
 from .audit import audited, installed, platform_tag
+from .staging import staged_file
 
 _EARLIEST = 315532800  # 1980-01-01, before which zip files have no dates
 _FILE, _EXECUTABLE = 0o100644, 0o100755
@@ -55,7 +56,7 @@ def make_wheel(project: Path, package: str, prebuilt: Path, into: Path) -> Path:
     if platform != "any":
         raise WheelError(
             project,
-            f"its build backend makes a wheel for {platform}, and prebuilt files can be added to one for any platform. "
+            f"its build backend makes a wheel for {platform}, but prebuilt files need one for any platform. "
             "Compiled parts belong in opsmith.extension, or in a project of their own",
         )
     place = package.replace(".", "/")
@@ -86,18 +87,18 @@ def _built(project: Path, scratch: Path) -> Path:
     done = subprocess.run(command, cwd=scratch, env=environment, capture_output=True, text=True, check=False)
     found = sorted(scratch.glob("*.whl"))
     if done.returncode != 0 or len(found) != 1:
-        raise WheelError(project, "its build backend fails. Its last lines", (done.stdout + done.stderr).strip())
+        raise WheelError(project, "its build backend failed. Its last lines", (done.stdout + done.stderr).strip())
     return found[0]
 
 
 def _lacks_backend(project: Path) -> bool:
-    """Whether the backend must be fetched, into an environment of its own."""
+    """Whether the backend must be installed, in an isolated environment."""
     from build import ProjectBuilder
     from pyproject_hooks import quiet_subprocess_runner
 
     try:
         return bool(ProjectBuilder(project, runner=quiet_subprocess_runner).check_dependencies("wheel"))
-    except Exception:  # the backend itself is not here, or the project's file is wrong, which the build says better
+    except Exception:  # the backend is not installed, or pyproject.toml is wrong: the build reports it
         return True
 
 
@@ -120,20 +121,12 @@ def _retagged(wheel: _Member, abi_and_platform: str) -> _Member:
 
 def _written(members: Mapping[str, _Member], information: str, path: Path) -> Path:
     record = f"{information}/RECORD"
-    # Installers read what is about the wheel first, and find it at the end of the file.
+    # The metadata goes last, where installers, which read it first, find it without reading the whole file.
     ordered = sorted(members, key=lambda name: (name.startswith(f"{information}/"), name))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, scratch = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file, zipfile.ZipFile(file, "w") as archive:
-            for name in ordered:
-                _add(archive, name, members[name])
-            _add(archive, record, _Member(_record(members, ordered, record), _FILE))
-        os.chmod(scratch, 0o644)
-        os.replace(scratch, path)
-    except BaseException:
-        os.unlink(scratch)
-        raise
+    with staged_file(path, 0o644) as scratch, zipfile.ZipFile(scratch, "w") as archive:
+        for name in ordered:
+            _add(archive, name, members[name])
+        _add(archive, record, _Member(_record(members, ordered, record), _FILE))
     return path
 
 

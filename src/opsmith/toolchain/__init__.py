@@ -14,7 +14,7 @@ from .headers import included_files
 from .load import load_library
 from .nvrtc import CudaProgram
 from .objects import Recipe, build_library, editor_commands
-from .progress import progress
+from .progress_line import progress
 from .settings import gpu_targets, switch
 
 __all__ = [

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..errors import CacheError, CacheFallbackWarning, CacheSecurityError, DamagedPrebuiltWarning
-from .progress import progress
+from .progress_line import progress
 from .store import (
     Artifact,
     Build,

@@ -31,7 +31,7 @@ from typing import Any
 from ..errors import CacheSecurityError, CorruptCacheEntryWarning
 from .lock import KeyLock
 from .process import raise_if_cancelled
-from .progress import Progress
+from .progress_line import Progress
 
 Build = Callable[[Path], Mapping[str, object] | None]
 """Writes the artifact's files into the directory it is given; returns facts for provenance.json (compiler, command)."""

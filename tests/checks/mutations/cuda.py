@@ -47,7 +47,7 @@ def _doubled(name: str, body: str, blocks: Any = lambda n: -(-n // 128), count: 
 
 
 def _row_sums(name: str, body: str, shared: Any = 0) -> opsmith.Op:
-    """x.sum(-1), a block of 64 threads a row."""
+    """x.sum(-1), a block of 64 threads for each row."""
     op = opsmith.op(name)(row_sums)
     samples(op, _rows, (5, 60), (3, 200))
     source = opsmith.cuda_source(

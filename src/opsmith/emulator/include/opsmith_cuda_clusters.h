@@ -1,11 +1,11 @@
-// Clusters of blocks: their barrier, and the shared memory of their other blocks.
+// Clusters of blocks: their barrier, and access to the shared memory of other blocks.
 #pragma once
 
 #include "opsmith_cuda_threads.h"
 
 namespace opsmith::emulator {
 
-// A block's place among those of its cluster.
+// The index of a block in its cluster.
 inline dim3 index_in_cluster() {
   const Dim block = opsmith_block_index(), size = opsmith_cluster_size();
   return {block.x % size.x, block.y % size.y, block.z % size.z};
@@ -19,7 +19,7 @@ inline unsigned blocks_of_cluster() {
   const Dim size = opsmith_cluster_size();
   return size.x * size.y * size.z;
 }
-// Of the cluster in the grid, and the size of the grid, both in clusters.
+// The index of the cluster in the grid, and the size of the grid, in clusters.
 inline dim3 index_of_cluster() {
   const Dim block = opsmith_block_index(), size = opsmith_cluster_size();
   return {block.x / size.x, block.y / size.y, block.z / size.z};
@@ -41,7 +41,7 @@ inline unsigned __clusterSizeInBlocks() { return opsmith::emulator::blocks_of_cl
 __forceinline__ void __cluster_barrier_arrive() { opsmith::emulator::opsmith_cluster_arrive(1); }
 __forceinline__ void __cluster_barrier_arrive_relaxed() { opsmith::emulator::opsmith_cluster_arrive(0); }
 __forceinline__ void __cluster_barrier_wait() { opsmith::emulator::opsmith_cluster_wait(); }
-// As for the whole device: there is no flag that only a cluster sees.
+// Treated as a fence for the whole device: no flag is visible to a cluster only.
 __forceinline__ void __threadfence_cluster() { opsmith::emulator::opsmith_fence(1); }
 
 __forceinline__ void* __cluster_map_shared_rank(const void* pointer, unsigned rank) {

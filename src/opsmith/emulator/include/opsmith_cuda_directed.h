@@ -23,7 +23,7 @@ __forceinline__ Value opaque(Value value) {
   return value;
 }
 
-// function(values...) in a rounding mode. The mode is the machine's thread's, and no fiber gives way in here.
+// function(values...) in a rounding mode. The mode belongs to the machine's thread; no fiber yields in here.
 template <Rounding ROUNDING, typename Function, typename... Values>
 inline auto directed(Function function, Values... values) {
   if constexpr (ROUNDING == Rounding::rn) {

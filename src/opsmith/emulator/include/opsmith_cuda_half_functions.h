@@ -109,7 +109,7 @@ inline bool comes_before(OPSMITH_HALF a, OPSMITH_HALF b) {
 
 }  // namespace opsmith::emulator
 
-// A NaN gives way to the other one, or with `_nan` prevails.
+// If one argument is NaN, the result is the other one; with `_nan` it is NaN.
 #define OPSMITH_CHOICE(name, chosen)                                                                        \
   OPSMITH_BINARY(                                                                                           \
       __h##name##_nan, __h##name##2_nan,                                                                    \

@@ -34,7 +34,7 @@ class Accesses {
   // Lets other threads run, because the running one may wait for them.
   void yield(uintptr_t pc) {
     block_.self->pc = pc;
-    reports_.heed_halt(pc);
+    reports_.stop_if_halted(pc);
     block_.give_way();
   }
 
@@ -67,7 +67,7 @@ class Accesses {
   void access(uintptr_t address, uint32_t bytes, bool is_write, bool is_read, Manner how, uintptr_t pc) {
     if (block_.self->fiber->holds(address)) return;
     // Not on a thread's own stack: such accesses are in atomics too, where no line is the author's.
-    if ((++accesses_ & 0xfff) == 0) reports_.heed_halt(pc);
+    if ((++accesses_ & 0xfff) == 0) reports_.stop_if_halted(pc);
     races_.catch_up(*block_.self);
     if (shared_.is_dynamic(address)) return shared_.access_dynamic(shared_, address, bytes, is_write, is_read, how, pc);
     if (shared_.is_static(address, grid_.memory)) {
@@ -138,7 +138,7 @@ class Accesses {
     fault.offset = static_cast<int64_t>(address - allocation.begin);
     fault.has_other = 1;
     fault.other.pc = allocation.freed_at != 0 ? allocation.freed_at : allocation.pc;
-    std::snprintf(fault.words, sizeof(fault.words), "%llu",
+    std::snprintf(fault.detail, sizeof(fault.detail), "%llu",
                   static_cast<unsigned long long>(allocation.end - allocation.begin));
     reports_.fail(fault);
   }

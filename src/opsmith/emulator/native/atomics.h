@@ -19,7 +19,7 @@ inline void report_atomic(const volatile void* address, uint32_t bytes, int kind
 
 }  // namespace opsmith::emulator
 
-// The orders that are asked for are taken as the strongest one.
+// Every requested memory order is treated as the strongest one.
 #define OPSMITH_ATOMIC_CHANGE(bits, name)                                                                            \
   OPSMITH_EXPORTED uint##bits##_t __tsan_atomic##bits##_##name(                                                      \
       volatile uint##bits##_t* address, uint##bits##_t value, int) {                                                 \

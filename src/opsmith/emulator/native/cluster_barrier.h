@@ -1,4 +1,4 @@
-// The barrier of a cluster, in its two steps: a thread arrives, and later waits until all have arrived.
+// The barrier of a cluster, which has two steps: a thread arrives, and later waits until all threads have arrived.
 #pragma once
 
 #include "neighbours.h"
@@ -31,7 +31,7 @@ class ClusterBarrier {
       if (checks_ && cluster_.absent() > 0) reports_.fail_cluster_barrier();
       block_.give_way();
     } else {
-      reports_.heed_halt(pc);  // a thread that is alone in its cluster may never give way
+      reports_.stop_if_halted(pc);  // a thread that is alone in its cluster may never yield
     }
     ++own.waits;
     if (checks_) races_.pass_cluster_barrier();
@@ -47,7 +47,7 @@ class ClusterBarrier {
  private:
   void complete_if_all() {
     if (cluster_.arrived < cluster_.threads()) {
-      // A GPU does not wait for threads that have returned. Where that is checked, it is a fault.
+      // A GPU does not wait for threads that have returned. With checks this is a fault.
       if (checks_ || cluster_.arrived + cluster_.absent() < cluster_.threads()) return;
     }
     if (checks_) {
@@ -64,11 +64,11 @@ class ClusterBarrier {
     cluster_.arrived = cluster_.waiting = 0;
   }
 
-  [[noreturn]] void fail(const char* words, uintptr_t pc) {
+  [[noreturn]] void fail(const char* detail, uintptr_t pc) {
     Fault fault{};
     fault.kind = partial_cluster_barrier;
     fault.pc = pc;
-    std::snprintf(fault.words, sizeof(fault.words), "%s", words);
+    std::snprintf(fault.detail, sizeof(fault.detail), "%s", detail);
     reports_.fail(fault);
   }
 

@@ -1,4 +1,4 @@
-// The blocks of a cluster, which run at once, and where they are with the barriers that they share.
+// The blocks of a cluster, which run at the same time, and the state of their barrier.
 #pragma once
 
 #include <algorithm>
@@ -26,9 +26,9 @@ struct Cluster {
   uint32_t barriers = 0;        // complete so far
   uint32_t arrived = 0;         // threads that have arrived at the next one
   uint32_t waiting = 0;         // threads that wait for it
-  // Moments of Releases: when the first barrier was complete, the latest one, and the one before it.
+  // Numbers of releases at which barriers were complete: the first one, the latest one, and the one before it.
   uint64_t first_complete = 0, complete = 0, formerly_complete = 0;
-  // The latest release that the blocks had seen when they arrived: at the latest barrier, and so far at the next one.
+  // The latest release that the blocks had seen when they arrived at the latest barrier, and so far at the next one.
   uint64_t view = 0, next_view = 0;
 
   // When its blocks begin; `serial` is that of the first.

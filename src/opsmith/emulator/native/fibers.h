@@ -1,4 +1,4 @@
-// Threads that give way to each other only where they say so: a stack each, and a switch of a few instructions.
+// Cooperative threads: each has a stack, and switches to another in a few instructions where it yields.
 #pragma once
 
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-// What the workers of a launch share: which block is next, the memory, what is printed, and the first fault.
+// The state that the workers of a launch share: the next block, the memory, printed output, and the first fault.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace opsmith::emulator {
 
-// Why the workers are to end before all blocks have.
+// Why the workers end before all blocks have run.
 enum class Halt : uint8_t { none, late, stopped };
 
 struct Grid {
@@ -53,12 +53,12 @@ struct Grid {
     return between_blocks;
   }
 
-  // What is the same of a launch that is late wherever its threads are.
+  // The part of the fault of a late launch that does not depend on where its threads are.
   Fault late_fault() const {
     Fault fault{};
     fault.kind = hang;
     const unsigned long long begun = std::min(next.load(), clusters) * blocks_of_cluster, all = blocks;
-    std::snprintf(fault.words, sizeof(fault.words), "%llu of %llu blocks have begun", begun, all);
+    std::snprintf(fault.detail, sizeof(fault.detail), "%llu of %llu blocks have begun", begun, all);
     return fault;
   }
 

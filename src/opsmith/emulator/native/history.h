@@ -98,7 +98,7 @@ class Shadow {
   Word& at(uintptr_t address) const {
     Word& word = words_[(address - begin_) / 4];
 #if defined(__x86_64__)
-    // The first access to a page of words is to be a write: a read would map a page of zeros, which the write that
+    // The first access to a page of words must be a write: a read would map a page of zeros, which the write that
     // follows would have to replace, on all cores.
     asm volatile("orl $0, %0" : "+m"(word.write.serial));
 #endif

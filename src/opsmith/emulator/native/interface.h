@@ -55,8 +55,8 @@ enum FaultKind : int32_t {
   absent_block = 22,  // whose shared memory a block of the cluster accesses
 };
 
-// In place of a fault's region: memory that a kernel has allocated, `words` bytes of it, at `other`; after it was freed,
-// there.
+// In place of a fault's region: memory that a kernel allocated, or freed, at the code address `other`. `detail` is its
+// size in bytes.
 constexpr int64_t kAllocated = -2;
 
 // `cluster` is the shared memory of another block of the cluster.
@@ -85,7 +85,7 @@ struct Fault {
   Place other;  // the other access of a race
   int32_t waits;
   Place wait[kMostWaits];  // where threads wait, for barriers and hangs
-  char words[256];
+  char detail[256];
 };
 
 // The seed that leaves blocks and threads in the order of their numbers.
@@ -144,10 +144,10 @@ uint64_t opsmith_dynamic_shared_bytes() __attribute__((const));
 // `line` distinguishes barriers: those of one line are the same, however often the compiler has copied it.
 int opsmith_barrier(int kind, int predicate, int line);
 
-// The barrier of all threads of the cluster, in its two steps. An arrival with `releases` 0 orders no memory.
+// The two steps of the barrier of a cluster. An arrival with `releases` 0 orders no memory accesses.
 void opsmith_cluster_arrive(int releases);
 void opsmith_cluster_wait();
-// Where a block of the cluster has what this one has at the address, in shared memory.
+// The address, in another block of the cluster, of what this block has at an address of its shared memory.
 void* opsmith_map_shared(const void* address, uint32_t rank);
 // The block of the cluster in whose shared memory the address is; ~0 where it is in none.
 uint32_t opsmith_shared_rank(const void* address);
@@ -163,7 +163,7 @@ uint32_t opsmith_active_mask();
 // only writes.
 void opsmith_atomic_access(void* address, uint32_t bytes, int kind);
 void opsmith_fence(int scope);  // 0 block, 1 device, 2 system
-// A loop that waits for others gives way to them.
+// Yields to other threads, in a loop that waits for them.
 void opsmith_yield();
 void opsmith_assertion_failed(const char* expression, const char* file, int line);
 // What kind of memory an address is in.

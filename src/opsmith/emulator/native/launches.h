@@ -96,7 +96,7 @@ class Run final : private Work {
     } catch (const std::exception& error) {
       Fault fault{};
       fault.kind = no_resources;
-      std::snprintf(fault.words, sizeof(fault.words), "%s", error.what());
+      std::snprintf(fault.detail, sizeof(fault.detail), "%s", error.what());
       grid_.report(fault);
     }
   }

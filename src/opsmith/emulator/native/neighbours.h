@@ -1,5 +1,5 @@
-// What a block does to the shared memory of the other blocks of its cluster: which must have begun, and must not end
-// before it is done.
+// Accesses of a block to the shared memory of the other blocks of its cluster, which must have started, and must not
+// end before the access.
 #pragma once
 
 #include <vector>
@@ -31,7 +31,7 @@ class Neighbours {
     return windows_ != nullptr && access_window(address, bytes, is_write, is_read, how, pc);
   }
 
-  // Whose shared memory an address is in that `access` has taken, and the address that it has for that block.
+  // The block whose shared memory contains an address that `access` accepted, and the address within that block.
   Races* owner_of(uintptr_t& address) const {
     Windows::Place place;
     if (windows_ == nullptr || !windows_->find(address, place)) return nullptr;
@@ -39,7 +39,7 @@ class Neighbours {
     return cluster_.members[place.rank].races;
   }
 
-  // Where a block of the cluster has what this one has at an address, or what another one has there.
+  // The address, in the block of that rank, of the variable at an address of this block or of another one.
   uintptr_t map(uintptr_t address, uint32_t rank, uintptr_t pc) {
     Windows::Place place;
     if (!find(address, place)) {
@@ -53,13 +53,13 @@ class Neighbours {
     return rank == rank_ ? own(place) : windows_->in_window(rank, place);
   }
 
-  // The rank of the block in whose shared memory an address is, or ~0.
+  // The rank of the block whose shared memory contains an address, or ~0.
   uint32_t rank_of(uintptr_t address) const {
     Windows::Place place;
     return find(address, place) ? place.rank : ~0u;
   }
 
-  // At an address outside all memory: that of a block whose rank no block has.
+  // A fault at an address outside all memory, which mapping a rank that does not exist returns.
   void fail_if_nowhere(uintptr_t address, uint32_t bytes, bool is_write, uintptr_t pc) {
     if (address >> 48 != kNowhere >> 48) return;
     Fault fault{};
@@ -68,13 +68,13 @@ class Neighbours {
     fault.pc = pc;
     fault.size = bytes;
     fault.mask = static_cast<uint32_t>(Absence::no_such_rank);
-    std::snprintf(fault.words, sizeof(fault.words), "rank %d in a cluster of %u",
+    std::snprintf(fault.detail, sizeof(fault.detail), "rank %d in a cluster of %u",
                   static_cast<int16_t>(address >> 32), cluster_.size);
     reports_.fail(fault);
   }
 
-  // All threads of the block have ended. What others have done to its shared memory must be known to one of them, which
-  // has waited for it.
+  // All threads of the block have ended. One of them must have waited for every access of other blocks to its shared
+  // memory.
   void end_block() {
     uint32_t waits = 0;
     uint64_t view = 0;
@@ -92,7 +92,7 @@ class Neighbours {
   }
 
  private:
-  // Of a rank that no block has: at no address of any process.
+  // The address for a rank that does not exist: no process has memory there.
   static constexpr uintptr_t kNowhere = uintptr_t{0x00f0} << 48;
 
   // In a fault's mask.
@@ -119,8 +119,8 @@ class Neighbours {
         return true;
       }
       reports_.fail(no_resources, pc,
-                    "it accesses its own shared memory at an address that another block has got from map_shared_rank, "
-                    "which opsmith's emulator does not follow. Pass ranks between blocks, not addresses");
+                    "it accesses its own shared memory at an address that another block got from map_shared_rank, "
+                    "which opsmith's emulator does not support. Pass ranks between blocks, not addresses");
     }
     const Cluster::Member& owner = cluster_.members[place.rank];
     if (owner.block->done == owner.block->count) {

@@ -1,7 +1,7 @@
-// Which accesses of a block's threads are ordered, and which of them race.
+// Finds data races: accesses of a block's threads that nothing orders.
 //
-// What orders two accesses: a barrier between them; __syncwarp, for the lanes of its mask; a release by the one's thread
-// that the other's has seen, or from block to block; a barrier of their cluster, which is such a release.
+// Two accesses are ordered by a barrier between them; by __syncwarp, for the lanes of its mask; by a release of the
+// first thread, or block, that the second has seen; and by a barrier of their cluster, which is such a release.
 #pragma once
 
 #include <algorithm>
@@ -32,8 +32,8 @@ class Races {
     std::fill(known_.begin(), known_.end(), 0);
   }
 
-  // Notes an access of the running thread to the bytes from `at` to `end` in the word that `at` lies in. Tells whether
-  // another one, unordered, makes it a race, and gives that.
+  // Records an access of the running thread to the bytes from `at` to `end` in the word that contains `at`. Returns
+  // whether it races with another access, and that access.
   bool touch(Word& word, uintptr_t at, uintptr_t end, bool is_write, Manner how, uintptr_t pc, Access& other) {
     const Access now = described(at, end, how, pc);
     for (const Access* write : {&word.write, &word.other_write}) {
@@ -82,15 +82,15 @@ class Races {
     const bool is_between_blocks = owner != nullptr && (other.serial != block_.serial || owner != &block_);
     if (is_between_blocks) {
       const Dim its = owner->index;
-      std::snprintf(fault.words, sizeof(fault.words), "(%u, %u, %u)", its.x, its.y, its.z);
+      std::snprintf(fault.detail, sizeof(fault.detail), "(%u, %u, %u)", its.x, its.y, its.z);
     }
     reports_.fail(fault);
   }
 
   // --- What orders ----------------------------------------------------------------------------------------------
 
-  // An operation is noted before it is done, and another core may release, and operate, in between. So what is seen is
-  // looked up once more when the operation is over for certain: at the thread's next step.
+  // An operation is recorded before it is done, and another core may release and operate in between. Therefore what it
+  // sees is looked up once more when the operation is certainly over: at the thread's next step.
   void catch_up(Thread& thread) {
     if (thread.operated_at == 0) return;
     const uint64_t seen = grid_.releases.latest(thread.operated_at);
@@ -116,7 +116,7 @@ class Races {
     if (to_device && cluster_.barriers > 0) release_neighbours();
     Releases::Moments moments;
     if (owner != nullptr) {
-      // Another block's shared memory has lain at the same address: what was released there was to that block.
+      // The shared memory of another block was at the same address: a release there was for that block.
       uint64_t& latest = owner->latest_[address];
       moments = {latest, to_block || to_device ? grid_.releases.release(block_.serial, to_device) : 0};
       latest = std::max(latest, moments.released);
@@ -130,7 +130,7 @@ class Races {
     if (to_device) ++releases_;
     const uint32_t first = self.number / kLanes * kLanes;
     for (uint32_t i = first; i < std::min(first + kLanes, block_.count); ++i) {
-      // And what lanes had done that this one has synchronised with.
+      // And what the lanes have done that this one has synchronised with.
       if (i != self.number && known(self.number, i) == 0) continue;
       release(block_.threads[i], moments.released, to_device);
     }
@@ -141,7 +141,7 @@ class Races {
     Thread& self = *block_.self;
     catch_up(self);
     cluster_.next_view = std::max(cluster_.next_view, view_);
-    // One that releases nothing may follow a fence, with nothing written in between.
+    // An arrival that releases nothing may follow a fence, with no write in between.
     if (!releases && !(self.fenced && self.fenced_in_block)) return;
     release(self, grid_.releases.release(block_.serial, false), true);
   }
@@ -177,7 +177,7 @@ class Races {
     return false;
   }
 
-  // What one thread has seen or fenced, all have after a barrier.
+  // After a barrier, all threads have seen what one of them has seen or fenced.
   void join_block() {
     uint64_t view = 0;
     bool fenced = false;
@@ -230,7 +230,7 @@ class Races {
     uint64_t moment;
     bool beyond_block;
   };
-  // What a thread has released, but for the first ones, which every thread has seen.
+  // What a thread has released, except the first releases, which every thread has seen.
   struct Released {
     uint32_t dropped = 0;
     std::vector<Release> moments;
@@ -309,7 +309,7 @@ class Races {
     if (before.how != plain && now.how != plain) {
       return before.how != Manner::volatile_access || now.how != Manner::volatile_access || !same_warp(before);
     }
-    // The loop around a compare-and-swap begins with a plain look, which may be an old one.
+    // The loop around a compare-and-swap begins with a plain load, which may return an old value.
     return (before.how == compare_and_swap && !now_writes) || (now.how == compare_and_swap && !before_writes);
   }
 

@@ -1,4 +1,4 @@
-// What blocks have released to each other: by atomic operations after a fence.
+// Releases between blocks: atomic operations after a fence.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace opsmith::emulator {
 
-// Whoever operates on a place where another has released sees all that the other had written. A moment is a number that
-// grows with each release of the launch.
+// An atomic operation at an address where another thread has released sees everything that the other had written. A
+// moment is a number that grows with each release of the launch.
 class Releases {
  public:
   // The moment of the release that follows an access, or 0 if none has.

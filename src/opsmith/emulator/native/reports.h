@@ -25,17 +25,17 @@ class Reports {
     block_.leave();
   }
 
-  [[noreturn]] void fail(FaultKind kind, uintptr_t pc, const char* words = "") {
+  [[noreturn]] void fail(FaultKind kind, uintptr_t pc, const char* detail = "") {
     Fault fault{};
     fault.kind = kind;
     fault.pc = pc;
     fault.region = -1;
-    std::snprintf(fault.words, sizeof(fault.words), "%s", words);
+    std::snprintf(fault.detail, sizeof(fault.detail), "%s", detail);
     fail(fault);
   }
 
   // Ends the running thread where the launch is late or has been stopped.
-  void heed_halt(uintptr_t pc) {
+  void stop_if_halted(uintptr_t pc) {
     if (!grid_.halted()) [[likely]] return;
     if (grid_.halt.load() == Halt::late) fail_hang(pc);
     block_.leave();
@@ -67,34 +67,35 @@ class Reports {
     for (const Thread& thread : block_.threads) {
       if (waiting->state == State::done && thread.state == State::at_barrier) waiting = &thread;
     }
-    std::snprintf(fault.words, sizeof(fault.words), "%u of %u threads have returned from the kernel", block_.done,
+    std::snprintf(fault.detail, sizeof(fault.detail), "%u of %u threads have returned from the kernel", block_.done,
                   block_.count);
     fail_barrier(fault, *waiting);
   }
 
   [[noreturn]] void fail_different_barriers() {
     Fault fault{};
-    std::snprintf(fault.words, sizeof(fault.words), "its threads are at different ones");
+    std::snprintf(fault.detail, sizeof(fault.detail), "its threads are at different ones");
     fail_barrier(fault, *block_.self);
   }
 
-  // Not all threads of the cluster come to its barrier: reported of one that has.
+  // Not all threads of the cluster reach its barrier: reported for one that has.
   [[noreturn]] void fail_cluster_barrier() {
     Fault fault = cluster_barrier_fault();
-    std::snprintf(fault.words, sizeof(fault.words), "%u of %u threads have returned from the kernel", cluster_.absent(),
+    std::snprintf(fault.detail, sizeof(fault.detail), "%u of %u threads have returned from the kernel",
+                  cluster_.absent(),
                   cluster_.threads());
     grid_.report(fault);
     block_.leave();
   }
 
   // An operation of a warp, by a thread that need not be the running one.
-  [[noreturn]] void fail_lane(const Thread& whose, const char* words, uint32_t mask, uint32_t lane, uintptr_t pc) {
+  [[noreturn]] void fail_lane(const Thread& whose, const char* detail, uint32_t mask, uint32_t lane, uintptr_t pc) {
     Fault fault{};
     fault.kind = inactive_lane;
     fault.pc = pc;
     fault.mask = mask;
     fault.lane = lane;
-    std::snprintf(fault.words, sizeof(fault.words), "%s", words);
+    std::snprintf(fault.detail, sizeof(fault.detail), "%s", detail);
     fail_of(whose.index, fault);
   }
 
@@ -116,7 +117,7 @@ class Reports {
     fault.kind = partial_barrier;
     fault.pc = barrier_pc;
     if (at_barrier != nullptr) fault.thread = at_barrier->index;
-    std::snprintf(fault.words, sizeof(fault.words), "%u of %u threads wait at it", block_.at_barrier, block_.count);
+    std::snprintf(fault.detail, sizeof(fault.detail), "%u of %u threads wait at it", block_.at_barrier, block_.count);
     grid_.report(fault);
   }
 
@@ -130,7 +131,8 @@ class Reports {
 
   void report_cluster_deadlock() {
     Fault fault = cluster_barrier_fault();
-    std::snprintf(fault.words, sizeof(fault.words), "%u of %u threads of the cluster have arrived at it", cluster_.arrived,
+    std::snprintf(fault.detail, sizeof(fault.detail), "%u of %u threads of the cluster have arrived at it",
+                  cluster_.arrived,
                   cluster_.threads());
     grid_.report(fault);
   }
@@ -173,7 +175,7 @@ class Reports {
                             ? "it waits at a barrier of the cluster"
                         : its->operation != own.operation   ? "it is at another operation of the warp"
                                                             : "it is here with another mask";
-      std::snprintf(fault.words, sizeof(fault.words), "the mask names lane %u, and %s", lane, why);
+      std::snprintf(fault.detail, sizeof(fault.detail), "the mask names lane %u, and %s", lane, why);
       return;
     }
   }

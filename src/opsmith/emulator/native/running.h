@@ -45,7 +45,7 @@ class ClusterRun {
   }
 
  private:
-  // A block that has threads that spin until another block does something gives way after as many rounds.
+  // A block whose threads spin until another block does something yields after this many rounds.
   static constexpr int kRounds = 8;
 
   void run_cluster(uint64_t number) {

@@ -29,7 +29,7 @@ OPSMITH_EXPORTED int32_t opsmith_begin(const Launch* launch, Run** run, double s
     *run = new Run(*launch);
   } catch (const std::exception& error) {
     launch->fault->kind = no_resources;
-    std::snprintf(launch->fault->words, sizeof(launch->fault->words), "%s", error.what());
+    std::snprintf(launch->fault->detail, sizeof(launch->fault->detail), "%s", error.what());
     return no_resources;
   }
   return opsmith_await(run, seconds);

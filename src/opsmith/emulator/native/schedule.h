@@ -44,10 +44,10 @@ class Schedule {
 
   bool has_ended() const { return block_.done == block_.count; }
 
-  // Runs each thread that can go on until it gives way. False where none can; where the launch is halted, it is reported.
+  // Runs each thread that can continue until it yields. False if none can; a halted launch is reported.
   bool run_threads_once() {
     bool progress = false;
-    // Threads that wait have started, and in this order; those that have not start where one before gives way.
+    // Threads that wait have started, in this order; the others start when an earlier one yields.
     for (uint32_t turn = 0; turn < block_.count; ++turn) {
       Thread& thread = block_.threads[order_[turn]];
       if (thread.state == State::unstarted && turn == position_) {
@@ -110,7 +110,7 @@ class Schedule {
     if (checks_ && block_.done > 0) reports_.fail_partial_barrier();
     if (block_.at_barrier == block_.count - block_.done) {
       complete_barrier();
-      reports_.heed_halt(pc);  // a thread that is alone in its block may never give way
+      reports_.stop_if_halted(pc);  // a thread that is alone in its block may never yield
       return self.result;
     }
     self.state = State::at_barrier;
@@ -145,10 +145,10 @@ class Schedule {
       grid_.launch.entry(grid_.launch.arguments);
       return;
     } catch (const std::exception& error) {
-      std::snprintf(exception_words_, sizeof(exception_words_), "%s", error.what());
+      std::snprintf(exception_detail_, sizeof(exception_detail_), "%s", error.what());
     } catch (...) {
     }
-    reports_.fail(uncaught_exception, 0, exception_words_);
+    reports_.fail(uncaught_exception, 0, exception_detail_);
   }
 
   void end_thread() {
@@ -205,7 +205,7 @@ class Schedule {
   uint32_t position_ = 0;  // in order_, of the next thread to start
   int barrier_sum_ = 0, barrier_kind_ = 0;
   uintptr_t barrier_pc_ = 0;
-  char exception_words_[sizeof(Fault::words)] = "";
+  char exception_detail_[sizeof(Fault::detail)] = "";
 };
 
 }  // namespace opsmith::emulator

@@ -1,4 +1,4 @@
-// A block's shared memory: where it ends, what of it has been written, and who touched it.
+// A block's shared memory: where it ends, which bytes have been written, and by whom.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class SharedMemory {
 
   void* dynamic_begin() const { return reinterpret_cast<void*>(dynamic_.begin); }
 
-  // Whether an address is in the dynamic shared memory or so little behind it that nothing else can be meant.
+  // Whether an address is in the dynamic shared memory, or so close after it that nothing else can be meant.
   bool is_dynamic(uintptr_t address) const { return address - dynamic_.begin < launch_.shared_bytes + Windows::kRedZone; }
 
   // In static shared memory; behind its last variable may lie a tensor, for thread-local storage is allocated like any
@@ -44,7 +44,7 @@ class SharedMemory {
   // Or it is the end.
   bool holds_dynamic(uintptr_t address) const { return address >= dynamic_.begin && address <= dynamic_.end; }
 
-  // Also where nothing is checked.
+  // Also without checks.
   bool holds(uintptr_t address) const {
     if (address != dynamic_.end && holds_dynamic(address)) return true;
     const uintptr_t base = reinterpret_cast<uintptr_t>(launch_.shared_base());
@@ -159,7 +159,7 @@ class SharedMemory {
     Fault fault = out_of_bounds_at(by, address, bytes, is_write, pc);
     fault.region = -1;
     fault.offset = static_cast<int64_t>(address - dynamic_.begin);
-    std::snprintf(fault.words, sizeof(fault.words), "%llu", static_cast<unsigned long long>(launch_.shared_bytes));
+    std::snprintf(fault.detail, sizeof(fault.detail), "%llu", static_cast<unsigned long long>(launch_.shared_bytes));
     by.reports_.fail(fault);
   }
 

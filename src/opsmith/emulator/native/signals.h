@@ -93,7 +93,7 @@ class Signals {
     const Grid& grid = worker.grid();
     const uintptr_t pc = program_counter(context);
     if (!grid.halted() || !worker.on_stack_of_thread(stack_pointer(context))) return;
-    if (grid.endable.at(pc)) worker.heed_halt(pc);
+    if (grid.endable.at(pc)) worker.stop_if_halted(pc);
   }
 
   [[noreturn]] static void fail(Worker& worker, int number, uintptr_t address, const ucontext_t* context) {

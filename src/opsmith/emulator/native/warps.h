@@ -87,7 +87,7 @@ class Warps {
     self.state = State::in_warp;
     ++block_.in_warp;
     if (complete(first, mask, operation)) {
-      reports_.heed_halt(pc);  // a thread that is alone in its mask may never give way
+      reports_.stop_if_halted(pc);  // a thread that is alone in its mask may never yield
     } else {
       block_.give_way();
     }
@@ -140,10 +140,10 @@ class Warps {
 
   [[noreturn]] void fail_source(const Thread& thread, uint32_t mask, uint32_t source) {
     const bool is_named = mask >> source & 1;
-    char words[96];
-    std::snprintf(words, sizeof(words), "it reads from lane %u, which %s", source,
+    char detail[96];
+    std::snprintf(detail, sizeof(detail), "it reads from lane %u, which %s", source,
                   is_named ? "the block does not have" : "the mask does not name");
-    reports_.fail_lane(thread, words, mask, source, thread.pc);
+    reports_.fail_lane(thread, detail, mask, source, thread.pc);
   }
 
   const bool checks_;

@@ -1,7 +1,7 @@
-// Where the blocks of a cluster have their shared memory, so that each can access that of the others.
+// The shared memory of the blocks of a cluster, in a place where each block can access that of the others.
 //
-// Each block has a window of its own. Its dynamic shared memory lies there. Static shared memory is thread-local, and so
-// belongs to the block that runs; what the others have in theirs is in their windows meanwhile.
+// Each block has a window of its own, which contains its dynamic shared memory. Static shared memory is thread-local,
+// and so belongs to the block that is running; the windows keep that of the others in the meantime.
 #pragma once
 
 #include <sys/mman.h>
@@ -13,14 +13,14 @@
 
 namespace opsmith::emulator {
 
-// Memory that a thread of the machine keeps from one launch to the next.
+// Memory that a thread of the machine reuses from one launch to the next.
 class Mapping {
  public:
   Mapping() = default;
   Mapping(const Mapping&) = delete;
   ~Mapping() { release(); }
 
-  // What is never touched takes no memory.
+  // Pages that are never touched take no memory.
   char* reserve(size_t bytes) {
     if (bytes <= bytes_) return memory_;
     release();
@@ -60,7 +60,7 @@ struct StaticExtent {
 class Windows {
  public:
   static constexpr size_t kDynamicBytes = 1 << 20;  // more than any GPU has
-  // Unused bytes behind the dynamic shared memory, and behind the static one.
+  // Unused bytes after the dynamic and after the static shared memory.
   static constexpr size_t kRedZone = 4096, kBehindStatic = 256;
 
   // A place in the shared memory of a block.
@@ -80,7 +80,7 @@ class Windows {
     std::memcpy(window(count_), statics(), bytes());
   }
   Windows(const Windows&) = delete;
-  // The thread's variables are as they were.
+  // Restores the thread's variables.
   ~Windows() { std::memcpy(statics(), window(count_), bytes()); }
 
   void begin_block(uint32_t rank) { std::memcpy(statics(), window(rank), bytes()); }
@@ -98,7 +98,7 @@ class Windows {
     return true;
   }
 
-  // Where a place that the running block has at an address is in another block's window.
+  // The address in another block's window of what the running block has at an address.
   uintptr_t in_window(uint32_t rank, const Place& place) const {
     if (!place.is_static) return place.address - place.rank * stride_ + rank * stride_;
     return reinterpret_cast<uintptr_t>(window(rank)) + (place.address - statics_.begin);

@@ -95,9 +95,9 @@ class Worker {
     }
     va_end(again);
     if (length > 0) {
-      while (!grid_.printed.write(all.empty() ? some : all.data(), length)) reports_.heed_halt(pc);
+      while (!grid_.printed.write(all.empty() ? some : all.data(), length)) reports_.stop_if_halted(pc);
     }
-    reports_.heed_halt(pc);
+    reports_.stop_if_halted(pc);
     return length;
   }
 
@@ -123,8 +123,8 @@ class Worker {
   bool at_end_of_stack(uintptr_t address) const { return running_a_thread() && block_.self->fiber->guards(address); }
 
   [[noreturn]] void fail(const Fault& fault) { reports_.fail(fault); }
-  [[noreturn]] void fail(FaultKind kind, uintptr_t pc, const char* words = "") { reports_.fail(kind, pc, words); }
-  void heed_halt(uintptr_t pc) { reports_.heed_halt(pc); }
+  [[noreturn]] void fail(FaultKind kind, uintptr_t pc, const char* detail = "") { reports_.fail(kind, pc, detail); }
+  void stop_if_halted(uintptr_t pc) { reports_.stop_if_halted(pc); }
 
  private:
   static void enter() { current->schedule_.run_threads(); }

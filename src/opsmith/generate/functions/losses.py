@@ -25,13 +25,13 @@ define("row_cross_entropy", _its_gradient, expand=_negative_log_likelihood, redu
 
 
 class _Classes:
-    """The dimension of the classes, as torch finds it, and the place of one value for each row."""
+    """The dimension of the classes, by torch's rule, and the place of one value for each row."""
 
     def __init__(self, call: Call, input: Any, weight: Any, reduction: str, averages: tuple[Any, ...]) -> None:
         if reduction != "none" or any(each is not None for each in averages):
-            raise TypeError('reduction="none" is taken, one loss for each row: average outside of the op')
+            raise TypeError('only reduction="none" is supported, one loss for each row: average outside of the op')
         if weight is not None:
-            raise TypeError("weights of classes are not taken: multiply by them outside of the op")
+            raise TypeError("weights of classes are not supported: multiply by them outside of the op")
         rank = len(input.place)
         call.shapes.counts_from_the_first |= rank > 1
         self.call = call

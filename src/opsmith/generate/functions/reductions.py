@@ -1,7 +1,7 @@
-"""Functions of a row: reductions, what is made of them, and calls that move a value between the row and the element.
+"""Functions of a row: reductions, functions composed of them, and calls that add or remove dimensions of size one.
 
-A reduction gives one value from all elements of a row. The others here are defined by reductions; those with a
-derivative of their own have it in terms of their value, which may be saved instead of the input.
+A reduction computes one value from all elements of a row. The others are defined by reductions. If one has a
+derivative of its own, that is in terms of its value, which may be saved instead of the input.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ define(
 
 
 def _shared_by_largest(g: Value, x: Value, y: Value) -> tuple[Value]:
-    """NaN is the largest, and as torch has it, elements that are NaN share the gradient."""
+    """NaN is the largest, and elements that are NaN share the gradient, as in torch."""
     size = of("absolute", x)
     one = x.builder.constant(1, x.dtype)
     ties = (size.equals(y) | x.builder.test("is_nan", x)).where(one, 0)
@@ -204,7 +204,7 @@ def _norm(x: Value, order: Any) -> Value:
         return of("row_sum", of("absolute", x))
     if order in (math.inf, -math.inf):
         return of("row_most" if order > 0 else "row_least", x)
-    raise TypeError(f"a norm of order {order} is not taken; 1, 2 and infinity are")
+    raise TypeError(f"a norm of order {order} is not supported; 1, 2 and infinity are")
 
 
 @translates("norm", rows=True)
@@ -356,7 +356,7 @@ def _indexed(call: Call, place: Any, item: Any, position: int) -> tuple[Any, int
         return place, position + 1
     if item in (0, -1):
         return call.shapes.squeeze(place, position - len(place)), position
-    raise TypeError("an index selects elements; None, `...`, and 0 where the size is one, are taken")
+    raise TypeError("an index selects elements; None, `...`, and 0 where the size is one, are supported")
 
 
 @translates("gather", rows=True)
@@ -367,5 +367,5 @@ def gather(call: Call, input: Any, dim: int, index: Any) -> Value:
 @translates("arange", rows=True)
 def arange(call: Call, *args: Any, dtype: Any = None, device: Any = None, **kwargs: Any) -> Value:
     if len(args) != 1 or kwargs or not isinstance(args[0], Value):
-        raise TypeError("torch.arange(x.shape[-1], device=x.device) is taken: the number of the element in its row")
+        raise TypeError("only torch.arange(x.shape[-1], device=x.device) is supported: the numbers of the columns")
     return call.columns(args[0])

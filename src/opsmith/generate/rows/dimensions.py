@@ -1,7 +1,7 @@
-"""Which dimensions of a row program's tensors line up, found out while it is traced.
+"""Which dimensions of a row program's tensors are the same dimension of the full shape, determined while it is traced.
 
-Every dimension belongs to a class, or has size one. A call that broadcasts tensors joins the classes of dimensions in
-the same place, counted from the last; a reduction takes dimensions away. In the end the classes in order are the full
+Every dimension belongs to a class, or has size one. A call that broadcasts tensors joins the classes of dimensions at
+the same position, counted from the last; a reduction removes dimensions. In the end, the ordered classes are the full
 shape, and every tensor has all of them (Form.FULL), or those that are not along the row (Form.SQUEEZED).
 """
 
@@ -17,7 +17,7 @@ from ..expression import Form, Interner, Node, Scalar
 
 
 class Unaligned(Exception):
-    """A call is no function of rows; the message says why."""
+    """A call is not a function of rows; the message says why."""
 
 
 class Dimension(NamedTuple):
@@ -33,15 +33,15 @@ Place = tuple[Dimension, ...]
 
 
 class Covers(NamedTuple):
-    """Slots that must together have the full size along these dimensions, counted from the last; along all: None."""
+    """Slots that must together have the full size along these dimensions, counted from the last; None: along all."""
 
     dimensions: tuple[int, ...] | None
     slots: frozenset[int]
 
 
 class Broadcasting:
-    """The same for a pointwise program, where every tensor broadcasts to the full shape: a place is the slots that
-    give it its shape."""
+    """As Dimensions, for a pointwise program, where every tensor broadcasts to the full shape: a place is the set of
+    slots that determine its shape."""
 
     def tensor(self, slot: int, rank: int) -> frozenset[int]:
         return frozenset([slot])
@@ -58,7 +58,7 @@ class Dimensions:
         self._parents: list[int] = []
         self._reduced: list[tuple[frozenset[int], SourceLine | None]] = []
         self._places: list[Place] = []
-        self._counted: list[Dimension] = []  # whose elements are numbered
+        self._counted: list[Dimension] = []  # along which a program numbers the elements
         self.sizes: dict[Node, Dimension] = {}
         self.checks: list[Node] = []  # of indices
         self.operands: list[Place] = []
@@ -85,7 +85,7 @@ class Dimensions:
         return self._noted(tuple(joined))
 
     def number(self, place: Place, dimension: int, added: int = 0) -> int:
-        """A dimension as an index into a place, which gets `added` more."""
+        """A dimension as an index into a place that gets `added` more dimensions."""
         rank = len(place) + added
         if not -rank <= dimension < max(rank, 1):
             raise Unaligned(f"it has no dimension {dimension}")
@@ -110,11 +110,11 @@ class Dimensions:
     def squeeze(self, place: Place, dimension: int) -> Place:
         number = self.number(self._noted(place), dimension)
         if place[number].kind is not None:
-            raise Unaligned(f"dimension {dimension} need not have size one")
+            raise Unaligned(f"dimension {dimension} does not always have size one")
         return self._noted((*place[:number], *place[number + 1 :]))
 
     def size(self, interner: Interner, place: Place, dimension: int) -> Scalar:
-        """The size of a dimension; which of the full shape's it is will be known in the end."""
+        """The size of a dimension. `frame` finds out which dimension of the full shape it is."""
         found = self._noted(place)[self.number(place, dimension)]
         if found.kind is None:
             raise Unaligned(f"dimension {dimension} has size one")
@@ -132,7 +132,7 @@ class Dimensions:
     def gather(self, place: Place, dimension: int, index: Place, line: SourceLine | None) -> Place:
         number = self.number(place, dimension)
         if len(index) != len(place) or index[number].kind is not None:
-            raise Unaligned("it gathers several elements of a row (one index per row is taken: index[..., None])")
+            raise Unaligned("it gathers several elements of a row (use one index per row: index[..., None])")
         self.broadcast([(*place[:number], ONE, *place[number + 1 :]), index])
         self._counted.append(place[number])
         self.reduce(place, [dimension], True, line)
@@ -168,7 +168,7 @@ class Dimensions:
                 first, second = (self._shown(order, each) for each in (along[0], rows))
                 where = f" in {line}" if line else ""
                 raise Unaligned(
-                    f"it reduces dimension {first} first and {second} later{where}, and a row is one of them"
+                    f"it reduces dimension {first} first and {second} later{where}, and a program has one kind of row"
                 )
         dimensions = tuple(d - len(order) for d, kind in enumerate(order) if kind in along[0])
         if any({self._root(each.kind)} != along[0] for each in self._counted if each.kind is not None):

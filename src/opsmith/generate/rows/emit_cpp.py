@@ -1,7 +1,7 @@
 """A row program as C++ for the CPU: a struct whose passes go through a row one after the other.
 
-The drivers are in include/opsmith/rows/cpu.h. A pass is a struct as the kernels of pointwise/cpu.h are, so vectors,
-ragged ends and strides are handled as there.
+The drivers are in include/opsmith/rows/cpu.h. A pass is a struct like a kernel of pointwise/cpu.h, which handles
+vectors, incomplete vectors at the end of a row, and strides.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _is_float_sum(node: Node) -> bool:
 
 
 def _start(node: Node) -> str:
-    """What a reduction starts from, in every lane."""
+    """The initial value of a reduction, in every lane."""
     assert node.function is not None
     name, kind = node.function.name, SCALAR_TYPES[computed_in(node.dtype)]
     if node.dtype is torch.bool:
@@ -306,7 +306,7 @@ class _RowKernel:
         return [f"    if (!({condition})) refuse(this->loops);"]
 
     def _struct(self, number: int, each: Pass) -> list[str]:
-        """A pass as pointwise/cpu.h's drivers take a kernel."""
+        """A pass as a kernel for the drivers of pointwise/cpu.h."""
         sums = [node for node in each.reductions if _is_float_sum(node)]
         named = {node: f"{node.function.name}_{place}" for place, node in enumerate(each.reductions)}  # type: ignore[union-attr]
         lines = [

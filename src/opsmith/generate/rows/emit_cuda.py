@@ -12,7 +12,7 @@ import torch
 
 from ...launch.planner import LayoutClass
 from .. import emit_cuda
-from ..emit_cuda import FAST, VALUE_TYPES, Operand, entry_name, listed, method, struct
+from ..emit_cuda import FAST, VALUE_TYPES, Operand, entry, listed, method, struct
 from ..expression import Column, Node, Program, postorder
 from ..text import HALF, SCALAR_TYPES, Writer, computed_in, fast_math, result_names
 from .passes import Pass, Pick, schedule
@@ -25,7 +25,7 @@ def text(program: Program, layout: LayoutClass) -> str:
 
 
 def _start(node: Node) -> str:
-    """What a reduction starts from."""
+    """The initial value of a reduction."""
     assert node.function is not None
     name, kind = node.function.name, SCALAR_TYPES[computed_in(node.dtype)]
     if node.dtype is torch.bool:
@@ -82,8 +82,8 @@ class _Text:
 
     def whole(self) -> str:
         layout = self.layout
-        entry = entry_name(self.program, layout)
         cluster = f" __cluster_dims__({layout.cluster}, 1, 1)" if layout.cluster > 1 else ""
+        attributes = f"{cluster} __launch_bounds__({self._bounds()})"
         compute = self._compute()  # names values that members hold
         lines = [
             *self._comment(),
@@ -105,13 +105,7 @@ class _Text:
             *compute,
             "};",
             "",
-            f'extern "C" __global__ void{cluster} __launch_bounds__({self._bounds()})',
-            f"{entry}(__grid_constant__ const Parameters<{self.parameter_count}> parameters) {{",
-            "  rows(Kernel(parameters));",
-            "}",
-            "",
-            "}  // namespace opsmith",
-            "",
+            *entry(self.program, layout, self.parameter_count, attributes, "rows"),
         ]
         return "\n".join(lines)
 
@@ -240,7 +234,7 @@ class _Text:
     # --- sums over rows ----------------------------------------------------------------------------------------------
 
     def _sums(self) -> list[str]:
-        """What a team sums over its rows."""
+        """The sums over rows that a team computes."""
         slots = self.layout.held * self.layout.vector
         fields, initial, following, finish = [], [], [], []
         for index in self.columns:

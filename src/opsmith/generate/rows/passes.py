@@ -1,8 +1,8 @@
-"""The passes over a row: which reductions are made together, what each pass loads, computes, carries on and stores.
+"""The passes over a row: which reductions run together, and what each pass loads, computes, carries on and stores.
 
-A reduction is known after the pass in which all that it depends on is known. What is one value per row is computed
-between the passes. An element that costs more than a load and is needed again is carried on to later passes; any other
-is computed again.
+A reduction runs in the first pass in which everything it depends on is known. Values per row are computed between the
+passes. An element that costs more than a load and is needed again is carried on to later passes; any other element is
+computed again.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ..functions.core import of
 from ..text import sum_dtype
 
 CARRIED = 8
-"""Instructions from which on an element is carried on to later passes, not computed again."""
+"""An element of at least this many instructions is carried on to later passes instead of being computed again."""
 
 ROLES = {"strided1": "element", "stridedn": "element", "row": "row", "reduced:inner": "column",
          "reduced:none": "total", "reduced:segments": "segment", "absent": "absent"}  # fmt: skip
-"""What is written of a result, by its mode: each element, a value per row, sums over rows of each column, of segments
-of columns or of everything."""
+"""What a kernel writes for a result, by its mode: each element, a value per row, or sums over rows of each column, of
+segments of columns or of everything."""
 
 
 @dataclass

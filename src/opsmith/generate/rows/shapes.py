@@ -1,4 +1,4 @@
-"""What a row program asks of shapes, and the pairs that max(dim) returns, while it is traced."""
+"""Values that are not tensors while a row program is traced: shapes, sizes, and the pairs that max(dim) returns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Several:
 
 
 def of_shape(run: Run, target: Any, args: Any, kwargs: Any, example: Any) -> Any:
-    """What a call that gives no tensor is; None if it is none of these."""
+    """The value of a call that returns a shape, a size or a pair; None for any other call."""
     if target is getattr and args[1] == "shape":
         return ShapeOf(args[0])
     if target == "size" and isinstance(args[0], Value):

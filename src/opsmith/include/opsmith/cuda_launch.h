@@ -74,7 +74,7 @@ inline std::string kernel_name(const void* kernel) {
     cudaFuncAttributes attributes{};
     if (cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess) {
       const int shared = device_limit(cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-      limits = "; it takes at most " + std::to_string(attributes.maxThreadsPerBlock) + " threads a block (" +
+      limits = "; it takes at most " + std::to_string(attributes.maxThreadsPerBlock) + " threads per block (" +
                std::to_string(attributes.numRegs) + " registers each) and " +
                std::to_string(shared - static_cast<int64_t>(attributes.sharedSizeBytes)) +
                " bytes of dynamic shared memory, and a grid (2147483647, 65535, 65535) of blocks (1024, 1024, 64)";

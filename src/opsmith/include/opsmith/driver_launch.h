@@ -31,7 +31,7 @@ class Kernels {
 
   const Host& host() const { return host_; }
 
-  // Throws Declined where the kernel cannot be had. Null: there is nothing to launch.
+  // Throws Declined if the kernel is not available. Null: there is nothing to launch.
   NamedKernel* find(std::string_view name, int32_t device) {
     std::string key(name);
     key.push_back(static_cast<char>(device));
@@ -122,7 +122,7 @@ inline void launch_named(
   fail(name, " was not launched with grid ", geometry.grid.text(), ", block ", geometry.block.text(), " and ",
        geometry.shared_bytes, " bytes of dynamic shared memory on cuda:", stream.device, ": ", driver.error_text(code),
        " (CUDA error ", code, "). It takes at most ", kernel->info->max_threads,
-       " threads a block, and a grid (2147483647, 65535, 65535) of blocks (1024, 1024, 64).\n  ",
+       " threads per block, and a grid (2147483647, 65535, 65535) of blocks (1024, 1024, 64).\n  ",
        kernel->info->declared);
 }
 

@@ -1,4 +1,4 @@
-// What host code tells the emulator (`opsmith.emulate`) that it is compiled for; for a GPU, nothing.
+// Calls of host code to the emulator (`opsmith.emulate`) if it is compiled for it; no code for a GPU.
 #pragma once
 
 #ifdef OPSMITH_EMULATOR

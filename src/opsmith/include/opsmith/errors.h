@@ -1,4 +1,4 @@
-// Errors of host code: words that are thrown, and what keeps an exception inside the library that threw it.
+// Errors of host code: throwing a message, and keeping exceptions inside the library that threw them.
 #pragma once
 
 #include <torch/csrc/stable/c/shim.h>
@@ -13,14 +13,14 @@ namespace opsmith __attribute__((visibility("hidden"))) {
 // Throws the parts, written one after the other. The name of the exported function is put before them.
 template <typename... Parts>
 [[noreturn]] void fail(const Parts&... parts) {
-  std::ostringstream words;
-  (words << ... << parts);
-  throw std::runtime_error(words.str());
+  std::ostringstream message;
+  (message << ... << parts);
+  throw std::runtime_error(message.str());
 }
 
 // Throws where a call of torch's C shim has failed. (torch 2.11 and 2.13 each have a macro for this, under two names.)
 inline void check(AOTITorchError code, const char* what) {
-  if (code != AOTI_TORCH_SUCCESS) fail(what, " failed; torch's words are on stderr");
+  if (code != AOTI_TORCH_SUCCESS) fail(what, " failed; torch's message is on stderr");
 }
 
 // Runs a boxed kernel. What it throws ends here and is raised by torch, inside torch's own library: a C++ exception
@@ -28,16 +28,16 @@ inline void check(AOTITorchError code, const char* what) {
 // process.
 template <typename Boxed>
 void guarded(const char* name, Boxed&& boxed) {
-  std::string words = name;
+  std::string message = name;
   try {
     boxed();
     return;
   } catch (const std::exception& error) {
-    words += std::string(": ") + error.what();
+    message += std::string(": ") + error.what();
   } catch (...) {
-    words += ": an exception that is no std::exception";
+    message += ": an exception that is not a std::exception";
   }
-  aoti_torch_check(false, name, __FILE__, __LINE__, words.c_str());
+  aoti_torch_check(false, name, __FILE__, __LINE__, message.c_str());
 }
 
 }  // namespace opsmith

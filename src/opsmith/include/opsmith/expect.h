@@ -1,4 +1,4 @@
-// The first step of host code: what is expected of an argument, and the words where it is otherwise.
+// The first step of host code: checks of arguments, with error messages.
 //
 //   opsmith::expect(x, "x").cuda().dtype<float, opsmith::half>().dims(2).contiguous();
 //   opsmith::expect(y, "y").same_device(x, "x").same_dtype(x, "x").same_shape(x, "x");

@@ -16,9 +16,9 @@ struct Extent {
   Extent(int64_t x, int64_t y = 1, int64_t z = 1) : x(positive(x)), y(positive(y)), z(positive(z)) {}
 
   std::string text() const {
-    std::ostringstream words;
-    words << "(" << x << ", " << y << ", " << z << ")";
-    return words.str();
+    std::ostringstream text;
+    text << "(" << x << ", " << y << ", " << z << ")";
+    return text.str();
   }
 
  private:

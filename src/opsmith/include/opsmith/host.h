@@ -36,7 +36,7 @@ struct GpuInfo {
   int64_t architecture;  // 90 for sm_90
 };
 
-// `failed`: with a message. `declined`: the kernel cannot be had, and the reference is to serve the call. `nothing`:
+// `failed`: with a message. `declined`: the kernel is not available, and the reference serves the call. `nothing`:
 // there is nothing to launch, because the call is recorded.
 enum class Found : int32_t { found = 0, failed, declined, nothing };
 

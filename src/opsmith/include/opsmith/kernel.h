@@ -4,7 +4,7 @@
 //   using opsmith::Tensor;
 //
 //   Tensor square(Tensor x) {
-//     opsmith::expect(x, "x").cuda().contiguous();                                 // 1. validate, with words
+//     opsmith::expect(x, "x").cuda().contiguous();                                 // 1. validate
 //     Tensor out = opsmith::empty_like(x);
 //     if (x.numel() == 0) return out;
 //     const opsmith::Stream stream = opsmith::current_stream(x);                   // 2. the GPU of x, torch's stream
@@ -49,9 +49,9 @@ const char* type_name() {
 
 }  // namespace opsmith
 
-// Exports `function` under `name` in the boxed form that opsmith hands to torch's dispatcher. Arguments and results are
-// converted by torch::stable, which takes their types on trust; the first function tells them, and opsmith holds them
-// against the op's schema before the kernel is called.
+// Exports `function` under `name` in the boxed form that opsmith registers with torch's dispatcher. torch::stable
+// converts arguments and results without checking their types; the first exported function returns the types, and
+// opsmith compares them with the op's schema before the kernel is called.
 #define OPSMITH_EXPORT(name, function)                                                                        \
   /* Before the boxed form, which may have the function's own name. */                                        \
   static constexpr auto opsmith_function_##name = &function;                                                  \

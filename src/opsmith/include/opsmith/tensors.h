@@ -1,4 +1,4 @@
-// Tensors of host code: fresh ones, their data, and the words they are described by.
+// Tensors of host code: new ones, their data, and their description in messages.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>

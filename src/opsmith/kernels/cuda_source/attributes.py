@@ -22,9 +22,9 @@ _MAX_THREADS_ATTRIBUTE = 0x05  # EIATTR_MAX_THREADS: __launch_bounds__ in a cubi
 
 @dataclass(frozen=True)
 class Attributes:
-    """What a kernel needs of a GPU: registers and local memory a thread, shared memory a block, and the largest block.
+    """What a kernel needs: registers and local memory per thread, shared memory per block, and the largest block.
 
-    `spill_bytes` are stored for lack of registers; `local_bytes` are all the local memory of a thread, spills and
+    `spill_bytes` are stored because registers run out; `local_bytes` are all the local memory of a thread, spills and
     arrays; `constant_bytes` are the source's __constant__ variables together.
     """
 

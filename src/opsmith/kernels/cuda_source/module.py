@@ -60,7 +60,7 @@ class Function:
             raise LaunchConfigurationError(
                 name,
                 f"a block of {threads} threads is more than the {self.max_threads} that this kernel can have: it takes "
-                f"{self.driver.attribute(self.handle, cuda.REGISTERS, self.index)} registers a thread, or its "
+                f"{self.driver.attribute(self.handle, cuda.REGISTERS, self.index)} registers per thread, or its "
                 "__launch_bounds__ allow no more. Make the block smaller, or give the kernel "
                 f"__launch_bounds__({threads})",
                 self.plan.declared(),

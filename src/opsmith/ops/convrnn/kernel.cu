@@ -212,7 +212,7 @@ OPSMITH_DEVICE void run(int steps, Fetch fetch, Take take, Step step) {
 // each, v counted from the thread's first unit, so negative or at least UNITS; units outside of the sequence are not
 // visited, or are zero.
 
-// One warp a sequence: by shuffles.
+// One warp per sequence: by shuffles.
 template <int UNITS, int TAPS, class Value>
 struct Warp {
   static constexpr int radius = TAPS / 2;
@@ -232,7 +232,7 @@ struct Warp {
   }
 };
 
-// One block a sequence: through shared memory, in two copies that take turns, so that an exchange needs one barrier. At
+// One block per sequence: through shared memory, in two copies that take turns, so that an exchange needs one barrier. At
 // either end stand zeros, which are never written.
 template <int UNITS, int TAPS, class Value>
 struct Block {
@@ -268,7 +268,7 @@ struct Block {
 };
 
 // sums[u] += sum_v taps[radius + v - u] * values[v], over all units v of the sequence; MIRRORED: taps[radius + u - v], the
-// transposed convolution. The thread's own units come first, for they need not be waited for.
+// transposed convolution. The thread's own units come first, because nothing has to wait for them.
 template <bool MIRRORED, int UNITS, int TAPS, class Value, class Neighbours>
 OPSMITH_DEVICE void convolve(
     Value (&sums)[UNITS], const Value (&values)[UNITS], const Value (&taps)[TAPS], Neighbours& neighbours) {

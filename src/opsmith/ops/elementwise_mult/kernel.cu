@@ -1,4 +1,4 @@
-// elementwise_mult on a GPU: one thread an element, out[i] = a[i] * b[i].
+// elementwise_mult on a GPU: one thread per element, out[i] = a[i] * b[i].
 #include "host.h"
 
 namespace {

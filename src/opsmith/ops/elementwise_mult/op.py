@@ -15,7 +15,7 @@ from .._elementwise import least, tensors
 
 @opsmith.pointwise("opsmith::elementwise_mult")
 def elementwise_mult(a: Tensor, b: Tensor) -> Tensor:
-    """y = a * b, for a [...], b [...] that broadcast to y [...]: torch.mul(a, b), and `out=` as there."""
+    """y = a * b, for a [...], b [...] that broadcast to y [...]: torch.mul(a, b), also with `out=`."""
     return a * b
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ...errors import HubError
+from ...errors.base import definition
 from ...kernels import GeneratedKernel, NativeKernel
 from ...operator.op import Op
 from ...reference.purity import Audit
@@ -19,11 +20,11 @@ from ...reference.signature import Signature, split_name
 from ...reference.tensors import DTYPE_CLASSES
 from ...runtime.operator import Operator
 from . import registration
-from .carrier import Carrier, literal
+from .bundler import Bundler, literal
 from .layers import Layer, classes, layers_of, modules_of
 
 NAMESPACE = "@namespace@"
-"""Stands for the namespace, which is made of a digest of the text."""
+"""A placeholder for the namespace, which contains a digest of the text."""
 
 _TYPES = {
     "Tensor": "torch.Tensor", "SymInt": "int", "ScalarType": "torch.dtype", "Device": "torch.device",
@@ -52,21 +53,21 @@ def initialiser(
     by op, the check items that passed. Raises HubError and NotSelfContainedError."""
     names = _names(package.__name__, ops)
     packages = ("opsmith.ops", "opsmith.nn") if package.__name__ == "opsmith" else (package.__name__.partition(".")[0],)
-    carrier = Carrier(names, packages, (*_RESERVED, *(each.__name__ for each in modules_of(package))))
-    parts = [_parts(op, carrier, served) for op in ops]
-    found, notes = layers_of(package, carrier, proof)
-    opened = carrier.carry(registration.opened, "opsmith", "open_package", ("opsmith",))
-    made = carrier.carry(registration.Parts, "opsmith", "Parts", ("opsmith",))
+    bundler = Bundler(names, packages, (*_RESERVED, *(each.__name__ for each in modules_of(package))))
+    parts = [_parts(op, bundler, served) for op in ops]
+    found, notes = layers_of(package, bundler, proof)
+    opened = bundler.bundle(registration.opened, "opsmith", "open_package", ("opsmith",))
+    made = bundler.bundle(registration.Parts, "opsmith", "Parts", ("opsmith",))
     functions = [_function(op, names[op.name]) for op in ops]
     sections = [
         _heading(package, ops, found),
-        carrier.text(),
+        bundler.text(),
         _registered(opened, made, parts, library),
         *functions,
         *([classes(found)] if found else []),
     ]
     text = "\n\n".join(section.strip("\n") + "\n" for section in sections)
-    return Text(text, sorted(carrier.dependencies), notes)
+    return Text(text, sorted(bundler.dependencies), notes)
 
 
 def _names(package: str, ops: Sequence[Op]) -> dict[str, str]:
@@ -76,9 +77,11 @@ def _names(package: str, ops: Sequence[Op]) -> dict[str, str]:
         base = split_name(op.name)[1]
         if base in names.values():
             other = next(name for name, own in names.items() if own == base)
-            raise HubError(package, f"{other} and {op.name} would both be the function {base}. Rename one")
+            what = f"{other} and {op.name} would both be the function {base}. Rename one"
+            raise HubError(package, what, definition(op.reference))
         if base in _RESERVED or keyword.iskeyword(base):
-            raise HubError(package, f"{op.name} would be the function {base}, which has a meaning there. Rename it")
+            what = f"{op.name} would be the function {base}, which the file uses for something else. Rename it"
+            raise HubError(package, what, definition(op.reference))
         names[op.name] = base
     if not names:
         raise HubError(package, "it declares no op")
@@ -97,7 +100,7 @@ def operators_of(op: Op) -> dict[str, Operator]:
     return {role: found[role] for role in _ROLES if found[role] is not None}  # type: ignore[misc]
 
 
-def _parts(op: Op, carrier: Carrier, served: Mapping[str, bool]) -> dict[str, str]:
+def _parts(op: Op, bundler: Bundler, served: Mapping[str, bool]) -> dict[str, str]:
     """The fields of one op's Parts, as expressions."""
     owner = f"The op {op.name}"
     base = split_name(op.name)[1]
@@ -106,14 +109,14 @@ def _parts(op: Op, carrier: Carrier, served: Mapping[str, bool]) -> dict[str, st
     source = family.differentiable
     schemas = {role: each.signature.schema(each.base) for role, each in operators.items()}
     fields = {"schemas": _dictionary(schemas)}
-    fields["reference"] = carrier.carry(op.reference, owner, f"{base}_reference")
+    fields["reference"] = bundler.bundle(op.reference, owner, f"{base}_reference")
     if family.forward.written_fake is not None:
-        fields["fake"] = carrier.carry(family.forward.written_fake, owner, f"{base}_fake")
+        fields["fake"] = bundler.bundle(family.forward.written_fake, owner, f"{base}_fake")
     if source.written_gradient is not None:
         backward, setup = source.written_gradient
-        carried = carrier.carry(backward, owner, f"{base}_gradient")
-        context = "None" if setup is None else carrier.carry(setup, owner, f"{base}_setup_context")
-        fields["gradient"] = f"({carried}, {context})"
+        bundled = bundler.bundle(backward, owner, f"{base}_gradient")
+        context = "None" if setup is None else bundler.bundle(setup, owner, f"{base}_setup_context")
+        fields["gradient"] = f"({bundled}, {context})"
     if family.forward.reference.keeps_layout:
         fields["keeps_layout"] = "True"
     if op.is_generated:
@@ -163,7 +166,7 @@ def _memory(source: Operator, served: Mapping[str, bool]) -> tuple[dict[str, Any
 
 
 def _random(op: Op) -> str:
-    """Where the reference draws random numbers, seen on a sample; empty if it does not, or if there is no sample."""
+    """The line of the reference that draws random numbers on a sample; empty if none does or there is no sample."""
     if op.samples is None:
         return ""
     try:
@@ -185,7 +188,7 @@ def _heading(package: ModuleType, ops: Sequence[Op], layers: Sequence[Layer]) ->
     public = [split_name(op.name)[1] for op in ops] + (["layers"] if layers else [])
     return f'''"""The ops of {package.__name__}, with their compiled kernels, gradients and shape rules.
 
-Written by `opsmith build --hf-kernel`; it needs torch alone.
+Written by `opsmith build --hf-kernel`; it needs only torch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Layers for `kernelize`: the package's own modules that call its ops, each as a class with nothing but a forward."""
+"""Layers for `kernelize`: the package's own modules that call its ops, each as a class with only a forward."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from ...errors import NotSelfContainedError
-from .carrier import Carrier
+from .bundler import Bundler
 from .source import Source
 
 BACKWARD, COMPILE = "gradients", "compile"
@@ -32,15 +32,15 @@ class Layer:
 
 
 def layers_of(
-    package: ModuleType, carrier: Carrier, proof: Mapping[str, frozenset[str]]
+    package: ModuleType, bundler: Bundler, proof: Mapping[str, frozenset[str]]
 ) -> tuple[list[Layer], list[str]]:
-    """The layers, and notes: which modules are left out, and which flags are False for lack of proof."""
+    """The layers, and notes: which modules are left out, and which flags are False because no check has passed."""
     layers: list[Layer] = []
     notes: list[str] = []
     for module in modules_of(package):
         owner = f"The layer {module.__name__}"
         try:
-            forward, ops, source = carrier.method(module.forward, owner)
+            forward, ops, source = bundler.method(module.forward, owner)
         except NotSelfContainedError as error:
             notes.append(f"{module.__name__} is left out of the layers. {error}")
             continue
@@ -50,20 +50,20 @@ def layers_of(
         if methods:
             listed = ", ".join(methods)
             notes.append(
-                f"{module.__name__} is left out of the layers: its forward uses {listed} of its own class, and "
-                "kernelize replaces nothing but forward. Make it a function outside of the class."
+                f"{module.__name__} is left out of the layers: its forward uses {listed} of its own class, but "
+                "kernelize replaces only forward. Make it a function outside of the class."
             )
             continue
-        if module.__name__ in (*carrier.ops.values(), *(each.name for each in layers)):
-            notes.append(f"{module.__name__} is left out of the layers: another one has its name. Rename it.")
+        if module.__name__ in (*bundler.ops.values(), *(each.name for each in layers)):
+            notes.append(f"{module.__name__} is left out of the layers: another one has the same name. Rename it.")
             continue
         shown = {item: all(item in proof.get(op, ()) for op in ops) for item in (BACKWARD, COMPILE)}
         flags = [flag for item, flag in ((BACKWARD, "has_backward"), (COMPILE, "can_torch_compile")) if not shown[item]]
         if flags:
             lacking = [op for op in sorted(ops) if not {BACKWARD, COMPILE} <= proof.get(op, frozenset())]
             notes.append(
-                f"{module.__name__}: {' and '.join(flags)} {'is' if len(flags) == 1 else 'are'} False, since no given "
-                f"file proves it for {', '.join(lacking)}. Run `opsmith check --json FILE`, build with --passport FILE."
+                f"{module.__name__}: {' and '.join(flags)} {'is' if len(flags) == 1 else 'are'} False, because no file "
+                f"shows it for {', '.join(lacking)}. Run `opsmith check --json FILE`, then build with --passport FILE."
             )
         doc = inspect.cleandoc(module.__doc__ or "").partition("\n")[0]
         layers.append(Layer(module.__name__, doc, forward, attributes, shown[BACKWARD], shown[COMPILE]))
@@ -71,7 +71,7 @@ def layers_of(
 
 
 def classes(layers: Sequence[Layer]) -> str:
-    """The classes, and `layers`, where kernels looks for them."""
+    """The classes, and `layers`, where `kernels` looks for them."""
     parts = []
     for layer in layers:
         doc = layer.doc or f"{layer.name}."

@@ -31,7 +31,7 @@ STABLE_ABI = "torch-stable-abi211"
 LEAST_KERNELS = "0.17.0"
 NO_LICENCE = "NOASSERTION"
 _UNLICENSED = (
-    f'The licence in metadata.json is {NO_LICENCE}, since none is known. Give `license = "..."` in pyproject.toml, and '
+    f'The licence in metadata.json is {NO_LICENCE}, because none is known. Set `license = "..."` in pyproject.toml and '
     "install the project (pip install -e .)."
 )
 _NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
@@ -62,7 +62,7 @@ def write_hub(
     """Writes one build variant of a package's ops into `directory`, which `kernels.get_local_kernel` then loads.
 
     Args:
-        library: builds the shared library; None if the package has no kernels, and its references are all.
+        library: builds the shared library; None if the package has only references.
         passport: what shipping.passport.passport returned, for the flags of the layers.
         served: by operator ("mish_backward"), whether the library has a kernel for it.
         backend: 'cpu', or 'cu130' for CUDA 13.0 and later ones of that major version.
@@ -99,7 +99,7 @@ def write_hub(
 def _hub_name(package: str) -> str:
     name = re.sub(r"[^a-z0-9]+", "-", package.lower()).strip("-")
     if not _NAME.fullmatch(name):
-        what = f"the Hub's names are like 'my-kernel', and its own gives {name!r}. Rename the package"
+        what = f"a name on the Hub has the form 'my-kernel', and this one would be {name!r}. Rename the package"
         raise HubError(package, what)
     return name
 
@@ -130,7 +130,7 @@ def _arch(target: str) -> str:
 
 
 def _digest(package: ModuleType, text: str, backend: str, targets: Sequence[str]) -> str:
-    """Of all that the kernels are made of, so that another version has another namespace."""
+    """A digest of everything the kernels are made of, so that another version has another namespace."""
     found = hashlib.sha256("\0".join([__version__, text, backend, *targets]).encode())
     for path in _sources(package):
         found.update(f"\0{path.name}\0".encode() + path.read_bytes())

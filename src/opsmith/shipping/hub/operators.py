@@ -1,7 +1,7 @@
-"""The operators of a kernel for the Hub, by torch alone: references, shape rules, gradients, in-place and out= forms.
+"""The operators of a kernel for the Hub, on torch alone: references, shape rules, gradients, in-place and out= forms.
 
-The carrier copies what is here into the generated file, so nothing here may need opsmith: functions of other modules
-are copied along.
+The bundler copies this code into the generated file, so it must not need opsmith at run time; it also copies the
+functions of other modules that this code calls.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Operator:
         return self.overload(*positional, **keyword)
 
     def call_below(self, values: Sequence[Any]) -> Any:
-        """The call below autograd. An error of the reference is raised as it is, also if it came through C++."""
+        """The call below autograd. An error of the reference is raised unchanged, even if it passed through C++."""
         thread = threading.get_ident()
         self.raised.pop(thread, None)
         try:
@@ -126,7 +126,7 @@ class Operator:
             for like in likes
         ]
 
-    # How its reference runs: recorded by torch's own operators, as a kernel, and on fake tensors.
+    # How its reference runs: on torch's operators, which autograd records; as a kernel; on fake tensors.
 
     def composite(self, values: Sequence[Any]) -> list[torch.Tensor]:
         raise NotImplementedError
@@ -138,8 +138,8 @@ class Operator:
         raise NotImplementedError
 
     def register(self, announce: Callable[[str], None] | None) -> None:
-        """The reference serves the calls that the shared library has no kernel for. `announce` tells the library where
-        it is: C++ calls it by a name of its own."""
+        """The reference serves the calls that the shared library has no kernel for. `announce` makes it known to the
+        library, where C++ calls it by another name."""
 
         def run(*args: Any, **kwargs: Any) -> Any:
             return self.run(self.bind(args, kwargs))
@@ -219,9 +219,9 @@ class Functional(Operator):
 
 
 class Gradient(Functional):
-    """The operator of another's gradients: gradients of its results in, those that are needed out.
+    """The backward of another operator: it takes the gradients of its results, and returns those that are needed.
 
-    Its reference recomputes the other's and lets torch differentiate it."""
+    Its reference runs the other's again and lets torch differentiate it."""
 
     def __init__(self, library: torch.library.Library, schema: str, of: Functional) -> None:
         super().__init__(library, schema, of.function, {}, of.keeps_layout)
@@ -257,7 +257,7 @@ class Gradient(Functional):
         if self.random:
             raise RuntimeError(
                 f"{self.of.name} has no gradient: its reference draws random numbers ({self.random}), and running it "
-                "again would draw others. Use it under torch.no_grad()."
+                "again would draw different ones. Use it under torch.no_grad()."
             )
         if missing := self.unsaved.get(threading.get_ident()):
             raise RuntimeError(

@@ -1,6 +1,6 @@
-"""Recording gradients in a kernel for the Hub, by torch alone: what a call saves, and the backward operator's call.
+"""Recording gradients in a kernel for the Hub, on torch alone: what a call saves, and the backward operator's call.
 
-The carrier copies what is here into the generated file, as it does with operators.py.
+The bundler copies this code into the generated file, as it does with operators.py.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Recorded(torch.autograd.Function):
         missing = ", ".join(dict.fromkeys(name for *_, name in unsaved.values()))
         if unsaved and torch.is_grad_enabled():
             raise RuntimeError(
-                f"{operator.name} has no second gradient here: its backward kernel does not read {missing}, so that "
+                f"{operator.name} has no second gradient here: its backward kernel does not read {missing}, which "
                 "was not saved. Leave out create_graph=True."
             )
         saved = ctx.saved_tensors

@@ -1,6 +1,6 @@
-"""Registration of a kernel for the Hub, by torch alone: the shared library, and every part of each op.
+"""Registration of a kernel for the Hub, on torch alone: the shared library, and every part of each op.
 
-The carrier copies what is here into the generated file, as it does with operators.py.
+The bundler copies this code into the generated file, as it does with operators.py.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Package:
         self.announce: Callable[[str], None] | None = None
         if shared_library is not None:
             torch.ops.load_library(shared_library)
-            tell = getattr(ctypes.CDLL(shared_library), "opsmith_library_fallback", None)
-            if tell is not None:
-                self.announce = lambda name: tell(name.encode())
+            fallback = getattr(ctypes.CDLL(shared_library), "opsmith_library_fallback", None)
+            if fallback is not None:
+                self.announce = lambda name: fallback(name.encode())
         self.library = torch.library.Library(namespace, "FRAGMENT")
 
     def add(self, parts: Parts) -> None:
@@ -103,7 +103,7 @@ class Package:
 
 
 def opened(namespace: str, shared_library: str | None, parts: Sequence[Parts]) -> Package:
-    """The build's operators, which torch accepts once in a process, even if the build is loaded from two places."""
+    """The build's operators. torch accepts them once in a process: a second load of the build gets the first ones."""
     operators = getattr(torch.ops, namespace)
     package: Package | None = vars(operators).get("opsmith_package")
     if package is None:

@@ -97,7 +97,7 @@ def _sources_on_gpu(contents: Contents) -> list[Source]:
 
 
 class _Tasks:
-    """What is compiled, each once, and the symbols it gets."""
+    """The tasks that compile something, each once, and the symbols of their results."""
 
     def __init__(self, label: str) -> None:
         self._label = label
@@ -152,7 +152,7 @@ class _Tasks:
         return merged(f"kernels_{name}", objects, {symbol: symbol for symbol in symbols}, self._label)
 
     def images(self) -> Path:
-        """An object with the binaries, each after its symbol. PTX is a text, which a zero ends."""
+        """An object with the binaries, each after its symbol. PTX is text and ends with a zero byte."""
         files = {symbol: self._built[symbol] for symbol in sorted(self._images)}
         lines = [".section .rodata"]
         for symbol in files:
@@ -175,8 +175,8 @@ def _used(contents: Contents) -> list[Extension]:
 def _extensions(
     contents: Contents, targets: Sequence[str]
 ) -> tuple[dict[tuple[str, str, str | None], str], dict[str, CudaSource | None], list[Path], list[str]]:
-    """The symbols of the extensions' functions, those by which host code is given its kernels, the objects, and the
-    linker's flags."""
+    """The symbols of the extensions' functions, the symbols of the functions that receive the kernels of host code, the
+    objects, and the linker's flags."""
     natives = [native.function for entry in contents.entries.values() for native in entry.natives]
     symbols: dict[tuple[str, str, str | None], str] = {}
     hosts: dict[str, CudaSource | None] = {}

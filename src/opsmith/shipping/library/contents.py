@@ -113,7 +113,7 @@ def collect(ops: Sequence[Op], targets: Sequence[str]) -> Contents:
         for operator in _public(op):
             statics = compiled_in(operator.signature, rows)
             found.entries[operator.name] = Entry(operator.name, operator.signature, statics)
-            derived = operator is op._families.default.functional  # of one in place: its author does not know of it
+            derived = operator is op._families.default.functional  # of an in-place op: the author has not written it
             _add_natives(found if not derived else replace(found, notes=[]), operator, targets)
         _add_launched(found, op, targets)
         if op.is_generated:
@@ -242,7 +242,7 @@ def _program(found: Contents, op: Op, device: str, run: Run) -> Program | None:
 
 
 def _find_dependence(found: Contents, op: Op) -> None:
-    """Which operators compute otherwise under another default dtype, as `integers * 0.5` does."""
+    """Finds the operators whose results depend on the default dtype, as those of `integers * 0.5` do."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:

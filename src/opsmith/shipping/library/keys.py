@@ -19,8 +19,8 @@ _LISTS = (Kind.TENSOR_LIST, Kind.OPTIONAL_TENSOR_LIST)
 
 
 def key_row(arguments: Sequence[Argument], statics: Sequence[bool], values: Sequence[Any]) -> tuple[int, ...]:
-    """The row of a call. `statics`: the arguments that are compiled in, of a tensor the number of dimensions. The
-    default dtype is float32."""
+    """The row of a call. `statics`: which arguments are compiled in; of a tensor, its number of dimensions. The default
+    dtype is float32."""
     parts: list[tuple[int, ...]] = [(DTYPE, scalar_type(torch.float32))]
     for argument, static, value in zip(arguments, statics, values, strict=True):
         if argument.kind in _LISTS:

@@ -19,8 +19,8 @@ _NULL = "nullptr"
 
 @dataclass(frozen=True)
 class NamedKernel:
-    """A kernel that C++ launches by its name: the line that declares it, its symbol, its parameters as host.py has
-    them, and the binaries with what each runs on."""
+    """A kernel that C++ launches by name: the line that declares it, its symbol, its parameters as rows of host.py, and
+    the binaries with what each runs on."""
 
     name: str
     declared: str
@@ -32,8 +32,8 @@ class NamedKernel:
 @dataclass(frozen=True)
 class Symbols:
     """What the data refers to: kernels by level and source, binaries by source with what each runs on, functions of
-    extensions by extension, name and level (None: code for any processor), the functions by which host code is given
-    the kernels of a CudaSource, and those kernels."""
+    extensions by extension, name and level (None: code for any processor), the functions that give host code the
+    kernels of a CudaSource, and those kernels."""
 
     kernels: Mapping[tuple[str, Source], str]
     images: Mapping[Source, Sequence[tuple[str, str]]]

@@ -1,7 +1,7 @@
 // Functions of float vectors that activations are made of, inline.
 //
 // A call of Sleef lets no vector stay in a register, and Sleef goes for the last half ulp. On one core of a Xeon with
-// AVX512, ns an element, Sleef and these: exp 0.6 and 0.3, tanh 2.1 and 0.5, erf 3.4 and 0.6. These err by less than
+// AVX512, ns per element, Sleef and these: exp 0.6 and 0.3, tanh 2.1 and 0.5, erf 3.4 and 0.6. These err by less than
 // 1.5 ulp. The polynomials are minimax fits (Lawson's iteration).
 #pragma once
 

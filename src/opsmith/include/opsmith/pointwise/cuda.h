@@ -422,7 +422,7 @@ class ColumnSum {
 
   OPSMITH_DEVICE void meet() const { __syncthreads(); }
 
-  // One sum a block.
+  // One sum per block.
   template <int K, class A, class Partial>
   OPSMITH_DEVICE void scatter(A, const Partial& partial) const {
     if (adds_up<K, Threads>()) put(partial, blockIdx.x, gathered<K, Threads, A>());

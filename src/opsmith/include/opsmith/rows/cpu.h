@@ -17,8 +17,8 @@ namespace opsmith {
 extern "C" void* malloc(__SIZE_TYPE__ bytes);
 extern "C" void free(void* memory);
 
-// ---- Reductions. Float sums are added up by pointwise/cpu.h's add: a block of vectors in its own type, blocks in
-// double. The others, which are exact or need no more digits, have one accumulator.
+// ---- Reductions. Float sums use pointwise/cpu.h's add: the vectors of a block in their own type, blocks in double.
+// The others, which are exact, have one accumulator.
 
 template <int K, bool OVERLAPS, typename V>
 OPSMITH_INLINE V accepted(const Row<K, OVERLAPS>& at, V before, V after) {
@@ -60,7 +60,7 @@ OPSMITH_INLINE V rotated(V lanes) {
 #endif
 }
 
-// Of all lanes, by halves.
+// Reduces all lanes, by halves.
 template <int HALF = LANES / 2, typename V, typename F>
 OPSMITH_INLINE Element<V> folded(V lanes, F f) {
   if constexpr (HALF == 0) {
@@ -109,7 +109,7 @@ OPSMITH_INLINE Vec<int64_t> numbers(const Place& at) {
   return __builtin_convertvector(lane_numbers(), Vec<int64_t>) + at.index;
 }
 
-// An index relative to a place, as far as it matters for its lanes.
+// An index relative to a place, clamped to just outside its lanes.
 template <typename Place>
 OPSMITH_INLINE Vec<int32_t> relative(const Place& at, int64_t index) {
   const int64_t lane = index - at.index;
@@ -302,7 +302,7 @@ struct RowLoops {
 
 // ---- A pass over a row.
 
-// The reductions of a pass: float sums in `sums` until a block is full, then in `total`.
+// The reductions of a pass: float sums are in `sums` until a block is full, then in `total`.
 template <typename P>
 struct PassSums {
   typename P::Sums sums{};
@@ -317,7 +317,7 @@ struct PassSums {
   OPSMITH_INLINE void end(const P& pass) {
     if (blocks) end_block(pass);
   }
-  // The sum with this number, which is in `lanes` as long as no block was full.
+  // The sum with this number, which is in `lanes` if no block was full.
   template <typename V>
   OPSMITH_INLINE Element<V> sum(int number, V lanes) const {
     return blocks ? Element<V>(total_of(total[number])) : sum_of_lanes(lanes);

@@ -76,7 +76,7 @@ OPSMITH_DEVICE T highest() {
   }
 }
 
-// A value that every thread of a team has its part of.
+// A value to reduce over the threads of a team.
 template <class Operation, class T>
 struct Reduction {
   T& value;
@@ -143,8 +143,8 @@ class LaneTeam {
   const unsigned int size_, shift_;
 };
 
-// What the warps of a team have of the K-th reduction of a pass. Consecutive passes use either half: a thread may begin
-// the next one while another still reads this one's.
+// The partial results of a team's warps for the K-th reduction of a pass. Consecutive passes alternate between two
+// halves: a thread may begin the next pass while another still reads the parts of this one.
 template <int K, class T, int Warps>
 OPSMITH_DEVICE T* parts_of_warps() {
   __shared__ T parts[2 * Warps];
@@ -213,7 +213,7 @@ class BlockTeam {
   OPSMITH_DEVICE void take(Reduction<Operation, T> part, Rest... rest) const {
     const T* parts = parts_of_warps<K, T, most_warps>() + half_ * most_warps;
     const unsigned int count = blocks * warps_, lane = threadIdx.x % 32;
-    // Lanes without a part repeat the first: the lanes that count are those below, in the same order every time.
+    // Lanes without a part repeat the first one. They are not combined, so the order is the same every time.
     T value = parts[lane < count ? lane : 0];
 #pragma unroll
     for (unsigned int more = 32; more < most_warps; more += 32) {
@@ -222,7 +222,7 @@ class BlockTeam {
 #pragma unroll
     for (unsigned int step = 16; step > 0; step /= 2) {
       const T other = of_lane(value, step);
-      // A pair of lanes combines only what is there; the upper lane of a pair has the lower one's result too.
+      // A pair of lanes combines only parts that exist; the upper lane of a pair gets the lower one's result too.
       if ((lane | step) < count) value = Operation::of(value, other);
     }
     part.value = shared_by_first(value);
@@ -252,8 +252,8 @@ struct RowLoops {
   I rows;
   I lanes;          // of a team that is part of a warp
   I direct;         // whether sums over rows are results, not partial sums
-  I rows_of_group;  // those that a sum is over
-  I segment;        // elements that a sum of a segment is over
+  I rows_of_group;  // rows that are summed together
+  I segment;        // elements that are summed together
   Sizes<Kept, I> kept_sizes;
   Sizes<Along, I> reduced_sizes;
 
@@ -269,7 +269,7 @@ struct RowLoops {
         reduced_sizes(parameters, place + 6 + Kept) {}
 };
 
-// The rows of the teams of a block, or of the team of a cluster: all, or with sums over rows one part of one group's.
+// The rows of the teams of a block, or of the team of a cluster: of all rows, or, with sums over rows, of one group.
 template <class Kernel>
 struct Share {
   using Index = typename Kernel::Index;
@@ -415,8 +415,8 @@ struct Either<false, A, B> {
 
 // ---- sums over rows ------------------------------------------------------------------------------------------------
 
-// A column's sum for each of a thread's elements: in registers, or, where rows are not held, in the partial sums
-// themselves, each of which one thread alone reads and writes.
+// A column's sum for each of a thread's elements: in registers, or, where rows are not held, in the partial sums in
+// memory, each of which only one thread reads and writes.
 template <class A, int Slots, class Partial>
 struct ColumnSums {
   A value[Slots];
@@ -487,7 +487,7 @@ OPSMITH_DEVICE void put_columns(
     A* by_thread = sums_of_threads<Kernel::threads, V, A>();
     for (int u = 0; u < Kernel::held; ++u) {
       const Slot<Kernel, Team> slot(kernel, team, u);
-      __syncthreads();  // the sums of before are still being read
+      __syncthreads();  // the previous sums are still being read
 #pragma unroll
       for (int lane = 0; lane < V; ++lane) {
         A value = A(0);
@@ -507,7 +507,7 @@ OPSMITH_DEVICE void put_columns(
   }
 }
 
-// The sum of a segment's elements, of a thread's packs each in one slot.
+// Sums for segments: one for each pack of a thread.
 template <class A, int Slots, int V>
 struct SegmentSums {
   A value[Slots > 0 ? Slots : 1];
@@ -519,7 +519,7 @@ struct SegmentSums {
   OPSMITH_DEVICE void add(int slot, int64_t, A term) { value[slot / V] += term; }
 };
 
-// Writes the sums of segments, for each block its part of them. A warp has a segment at a time.
+// Writes a block's part of the sums of segments. A warp computes one segment at a time.
 template <class Kernel, class Team, class A, int Slots, int V>
 OPSMITH_DEVICE void put_segments(
     const Kernel& kernel, const Team& team, const Share<Kernel>& share, const SegmentSums<A, Slots, V>& sums,
@@ -532,7 +532,7 @@ OPSMITH_DEVICE void put_segments(
   for (Index s = threadIdx.x; s < count; s += blockDim.x) row[s] = A(0);
   for (int u = 0; u < Slots; ++u) {
     const Slot<Kernel, Team> slot(kernel, team, u);
-    __syncthreads();  // the sums of before are still being read, and what they were added to is written
+    __syncthreads();  // the previous sums are still being read, and their results written
     A value = A(0);
 #pragma unroll
     for (int of = 0; of < Slots; ++of) value = of == u ? sums.value[of] : value;
@@ -553,7 +553,7 @@ OPSMITH_DEVICE void put_segments(
   }
 }
 
-// Writes the sum of everything that the teams of a block have; in a cluster, its first block's.
+// Writes the total of a block's teams; in a cluster, only its first block has one.
 template <int K, class Kernel, class Team, class A, class Partial>
 OPSMITH_DEVICE void put_total(const Team& team, const Share<Kernel>& share, A total, const Partial& partial) {
   __shared__ A by_warp[Kernel::threads / 32];
@@ -579,7 +579,7 @@ OPSMITH_DEVICE void rows(const Kernel& kernel) {
   team.begin();
   const Share<Kernel> share(loops);
   typename Kernel::Sums sums(kernel, share);
-  // All threads of a block go through the loop together. A team without a row computes the last one, for itself.
+  // All threads of a block run the same iterations. A team without a row computes the last row and stores nothing.
   const Index step = share.parts * team.count();
   Index first = share.part * team.count();
   const auto is_row = [&](Index first) { return first + team.number() < share.rows; };

@@ -1,5 +1,5 @@
-// What a package's library holds, as constant data: the source that shipping/library/text.py writes needs no more than
-// this header, so it compiles at once. library.cpp reads it.
+// The contents of a package's library as constant data. The source that shipping/library/text.py writes includes only
+// this header, so it compiles quickly. library.cpp reads the data.
 #pragma once
 
 #include <cstddef>

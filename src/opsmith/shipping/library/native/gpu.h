@@ -1,4 +1,4 @@
-// The CUDA kernels that a shipped library carries, loaded on each GPU when a program first runs there.
+// The CUDA kernels in a shipped library, loaded on each GPU when a program first runs there.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What the host code of extensions asks of a shipped library: kernels by their names, out of the images it carries.
+// Kernels by name for the host code of extensions, from the images in a shipped library.
 #pragma once
 
 #include <cstdio>
@@ -69,7 +69,7 @@ class HostCode {
     });
   }
 
-  // No exception leaves: host code is another part of the library, which may have been compiled otherwise.
+  // No exception may leave: host code is another part of the library, perhaps built by another compiler.
   template <typename Question>
   Found answer(char* message, uint64_t capacity, Question&& question) {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -1,8 +1,8 @@
 // A package's operators as one shared library on torch's stable ABI. Loading it registers schemas and kernels; nothing
 // else is needed.
 //
-// Operators may be in the process already, because the Python package is imported, or another build of the library is
-// loaded. What came first stays, and a difference is reported on stderr: an exception cannot leave dlopen.
+// The process may already have the operators, because the Python package is imported or another build of the library
+// is loaded. The first definition stays, and a difference is reported on stderr: an exception cannot leave dlopen.
 
 #include <cstdio>
 #include <filesystem>
@@ -92,7 +92,7 @@ class Library {
   }
 
   static bool define_with_tag(TorchLibraryHandle definitions, const char* schema) {
-    // Tags came with torch 2.12: a reference to these functions would keep the library from loading before.
+    // Tags are new in torch 2.12: a library that links to these functions would not load in torch 2.11.
     void* torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
     const auto tag = reinterpret_cast<int32_t (*)()>(dlsym(torch, "torch_tag_pt2_compliant_tag"));
     const auto tagged = reinterpret_cast<AOTITorchError (*)(TorchLibraryHandle, const char*, const int32_t*, int32_t)>(
@@ -121,7 +121,7 @@ class Library {
     return std::nullopt;
   }
 
-  // What runtime/shipped.py has written into a file without a place, one schema a line.
+  // What runtime/shipped.py has written into an unnamed file, one schema per line.
   static std::vector<std::string> declarations() {
     std::vector<std::string> found;
     const std::filesystem::path own = "/proc/self/fd";

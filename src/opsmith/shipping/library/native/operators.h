@@ -1,5 +1,5 @@
-// The operators of a shipped library, and how a call of one reaches a kernel: a generated one if the library has it for
-// these arguments, else one of an extension, else what Python has announced, else an error.
+// The operators of a shipped library, and which kernel a call runs: a generated one if the library has one for these
+// arguments, else one of an extension, else the reference that Python has announced, else an error.
 #pragma once
 
 #include <cstring>
@@ -31,7 +31,7 @@ inline int processor_level() {
   return level;
 }
 
-// What this processor runs: the fastest function that there is for it.
+// The fastest function that this processor can run.
 template <typename Function>
 Function here(const Function (&functions)[kLevels]) {
   for (int level = processor_level(); level < kLevels; ++level) {
@@ -40,8 +40,8 @@ Function here(const Function (&functions)[kLevels]) {
   return nullptr;
 }
 
-// What is done once on each GPU. Later calls, which every call of an operator makes, take no lock; an error leaves it to
-// be done again.
+// Runs a function once on each GPU. Later calls, one in every call of an operator, take no lock. After an error the
+// next call runs it again.
 class OnceOnEachGpu {
  public:
   template <typename Action>
@@ -180,7 +180,7 @@ class Operator {
     }
   }
 
-  // From now on an operator NAMESPACE::_NAME_reference serves what no kernel here does.
+  // From now on the operator NAMESPACE::_NAME_reference serves the calls that no kernel here can run.
   void announce() { announced_.store(true, std::memory_order_release); }
 
   // Its kernels' registrations, which end when a package takes over the operator.
@@ -308,8 +308,8 @@ class Operator {
     return true;
   }
 
-  // Lets autograd know that a tensor is about to change: its version is incremented, by a change of no element. Refused
-  // where a gradient would be recorded, which no library can do: the gradient would silently be wrong.
+  // Tells autograd that a tensor is about to change: an in-place operation on no elements increments its version. An
+  // error if a gradient would have to be recorded, which a library cannot do: the gradient would be wrong.
   static void announce_change(const Tensor& tensor, const std::string& name) {
     if (aoti_torch_grad_mode_is_enabled()) {
       StableIValue leaf[] = {torch::stable::detail::from(tensor)};

@@ -36,7 +36,7 @@ auto with_type(char letter, With&& with) {
   return with(static_cast<Type*>(nullptr));
 }
 
-// Takes an argument off the stack, which gives up its memory.
+// Takes an argument off the stack, and with it the ownership of its memory.
 inline Value take(char letter, StableIValue boxed) {
   return with_type(letter, [&](auto* type) -> Value {
     using Type = std::remove_pointer_t<decltype(type)>;
@@ -89,15 +89,15 @@ inline bool is_list_of_tensors(const Value& value) {
 
 // --- dtypes ------------------------------------------------------------------------------------------------------------
 
-// The numbers of dtypes when opsmith was built, and in the torch that is running: torch promises only the functions that
-// give the latter.
+// The numbers of dtypes when opsmith was built, and in the torch that is running. torch's ABI guarantees only the
+// functions that return the latter.
 class Dtypes {
  public:
   static const Dtypes& get() {
     static const Dtypes dtypes;
     return dtypes;
   }
-  // -1: one that no kernel takes.
+  // -1: a dtype that no kernel takes.
   int known(int32_t running) const { return running >= 0 && running < kMost ? known_[running] : -1; }
   int32_t running(int known) const { return running_[known]; }
 

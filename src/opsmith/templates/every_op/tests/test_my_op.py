@@ -1,4 +1,4 @@
-"""my_op is right: opsmith's checklist, one test per item, and what is special to this op."""
+"""Tests of my_op: opsmith's checklist, one test per item, and tests of its own."""
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ def test_a_batch_and_a_row_of_zeros() -> None:
     assert_matches(my_op, x, torch.zeros_like(x), torch.ones(8))
 
 
-def test_shapes_that_do_not_fit_are_refused_in_words() -> None:
+def test_wrong_shapes_are_refused_with_a_message() -> None:
     module, refused = MyOp(8), (ValueError, RuntimeError)  # C++ raises the second
     with pytest.raises(refused, match=r"residual.*\[2, 4\]"):
         module(torch.ones(2, 8), torch.ones(2, 4))

@@ -1,4 +1,4 @@
-"""How fast my_op is: beside eager PyTorch and torch.compile, and the limit of this machine.
+"""How fast my_op is, compared with PyTorch, torch.compile and the limit of this machine.
 
     python benchmarks/bench.py      # on the GPU where there is one
 

@@ -1,4 +1,4 @@
-"""Trains a small residual network for a few steps. Its blocks end in MyOp modules."""
+"""Trains a small residual network for a few steps. Each of its blocks ends in a MyOp module."""
 
 import torch
 from torch import Tensor, nn

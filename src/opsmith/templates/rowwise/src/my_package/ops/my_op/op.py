@@ -1,7 +1,7 @@
 """my_op: add the residual, and normalize each row by its root mean square.
 
-This is the specification. It runs wherever no kernel does, and opsmith derives the rest from it: the schema, gradients,
-vmap, what torch.compile and torch.export need, and the checks. `opsmith show` lists each part.
+This is the specification. It runs wherever there is no kernel, and opsmith derives the rest from it: the schema,
+gradients, vmap, what torch.compile and torch.export need, and the checks. `opsmith show` lists each part.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def samples(device: torch.device, dtype: torch.dtype) -> Iterator[opsmith.Sample
         yield opsmith.Sample(args=(x, residual, weight), name="x".join(map(str, shape)))
 
 
-# Cost: the least that a call must do. bench holds the measured time against it.
+# Cost: the least that a call must do. bench compares the measured time with it.
 
 
 @my_op.register_cost

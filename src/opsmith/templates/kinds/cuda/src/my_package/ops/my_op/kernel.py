@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .op import check, my_op, my_op_
 
-# Compiled when it is first launched, and kept on disk. After an edit the next launch compiles it again.
+# Compiled when it is first launched, and cached on disk. After an edit the next launch recompiles it.
 source = opsmith.cuda_source(Path(__file__).with_name("kernel.cu"))
 
 TYPES = {

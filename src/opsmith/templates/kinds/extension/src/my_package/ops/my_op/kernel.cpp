@@ -10,7 +10,7 @@ namespace {
 
 using opsmith::Tensor;
 
-constexpr int64_t kRows = 64;  // a block of rows: what is worth a thread
+constexpr int64_t kRows = 64;  // rows of a block: enough work for a thread
 
 // Half types are computed in float32, and rounded once; sums over a row are made in float64.
 template <typename scalar>

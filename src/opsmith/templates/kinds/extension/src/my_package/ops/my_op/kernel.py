@@ -1,4 +1,4 @@
-"""The kernels in C++ (kernel.cpp) and CUDA (kernel.cu). torch calls them with no Python between."""
+"""The kernels in C++ (kernel.cpp) and CUDA (kernel.cu). torch calls them without Python in between."""
 
 from __future__ import annotations
 

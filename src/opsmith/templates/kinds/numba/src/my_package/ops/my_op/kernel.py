@@ -2,9 +2,9 @@
 
     total = x + residual, y = total * scale * weight, scale = 1 / sqrt(mean(total^2) + eps)
 
-A block computes a row at a time. Each thread adds up its columns, and the block the threads' sums in a fixed order, so
-the same call gives the same bits. Numba has no bfloat16: forward, half types are left to the reference; backward, they
-are widened to float32.
+A block computes a row at a time. Each thread adds up its columns, then the block adds the threads' sums in a fixed
+order, so the same call gives the same bits. Numba has no bfloat16: in forward, the reference computes half types; in
+backward, they are converted to float32.
 """
 
 from __future__ import annotations

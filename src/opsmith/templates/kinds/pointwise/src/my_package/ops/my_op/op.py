@@ -1,7 +1,7 @@
 """my_op: add a branch and a bias to the residual, and its SiLU, in one pass over memory.
 
-This is the specification: each element of the results depends on the elements in its place alone, so opsmith generates
-the kernels from it, forward and backward, in CUDA and in C++. It derives the rest too: the schema, vmap, what
+This is the specification: each element of the results depends only on the elements at the same position, so opsmith
+generates the kernels from it, forward and backward, in CUDA and in C++. It derives the rest too: the schema, vmap, what
 torch.compile and torch.export need, and the checks. `opsmith show` lists each part.
 """
 
@@ -47,7 +47,7 @@ def samples(device: torch.device, dtype: torch.dtype) -> Iterator[opsmith.Sample
         yield opsmith.Sample(args=(x, residual, bias), name="x".join(map(str, shape)))
 
 
-# Cost: the least that a call must do, two tensors read and two written. bench holds the measured time against it.
+# Cost: the least that a call must do, two tensors read and two written. bench compares the measured time with it.
 
 
 @my_op.register_cost

@@ -27,7 +27,7 @@ LONGEST = 16384
 MOST_PROGRAMS = 1024  # further rows are computed by the same programs; also the rows of `partial`
 
 
-# eps is compiled in, because Triton passes numbers in 32 bits. Places in memory have 64: `step` is a vector of them.
+# eps is compiled in, because Triton passes floats in 32 bits. Offsets need 64 bits: `step` is a vector of int64.
 @triton.jit
 def my_op_forward(  # type: ignore[no-untyped-def]
     x, residual, weight, y, total, rows, columns, eps: tl.constexpr, WIDTH: tl.constexpr, wide: tl.constexpr
@@ -101,8 +101,8 @@ def forward(x: Tensor, residual: Tensor, weight: Tensor, y: Tensor, total: Tenso
     return y, total
 
 
-# The parameters of a backward kernel name what it needs, and only that is saved. Saving total, the second result, as
-# `output_1` would do; x and residual are saved for rows that are left to the reference, whose gradient needs them.
+# The parameters of a backward kernel name what it needs, and only that is saved. Saving `output_1`, the second result,
+# would be enough for the kernel; x and residual are saved because the reference needs them for long rows.
 @my_op.register_backward("cuda")
 def _(grads: Any, x: Tensor, residual: Tensor, weight: Tensor, eps: float, output_1: Tensor, *, needs: Any) -> Any:
     grad_y, grad_total = grads  # None where no gradient came back

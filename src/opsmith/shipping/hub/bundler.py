@@ -1,12 +1,12 @@
-"""Carrier: functions together with everything they refer to, as text that stands by itself in another file.
+"""Bundles functions with everything they refer to into the text of one file.
 
-A name in a function stands for a value when the package is built. What becomes of it:
+A name in a function refers to a value when the package is built. In the file it becomes:
 
-    a module of torch or of Python's library, and what is in one    an import
-    a function or class of the author's                             carried in turn
-    an op of the build                                              the generated function of that op
-    numbers, strings, dtypes, and containers of such values         a constant
-    anything else                                                   refused: NotSelfContainedError
+    a module of torch or of Python's standard library, and what is in one    an import
+    a function or class of the author's                                      its own bundled source
+    an op of the build                                                       the generated function of that op
+    numbers, strings, dtypes, and containers of such values                  a constant
+    anything else                                                            an error: NotSelfContainedError
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ...operator.op import Op
 from .source import Edit, Source, UnreadableError, indented, source_of
 
 DEPENDENCIES = {"einops": "einops", "helion": "helion", "tvm_ffi": "tvm-ffi"}
-"""Other packages that a kernel may import, by the name that the Hub's `kernels` has for them."""
+"""Other packages that a kernel may import, with the names that the Hub's `kernels` uses for them."""
 
 _SEARCHED = (
     "torch",
@@ -51,7 +51,7 @@ _PLAIN = (torch.dtype, torch.layout, torch.memory_format)
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a value is referred to: for messages, and whose functions may be carried from there."""
+    """Where a function refers to a value, for messages. `packages`: those whose functions may be bundled."""
 
     owner: str
     source: Source
@@ -61,9 +61,9 @@ class _Place:
 
 
 @dataclass
-class Carrier:
-    """`ops`: by op name, the function that stands for it. `packages`: whose functions may be carried. `reserved`:
-    names that the file uses itself."""
+class Bundler:
+    """`ops`: the function of each op in the file, by op name. `packages`: those whose functions may be bundled.
+    `reserved`: names that the file uses itself."""
 
     ops: Mapping[str, str]
     packages: tuple[str, ...]
@@ -75,7 +75,7 @@ class Carrier:
     _names: dict[int, str] = field(default_factory=dict)
     _imports: list[str] = field(default_factory=list)
     _definitions: list[str] = field(default_factory=list)
-    _alive: list[object] = field(default_factory=list)  # so that no id is used twice
+    _alive: list[object] = field(default_factory=list)  # so that no id is reused
     _open: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -84,7 +84,7 @@ class Carrier:
             self._taken[name] = value
             self._imports.append(str(self._import_of(value, name)))
 
-    def carry(self, thing: Any, owner: str, name: str | None = None, packages: tuple[str, ...] = ()) -> str:
+    def bundle(self, thing: Any, owner: str, name: str | None = None, packages: tuple[str, ...] = ()) -> str:
         """Adds a function or class that `owner` ("the op mylib::x") needs; returns its name in the text."""
         thing = inspect.unwrap(thing)
         if id(thing) in self._names:
@@ -142,12 +142,12 @@ class Carrier:
         if text == place.name:
             return
         if place.source.binds(place.name):
-            what = "its name is that of a variable of the function as well"
+            what = "the function has a variable of the same name"
             raise self._refused(place, what, "give one of them another name")
         edits += [Edit(node, text) for node in place.source.uses(place.name)]
 
     def _attributes(self, place: _Place, module: ModuleType) -> list[Edit]:
-        """`helpers.scaled` of a module of the author's, as `scaled`, which is carried."""
+        """Replaces `helpers.scaled`, where `helpers` is a module of the author's, with `scaled`, which is bundled."""
         parents = {child: node for node in ast.walk(place.source.tree) for child in ast.iter_child_nodes(node)}
         edits: list[Edit] = []
         for use in place.source.uses(place.name):
@@ -192,7 +192,7 @@ class Carrier:
                 raise self._refused(place, "it is imported inside the function", self._fix_of_import(), given)
             outside = not isinstance(source.tree.body[0], ast.ClassDef)
             if outside and isinstance(node, ast.Name) and node.id == "super":
-                raise self._refused(place, "it reaches a base class", "write what the base class does", "super()")
+                raise self._refused(place, "it calls a base class", "write what the base class does", "super()")
 
     # --- values -----------------------------------------------------------------------------------------------
 
@@ -214,7 +214,7 @@ class Carrier:
             return chosen
         plain = inspect.unwrap(value) if callable(value) else value
         if isinstance(plain, (FunctionType, type)):
-            return self._carried(place, plain, name)
+            return self._bundled(place, plain, name)
         return self._constant(name, self._expression(place, value))
 
     def _op(self, place: _Place, op: Op) -> str:
@@ -224,16 +224,16 @@ class Carrier:
         self._used({op.name})
         return self.ops[op.name]
 
-    def _carried(self, place: _Place, value: Any, name: str) -> str:
+    def _bundled(self, place: _Place, value: Any, name: str) -> str:
         module = str(getattr(value, "__module__", None))
         if not self._is_authors(module, place.packages):
             if module.partition(".")[0] == "opsmith":
                 raise self._refused(place, "it is part of opsmith", _WITHOUT_OPSMITH)
             raise self._refused(place, f"it belongs to {module.partition('.')[0]}", self._fix_of_import())
         wanted = name if value.__name__ == "<lambda>" else value.__name__
-        carried = self.carry(value, place.owner, wanted, place.packages)
-        self._used(self.uses.get(carried, set()))
-        return carried
+        bundled = self.bundle(value, place.owner, wanted, place.packages)
+        self._used(self.uses.get(bundled, set()))
+        return bundled
 
     def _expression(self, place: _Place, value: Any) -> str:
         """A value as an expression: a constant, or a container of what can be named."""
@@ -241,7 +241,7 @@ class Carrier:
         if text is not None:
             return text
         if isinstance(value, enum.Enum):
-            return f"{self._carried(place, type(value), type(value).__name__)}.{value.name}"
+            return f"{self._bundled(place, type(value), type(value).__name__)}.{value.name}"
         if isinstance(value, functools.partial):
             self._imports.append("import functools")
             keywords = {f"{key}={self._expression(place, each)}" for key, each in value.keywords.items()}
@@ -312,7 +312,7 @@ class Carrier:
 
     def _fix_of_import(self) -> str:
         others = ", ".join(sorted(DEPENDENCIES))
-        return f"write it with torch: a kernel may import torch, Python's own library, {others}"
+        return f"write it with torch: a kernel may import torch, Python's standard library, {others}"
 
     # --- bookkeeping ------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Functions are carried with everything they refer to, and what cannot be carried is refused by name."""
+"""Functions are bundled with everything they refer to, and what cannot be bundled is refused by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from opsmith.errors import NotSelfContainedError
-from opsmith.shipping.hub.carrier import Carrier
+from opsmith.shipping.hub.bundler import Bundler
 
 Write = Callable[..., ModuleType]
 _number = itertools.count()
@@ -24,7 +24,7 @@ _number = itertools.count()
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     """write(text, helpers=text) -> a module of an author's package, with another beside it."""
-    name = f"carried_{next(_number)}"
+    name = f"bundled_{next(_number)}"
     monkeypatch.syspath_prepend(tmp_path)
 
     def written(text: str, **others: str) -> ModuleType:
@@ -39,13 +39,13 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
         del sys.modules[module]
 
 
-def carried(function: Any, ops: dict[str, str] | None = None) -> tuple[str, dict[str, Any]]:
+def bundled(function: Any, ops: dict[str, str] | None = None) -> tuple[str, dict[str, Any]]:
     """The text, and the names that it defines when it runs by itself."""
-    carrier = Carrier(ops or {}, (function.__module__.partition(".")[0],))
-    name = carrier.carry(function, "The op mylib::f")
+    bundler = Bundler(ops or {}, (function.__module__.partition(".")[0],))
+    name = bundler.bundle(function, "The op mylib::f")
     found: dict[str, Any] = {}
-    text = f"from __future__ import annotations\n{carrier.text()}"
-    exec(compile(text, "<carried>", "exec"), found)
+    text = f"from __future__ import annotations\n{bundler.text()}"
+    exec(compile(text, "<bundled>", "exec"), found)
     found["f"] = found[name]
     return text, found
 
@@ -70,10 +70,10 @@ def test_helpers_constants_and_imports_come_along(write: Write) -> None:
             return x * HALF
         """,
     )
-    text, found = carried(module.f)
+    text, found = bundled(module.f)
     x = torch.randn(5)
     assert torch.equal(found["f"](x), module.f(x))
-    assert "carried_" not in text and "the author's comment" in text
+    assert "bundled_" not in text and "the author's comment" in text
 
 
 def test_a_module_of_the_authors_is_reached_through_its_attributes(write: Write) -> None:
@@ -91,7 +91,7 @@ def test_a_module_of_the_authors_is_reached_through_its_attributes(write: Write)
             return 2 * x
         """,
     )
-    text, found = carried(module.f)
+    text, found = bundled(module.f)
     assert found["f"](1) == 6
     assert "helpers" not in text
 
@@ -113,7 +113,7 @@ def test_two_modules_may_use_one_name_for_two_things(write: Write) -> None:
             return x + OFFSET
         """,
     )
-    assert carried(module.f)[1]["f"](3) == module.f(3) == 51
+    assert bundled(module.f)[1]["f"](3) == module.f(3) == 51
 
 
 def test_functions_in_containers_lambdas_closures_classes_and_partials_come_along(write: Write) -> None:
@@ -153,7 +153,7 @@ def test_functions_in_containers_lambdas_closures_classes_and_partials_come_alon
         f = made(5)
         """
     )
-    text, found = carried(module.f)
+    text, found = bundled(module.f)
     x = torch.randn(4)
     assert torch.equal(found["f"](x), module.f(x)) and torch.equal(found["f"](x, "none"), module.f(x, "none"))
     assert "lru_cache" in text
@@ -169,7 +169,7 @@ def test_functions_may_call_each_other(write: Write) -> None:
             return False if n == 0 else even(n - 1)
         """
     )
-    assert carried(module.even)[1]["f"](10)
+    assert bundled(module.even)[1]["f"](10)
 
 
 def test_an_op_becomes_its_generated_function_and_opsmiths_decorators_go(write: Write) -> None:
@@ -181,22 +181,22 @@ def test_an_op_becomes_its_generated_function_and_opsmiths_decorators_go(write: 
         def unchanged(function):
             return function
 
-        @opsmith.op("carried::inner")
+        @opsmith.op("bundled::inner")
         def inner(x: torch.Tensor) -> torch.Tensor:
             return x + 1
 
         @opsmith.op(
-            "carried::outer",
+            "bundled::outer",
         )
         @unchanged
         def outer(x: torch.Tensor) -> torch.Tensor:
             return inner(x) * 2
         """
     )
-    carrier = Carrier({"carried::inner": "inner"}, (module.__name__.partition(".")[0],))
-    name = carrier.carry(module.outer.reference, "The op carried::outer")
-    assert "opsmith" not in carrier.text() and "@unchanged" in carrier.text()
-    assert carrier.uses[name] == {"carried::inner"}
+    bundler = Bundler({"bundled::inner": "inner"}, (module.__name__.partition(".")[0],))
+    name = bundler.bundle(module.outer.reference, "The op bundled::outer")
+    assert "opsmith" not in bundler.text() and "@unchanged" in bundler.text()
+    assert bundler.uses[name] == {"bundled::inner"}
 
 
 def test_a_string_over_several_lines_keeps_its_margin(write: Write) -> None:
@@ -212,7 +212,7 @@ def test_a_string_over_several_lines_keeps_its_margin(write: Write) -> None:
         f = made()
         '''
     )
-    assert carried(module.f)[1]["f"]("!") == module.f("!")
+    assert bundled(module.f)[1]["f"]("!") == module.f("!")
 
 
 REFUSED = {
@@ -223,7 +223,7 @@ REFUSED = {
     "opsmith": ("import opsmith", "return opsmith.Sample((x,))", "'Sample'.*it is part of opsmith.*\n.*\nUse torch"),
     "an op of another build": ("import opsmith", "return opsmith.ops.mish(x)", "'mish'.*opsmith::mish, which is not"),
     "an object": ("THING = object()", "return THING", r"'THING'.*<class 'object'>.*\n.*\nUse a number"),
-    "an instance": ("from .helpers import THING", "return THING", "'THING'.*it is a Thing of carried_"),
+    "an instance": ("from .helpers import THING", "return THING", "'THING'.*it is a Thing of bundled_"),
     "nothing": ("", "return missing(x)", "'missing'.*no such variable"),
     "a change outside": ("COUNT = 0", "global COUNT", "'COUNT'.*it changes a variable"),
     "a local of the same name": (
@@ -240,7 +240,7 @@ def test_what_does_not_stand_by_itself_is_refused(write: Write, what: str) -> No
     text = f"import torch\n\n{above}\n\n\ndef f(x):\n    {body}\n"
     module = write(text, helpers="class Thing: ...\n\n\nTHING = [Thing()]\n\n\ndef same(x):\n    return x\n")
     with pytest.raises(NotSelfContainedError, match=message) as caught:
-        carried(module.f)
+        bundled(module.f)
     assert str(caught.value).startswith("The op mylib::f refers to")
 
 
@@ -248,4 +248,4 @@ def test_code_without_a_file_is_refused() -> None:
     scope: dict[str, Any] = {"__name__": "mylib.main"}
     exec("def f(x): return x", scope)
     with pytest.raises(NotSelfContainedError, match=r"source cannot be read.*put it into a file"):
-        carried(scope["f"])
+        bundled(scope["f"])
