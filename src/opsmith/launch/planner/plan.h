@@ -521,15 +521,18 @@ class Plan {
 
   // The threads that share a row.
   RowTeam find_team() const {
-    int64_t inputs = 0, summed = 0;  // bytes of an element, in the registers of a thread
+    constexpr int64_t register_bytes = 4;
+    int64_t inputs = 0, summed = 0;  // bytes of a pack, in the registers of a thread
     for (int k = 0; k < loops_.operands; ++k) {
       const uint8_t mode = layout_.modes[k];
-      if (k < reads_ && has_row(k) && (mode == kContiguous || mode == kStrided)) inputs += program_.itemsize(k);
-      if (mode == kReducedInner) summed += program_.itemsize(k) == 8 ? 8 : 4;
+      if (k < reads_ && has_row(k) && (mode == kContiguous || mode == kStrided)) {
+        inputs += std::max<int64_t>(register_bytes, layout_.vector * program_.itemsize(k));
+      }
+      if (mode == kReducedInner) summed += layout_.vector * (program_.itemsize(k) == 8 ? 8 : 4);
     }
-    const int64_t bytes = layout_.vector * at_least_one(inputs + summed);
+    const int64_t bytes = at_least_one(inputs + summed);
     RowTeam team = row_team(target_, loops_.sizes.product() / layout_.vector, bytes);
-    if (row_->sums) find_residence(target_.tuning, layout_.vector * inputs, bytes, team);
+    if (row_->sums) find_residence(target_.tuning, inputs, bytes, team);
     return team;
   }
 
