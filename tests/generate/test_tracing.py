@@ -118,8 +118,8 @@ def test_a_change_in_place_counts_whether_its_value_is_used_or_not(fresh: Callab
     def changed(x: Tensor) -> Tensor:
         y = x * 2
         y += 1
+        y.add_(x)
         torch.nn.functional.relu(y, inplace=True)
-        y.mul_(x)
         y.exp()  # computes what nothing uses
         return y
 
