@@ -11,14 +11,14 @@ import contextlib
 import itertools
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from cells import CHANNELS, SCALE
 from rich.console import Console
 from rich.table import Table
+from suites import CHANNELS, SCALE, row_op
 
 import opsmith
 from opsmith import Op, Sample, ops, runtime
@@ -37,7 +37,7 @@ EVERY = 1 << 40
 
 @dataclass(frozen=True)
 class Case:
-    """An op on 2^power elements; scale_bias_relu by columns, or by the channels of images."""
+    """An op on 2^power elements; row ops and scale_bias_relu by columns, or by the channels of images."""
 
     op: str
     direction: str
@@ -48,6 +48,9 @@ class Case:
         def filled(*shape: int) -> torch.Tensor:
             return torch.randn(shape, dtype=dtype, device="cuda")
 
+        if self.op in ROW_OPS:
+            columns = int(self.columns or 4096)
+            return row_op(self.op, 2**self.power // columns, columns, filled)[1]
         x = filled(2**self.power)
         if self.op == "polynomial":
             return x, *(filled() for _ in range(4))
@@ -94,6 +97,17 @@ def streams(*powers: int) -> list[Case]:
     return [Case(op, direction, power) for op, direction in heads for power in powers]
 
 
+ROW_OPS = ("softmax", "rms_norm", "layer_norm")
+
+
+def rows(*widths: int, sums: bool = False) -> list[Case]:
+    """Of 2^27 elements in rows. `sums`: only where gradients are summed over rows."""
+    kinds = [("layer_norm", "backward"), ("rms_norm", "backward")]
+    if not sums:
+        kinds = [("softmax", "forward"), ("rms_norm", "forward"), ("softmax", "backward"), kinds[0]]
+    return [Case(op, direction, 27, width) for op, direction in kinds for width in widths]
+
+
 def sums(*powers: int) -> list[Case]:
     squares = [Case("scale_bias_relu", "backward", power, SQUARE) for power in powers]
     return [Case("polynomial", "backward", power) for power in powers] + squares
@@ -119,12 +133,25 @@ EXPERIMENTS = {
     ),
     "in_flight": Experiment("BYTES_IN_FLIGHT", [32, 64, 128], [*streams(22, 25, 27), Case("swiglu", "backward", 22)]),
     "resident": Experiment("RESIDENT", [768, 1024, 1536], LARGE),
+    "row_bytes": Experiment(
+        "ROW_BYTES", [32, 64, 128], rows(1024, 4096, 16384, 50257, 131072), dtypes=(torch.bfloat16,)
+    ),
+    "row_most_bytes": Experiment("ROW_MOST_BYTES", [128, 192, 256], rows(50257, 131072), dtypes=(torch.bfloat16,)),
+    "row_most_warps": Experiment("ROW_MOST_WARPS", [8, 16, 32], rows(16384, 131072), dtypes=(torch.bfloat16,)),
+    "row_lane_packs": Experiment("ROW_LANE_PACKS", [1, 2, 4, 8], rows(1024), dtypes=(torch.bfloat16,)),
+    "row_ahead": Experiment(
+        "ROW_AHEAD", [False, True], rows(1024, 4096, 16384, 131072, sums=True), dtypes=(torch.bfloat16,)
+    ),
+    "row_registers": Experiment(
+        "ROW_REGISTERS", [24, 40, 64], rows(1024, 4096, 16384, 131072, sums=True), dtypes=(torch.bfloat16,)
+    ),
 }  # fmt: skip
 
 
 def fresh(name: str) -> Op:
-    with runtime.forced("python"):
-        return opsmith.pointwise(f"tune::{name}_{next(numbers)}")(getattr(ops, name).reference)
+    declare = opsmith.rowwise if name in ROW_OPS else opsmith.pointwise
+    with runtime.forced("python"):  # a namespace of its own: the same text is compiled once
+        return declare(f"tune_{next(numbers)}::{name}")(getattr(ops, name).reference)
 
 
 def microseconds(experiment: Experiment, case: Case, dtype: torch.dtype) -> list[float]:
@@ -140,23 +167,25 @@ def microseconds(experiment: Experiment, case: Case, dtype: torch.dtype) -> list
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(EXPERIMENTS)}; none: all")
+    parser.add_argument("--power", type=int, help="of the elements of every case, to compile everything first")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    rows = []
+    measured_rows = []
     for name in options.names or EXPERIMENTS:
         experiment = EXPERIMENTS[name]
         key = "" if experiment.key is None else f"[{experiment.key!r}]"
         table = Table("", *map(str, experiment.values), title=f"{experiment.constant}{key}, us", title_justify="left")
         for dtype in experiment.dtypes:
             for case in experiment.cases:
+                case = replace(case, power=options.power or case.power)
                 taken = microseconds(experiment, case, dtype)
                 torch.cuda.empty_cache()
                 shown = [f"[bold]{each:.4g}[/bold]" if each == min(taken) else f"{each:.4g}" for each in taken]
                 table.add_row(f"{case} {str(dtype)[6:]}", *shown)
-                rows.append({"experiment": name, "case": str(case), "dtype": str(dtype)[6:], "us": taken,
+                measured_rows.append({"experiment": name, "case": str(case), "dtype": str(dtype)[6:], "us": taken,
                              "values": [str(value) for value in experiment.values]})  # fmt: skip
                 if options.json:
-                    options.json.write_text(json.dumps({"benchmark": "tune", "rows": rows}, indent=1) + "\n")
+                    options.json.write_text(json.dumps({"benchmark": "tune", "rows": measured_rows}, indent=1) + "\n")
         console.print(table)
 
 

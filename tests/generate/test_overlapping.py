@@ -92,6 +92,7 @@ def test_launches_are_overlapped_where_gpu_and_driver_can(
         published: list[Any] = []
         monkeypatch.setattr(publish, "_published", set())
         monkeypatch.setattr(devices, "multiprocessors", lambda index: 132)
+        monkeypatch.setattr(devices.DEVICES["cuda"], "architecture", lambda index: arch)
         attachment: Any = SimpleNamespace(publish_shared=lambda *given: published.append(given))
         publish._publish_gpu(attachment, 0)
     (launched,) = cuda.launches

@@ -113,6 +113,19 @@ def test_a_list_of_tensors_is_refused(fresh: Callable[[str], str]) -> None:
     assert "list of tensors" in refused(listed, fresh)
 
 
+def test_a_change_in_place_counts_whether_its_value_is_used_or_not(fresh: Callable[[str], str]) -> None:
+    @opsmith.pointwise(fresh("changed"))
+    def changed(x: Tensor) -> Tensor:
+        y = x * 2
+        y += 1
+        y.add_(x)
+        torch.nn.functional.relu(y, inplace=True)
+        y.exp()  # computes what nothing uses
+        return y
+
+    check(changed, leaf(7))
+
+
 def test_what_a_trace_cannot_show_is_refused(fresh: Callable[[str], str]) -> None:
     def gradients_off(x: Tensor) -> Tensor:
         with torch.no_grad():

@@ -174,7 +174,7 @@ parameters = ctypes.string_at(fake.fake_bytes(2), 24)
 assert parameters[:8] == x.data_ptr().to_bytes(8, "little") and parameters[8:16] == y.data_ptr().to_bytes(8, "little")
 assert parameters[16:] == torch.tensor([2.5]).numpy().tobytes() + (300).to_bytes(4, "little")
 assert fake.fake_calls(b"cuLibraryLoadData") == 3, "an image for each instance, one for plain kernels"
-assert fake.fake_calls(b"cuKernelSetAttribute") == 1
+assert fake.fake_calls(b"cuKernelSetAttribute") == 3 + 1, "large clusters for each kernel, shared memory for one"
 text = message(lambda: scaled(x, 13.0))
 assert "the library of launched has no kernel for this call: x is float32 [300]" in text, text
 text = message(lambda: scaled(x.int(), 2.0))

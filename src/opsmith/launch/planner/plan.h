@@ -288,6 +288,7 @@ class Plan {
     if (!target_.is_gpu) return true;
     find_width(loops_.sizes.at[0]);
     row_->team = find_team();
+    move_apart();
     // Segments are added up from what is held.
     return (row_->team.held > 0 || row_->segment == 1) && row_->groups < (1 << 26);
   }
@@ -469,16 +470,17 @@ class Plan {
 
   void plan_rows() {
     const int64_t length = loops_.sizes.product(), rows = row_->kept.sizes.product();
-    uint8_t modes[kMaxOperands];
-    std::copy(layout_.modes, layout_.modes + loops_.operands, modes);
+    const LayoutClass bound = layout_;
+    const uint8_t* modes = bound.modes;
     begin(kRow);
     std::copy(modes, modes + loops_.operands, layout_.modes);
+    layout_.vector = bound.vector;
+    layout_.wide = bound.wide;
     layout_.inner = static_cast<uint8_t>(loops_.sizes.count);
     layout_.outer = static_cast<uint8_t>(row_->kept.sizes.count);
     const int64_t groups = row_->groups, rows_of_group = rows / groups;
     Chunks chunks{};  // of the rows of a group
     if (target_.is_gpu) {
-      find_width(loops_.sizes.at[0]);
       enter(row_->team);
       chunks.count = row_teams(row_->team, rows_of_group);
       pass_.blocks = chunks.count * groups * at_least_one(row_->team.cluster);
@@ -519,15 +521,18 @@ class Plan {
 
   // The threads that share a row.
   RowTeam find_team() const {
-    int64_t inputs = 0, summed = 0;  // bytes of an element, in the registers of a thread
+    constexpr int64_t register_bytes = 4;
+    int64_t inputs = 0, summed = 0;  // bytes of a pack, in the registers of a thread
     for (int k = 0; k < loops_.operands; ++k) {
       const uint8_t mode = layout_.modes[k];
-      if (k < reads_ && has_row(k) && (mode == kContiguous || mode == kStrided)) inputs += program_.itemsize(k);
-      if (mode == kReducedInner) summed += program_.itemsize(k) == 8 ? 8 : 4;
+      if (k < reads_ && has_row(k) && (mode == kContiguous || mode == kStrided)) {
+        inputs += std::max<int64_t>(register_bytes, layout_.vector * program_.itemsize(k));
+      }
+      if (mode == kReducedInner) summed += layout_.vector * (program_.itemsize(k) == 8 ? 8 : 4);
     }
-    const int64_t bytes = layout_.vector * at_least_one(inputs + summed);
+    const int64_t bytes = at_least_one(inputs + summed);
     RowTeam team = row_team(target_, loops_.sizes.product() / layout_.vector, bytes);
-    if (row_->sums) find_residence(target_.tuning, layout_.vector * inputs, bytes, team);
+    if (row_->sums) find_residence(target_.tuning, inputs, bytes, team);
     return team;
   }
 
@@ -569,6 +574,18 @@ class Plan {
     layout_.wide = is_wide();
   }
 
+  // Moves the elements of packs one by one where an operand's memory is not aligned. The packs stay, and with them the
+  // threads that share a row: where memory begins does not change the order of a reduction.
+  void move_apart() {
+    for (int k = 0; k < loops_.operands; ++k) {
+      if (is_packed(layout_.modes[k]) && !is_aligned(k, layout_.vector)) layout_.modes[k] = kStrided;
+    }
+  }
+
+  bool is_aligned(int k, int64_t width) const {
+    return addresses_[k] % std::min<int64_t>(16, width * program_.itemsize(k)) == 0;
+  }
+
   // Elements that can be moved at once: operands that are moved in packs must be aligned in every row.
   int64_t vector(int64_t inner) const {
     int64_t least = 0;
@@ -580,7 +597,7 @@ class Plan {
     if (inner % width != 0) return 1;
     for (int k = 0; k < loops_.operands; ++k) {
       if (!is_packed(layout_.modes[k])) continue;
-      if (addresses_[k] % std::min<int64_t>(16, width * program_.itemsize(k)) != 0) return 1;
+      if (!has_rows() && !is_aligned(k, width)) return 1;
       for (int d = 1; d < loops_.sizes.count; ++d) {
         if (loops_.strides[k][d] % width != 0) return 1;
       }
