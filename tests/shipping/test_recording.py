@@ -102,7 +102,9 @@ def test_what_calls_compile_has_been_recorded(fresh: Callable[[str], str], monke
         own = list(strangers(fresh))
         for shipped in (getattr(opsmith.ops, name) for name in opsmith.ops.names()):
             if shipped.is_generated and not shipped.signature.mutated:
-                declare = opsmith.pointwise if shipped._families.default.forward.reference.elementwise else opsmith.rowwise
+                declare = (
+                    opsmith.pointwise if shipped._families.default.forward.reference.elementwise else opsmith.rowwise
+                )
                 own.append(declare(fresh(shipped.__name__))(shipped.reference))
                 own[-1].samples = shipped.samples
     for op in own:
