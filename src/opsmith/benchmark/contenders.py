@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from .._lazy import import_by_name
 from ..errors import UnavailableError
 from ..operator.op import Op
 from ..reference.signature import split_name
@@ -92,5 +93,5 @@ def _liger(op: Op) -> Function:
     if base not in _LIGER:
         raise UnavailableError("liger", f"liger-kernel has no {base}")
     module, name = _LIGER[base]
-    function = getattr(importlib.import_module(module), name)
+    function = getattr(import_by_name(module), name)
     return lambda values: function.apply(*values)

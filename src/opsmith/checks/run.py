@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import platform
 import re
@@ -17,6 +16,7 @@ from pathlib import Path
 import torch
 
 from .. import __version__
+from .._lazy import import_by_name
 from ..errors import CheckOptionError, NotAnOpError, OpsmithWarning, SamplesMissingError
 from ..operator import child_process
 from ..operator.adopted import Adopted
@@ -145,7 +145,7 @@ def run_isolated(subject: Subject, item: CheckItem) -> Item:
 
     if subject.device == "cpu" and not torch.cuda.is_initialized():
         if item.crashes:
-            importlib.import_module("torch._dynamo")  # once here instead of in every child
+            import_by_name("torch._dynamo")  # once here instead of in every child
         return in_fork(lambda: run_item(subject, item), ended)
     lines = [
         "import dataclasses, json",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import pkgutil
 from typing import Annotated
 
 import typer
 
 from .. import __version__, cli
+from .._lazy import import_by_name
 from ._screen import guarded
 
 
@@ -24,7 +24,7 @@ def create() -> typer.Typer:
     app.callback()(_options)
     for module in pkgutil.iter_modules(cli.__path__):
         if not module.name.startswith("_"):
-            verb = importlib.import_module(f"{cli.__name__}.{module.name}")
+            verb = import_by_name(f"{cli.__name__}.{module.name}")
             app.command(module.name)(guarded(verb.command))
     return app
 

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from .. import ops
+from .._lazy import import_by_name
 from ..errors import OpsmithError
 from ..operator import child_process
 from ._screen import RefusedError
@@ -170,7 +171,7 @@ def _load_module(name: str) -> ModuleType:
         raise RefusedError(f"{name!r} is neither a module's name (mylib.ops) nor a Python file (examples/mish.py).")
     _import_from_here()
     try:
-        return importlib.import_module(name)
+        return import_by_name(name)
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             raise RefusedError(

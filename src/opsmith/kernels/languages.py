@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from .._lazy import import_by_name
 from ..errors import LanguageMissingError, described
 from . import emulation
 from .native import NativeFunction
@@ -53,7 +54,7 @@ class Deferred:
     @cached_property
     def function(self) -> Callable[..., Any]:
         self.require()
-        function: Callable[..., Any] = getattr(importlib.import_module(self.module), self.__name__)
+        function: Callable[..., Any] = getattr(import_by_name(self.module), self.__name__)
         return function
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
@@ -122,4 +123,4 @@ def check(name: str, function: Any) -> None:
 
 
 def _module(language: Language) -> Any:
-    return importlib.import_module(language.implementation, __package__)
+    return import_by_name(language.implementation, __package__)

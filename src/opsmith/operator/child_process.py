@@ -10,10 +10,11 @@ that the parent checks, and whatever the script does after that (train a model f
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+
+from .._lazy import import_by_name
 
 VARIABLE = "OPSMITH_CHILD"
 """Set in processes that only import the user's module. Its value: the number of the call to stop at, or 0."""
@@ -70,6 +71,6 @@ def importing() -> Iterator[None]:
             os.environ[VARIABLE] = before
 
 
-def import_module(name: str) -> None:
+def import_as_child(name: str) -> None:
     with until_parent_call():
-        importlib.import_module(name)
+        import_by_name(name)

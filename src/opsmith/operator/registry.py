@@ -30,7 +30,7 @@ def get(name: str) -> Op:
 def find(name: str, module: str) -> Op:
     """How an Op is unpickled: the op of that name, importing the module that declares it if needed."""
     if name not in registry:
-        child_process.import_module(module)
+        child_process.import_as_child(module)
     return get(name)
 
 

@@ -5,11 +5,12 @@ An op is declared on first access. A new folder is a new op; there is no list to
 
 from __future__ import annotations
 
-import importlib
 import pkgutil
 import sys
 from types import ModuleType
 from typing import Any
+
+from .._lazy import import_by_name
 
 
 def names() -> list[str]:
@@ -26,7 +27,7 @@ class _Ops(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name not in names():
             raise AttributeError(f"module {__name__!r} has no op {name!r}; there are {', '.join(__all__)}")
-        return getattr(importlib.import_module(f"{__name__}.{name}"), name)
+        return getattr(import_by_name(f"{__name__}.{name}"), name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Importing the folder opsmith.ops.mish binds it here as `mish`, which must be the op in it.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import pkgutil
 import sys
@@ -10,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
+from .._lazy import import_by_name
 from ..errors import PackageNotFoundError
 from ..operator import child_process
 from ..operator.op import Op
@@ -38,7 +38,7 @@ def imported(name: str | None) -> ModuleType:
         raise PackageNotFoundError(name, "that is not a valid package name")
     try:
         with child_process.importing():
-            module = importlib.import_module(name)
+            module = import_by_name(name)
     except ModuleNotFoundError as error:
         if error.name and f"{name}.".startswith(f"{error.name}."):
             raise PackageNotFoundError(name, f"Python finds no module {error.name!r} here") from None
@@ -60,7 +60,7 @@ def ops_of(package: ModuleType, note: Callable[[str], None] = lambda text: None)
         if found.name.rpartition(".")[2].startswith("__"):
             continue
         try:
-            importlib.import_module(found.name)
+            import_by_name(found.name)
         except ImportError as error:
             if f"{error.name}.".startswith(prefix):
                 raise

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from .._lazy import import_by_name
 from ..errors import (
     CompilerBrokenError,
     CompilerCrashedError,
@@ -141,7 +142,7 @@ def find_nvrtc() -> Nvrtc:
     torch_cuda = torch_cuda_version()
     extra = f"cuda{torch_cuda.split('.')[0] if torch_cuda else _DEFAULT_CUDA_MAJOR}"
     try:
-        pathfinder = importlib.import_module("cuda.pathfinder")
+        pathfinder = import_by_name("cuda.pathfinder")
         nvrtc = nvrtc_binding()
     except ImportError as error:
         raise NvrtcNotFoundError(f"the package cuda-bindings cannot be imported ({error})", extra) from error
@@ -181,7 +182,7 @@ def forget() -> None:
 
 def nvrtc_binding() -> Any:
     """NVRTC's functions in Python. Imported by name, since it carries no types; and only here, since it takes 0.1 s."""
-    return importlib.import_module("cuda.bindings.nvrtc")
+    return import_by_name("cuda.bindings.nvrtc")
 
 
 def torch_cuda_version() -> str | None:

@@ -17,7 +17,6 @@ Modules that begin with an underscore hold what items share.
 from __future__ import annotations
 
 import functools
-import importlib
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from ..._lazy import lazy
+from ..._lazy import import_by_name, lazy
 from ...kernels import emulation
 from ...operator.adopted import Adopted
 from ...operator.op import Op
@@ -91,7 +90,7 @@ def _item(name: str) -> CheckItem:
 
 
 def _module(name: str) -> ModuleType:
-    return importlib.import_module(f"{__name__}.{name}")
+    return import_by_name(f"{__name__}.{name}")
 
 
 def _check(module: ModuleType, name: str, subject: Subject) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import signal
@@ -16,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
+from ..._lazy import import_by_name
 from .._processes import stop
 from .finding import Finding, Line, Probe
 
@@ -100,7 +100,7 @@ def find(function: str) -> Finding:
     """The probe's finding; an exception is one too."""
     module, _, name = function.partition(":")
     try:
-        finding: Finding = getattr(importlib.import_module(module), name)()
+        finding: Finding = getattr(import_by_name(module), name)()
         return finding
     except ModuleNotFoundError as error:
         if error.name == "torch":

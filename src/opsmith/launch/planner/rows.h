@@ -3,6 +3,7 @@
 
 #include "loops.h"
 #include "program.h"
+#include "tuning.h"
 
 namespace opsmith {
 
@@ -127,5 +128,17 @@ inline bool none_zero(const Loops& loops, int operand) {
   }
   return true;
 }
+
+// What only the plan of a row program has.
+struct RowPart {
+  Strided tensors[kMaxSlots];  // aligned
+  Alignment alignment;
+  Loops kept;           // the dimensions that are not along the row; the first of them are those that sums are over
+  int64_t groups = 1;   // of rows: sums are over the rows of one group
+  int64_t segment = 1;  // elements of a row that a sum of a segment is over
+  bool sums = false;
+  RowTeam team{};       // on a GPU
+  int64_t refused = 0;  // written by a kernel
+};
 
 }  // namespace opsmith

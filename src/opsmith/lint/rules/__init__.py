@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pkgutil import iter_modules
 
+from ..._lazy import import_by_name
 from ..rule import Rule
 
 RULES: tuple[Rule, ...] = tuple(
-    getattr(import_module(f"{__name__}.{module.name}"), module.name) for module in iter_modules(__path__)
+    getattr(import_by_name(f"{__name__}.{module.name}"), module.name) for module in iter_modules(__path__)
 )

@@ -14,7 +14,6 @@ from __future__ import annotations
 import ast
 import enum
 import functools
-import importlib
 import inspect
 import math
 import sys
@@ -27,6 +26,7 @@ from typing import Any
 
 import torch
 
+from ..._lazy import import_by_name
 from ...errors import NotSelfContainedError, SourceLine
 from ...operator.op import Op
 from .source import Edit, Source, UnreadableError, indented, source_of
@@ -299,7 +299,7 @@ class Bundler:
         own = getattr(value, "__name__", None) or getattr(value, "_name", None) or name
         for module in (getattr(value, "__module__", None), *_SEARCHED):
             if isinstance(module, str) and self._importable(module) and str(own).isidentifier():
-                found = sys.modules.get(module) or importlib.import_module(module)
+                found = sys.modules.get(module) or import_by_name(module)
                 if getattr(found, str(own), None) is value:
                     self._depend(module)
                     return f"from {module} import {own}" + ("" if own == bound else f" as {bound}")
