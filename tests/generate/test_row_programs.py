@@ -6,8 +6,9 @@ import contextlib
 import itertools
 from typing import Any
 
+import pytest
 import torch
-from hypothesis import HealthCheck, assume, given, note, settings
+from hypothesis import HealthCheck, assume, given, note, seed, settings
 from hypothesis import strategies as st
 
 import opsmith
@@ -19,6 +20,7 @@ COUNTER = itertools.count()
 WIDTHS = [1, 2, 7, 16, 33, 200, 1031]
 EMULATED_WIDTHS = [1, 7, 16, 64, 200, 333, 1024, 2048]
 """Of lanes of a warp, of a block, and of clusters."""
+CUDA_WIDTHS = [*EMULATED_WIDTHS, 4096, 7777, 16384, 50257, 131072]
 
 
 def listed(returned: Any) -> list[torch.Tensor]:
@@ -26,16 +28,16 @@ def listed(returned: Any) -> list[torch.Tensor]:
 
 
 def with_gradients(function: Any, arguments: Any, seed: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """The results, and the gradients of the floating arguments."""
+    """The results, and the gradients of the floating arguments, on the CPU."""
     given = [
         a.detach().requires_grad_() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in arguments
     ]
     results = listed(function(*given))
     generator = torch.Generator().manual_seed(seed)
-    grads = [torch.randn(r.shape, generator=generator, dtype=torch.float64).to(r.dtype) for r in results]
+    grads = [torch.randn(r.shape, generator=generator, dtype=torch.float64).to(r.device, r.dtype) for r in results]
     leaves = [a for a in given if isinstance(a, torch.Tensor) and a.requires_grad]
     found = torch.autograd.grad(results, leaves, grads, allow_unused=True, materialize_grads=True)
-    return [r.detach() for r in results], list(found)
+    return [r.detach().cpu() for r in results], [gradient.cpu() for gradient in found]
 
 
 def assert_close(actual: list[torch.Tensor], single: list[torch.Tensor], exact: list[torch.Tensor]) -> None:
@@ -51,7 +53,7 @@ def assert_close(actual: list[torch.Tensor], single: list[torch.Tensor], exact: 
         assert error <= allowed, (error, allowed)
 
 
-def check(program: tuple[RowProgram, int], data: Any, dtype: torch.dtype, emulated: bool) -> None:
+def check(program: tuple[RowProgram, int], data: Any, dtype: torch.dtype, place: str) -> None:
     made, results = program
     note(made.source)
     reference = made.function(results)
@@ -60,10 +62,11 @@ def check(program: tuple[RowProgram, int], data: Any, dtype: torch.dtype, emulat
     except NotRowwiseError as refused:
         assume("no common shape" not in str(refused))  # nothing that is used says that two tensors are as wide
         raise
-    arguments = data.draw(tensors(dtype, EMULATED_WIDTHS if emulated else WIDTHS))
+    arguments = data.draw(tensors(dtype, {"cpu": WIDTHS, "emulated": EMULATED_WIDTHS, "cuda": CUDA_WIDTHS}[place]))
     doubles = [a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in arguments]
-    with opsmith.emulate(checks=data.draw(st.booleans())) if emulated else contextlib.nullcontext():
-        actual, gradients = with_gradients(op, arguments, 5)
+    given_to_op = [a.cuda() if isinstance(a, torch.Tensor) and place == "cuda" else a for a in arguments]
+    with opsmith.emulate(checks=data.draw(st.booleans())) if place == "emulated" else contextlib.nullcontext():
+        actual, gradients = with_gradients(op, given_to_op, 5)
     single, single_gradients = with_gradients(reference, arguments, 5)
     exact, exact_gradients = with_gradients(reference, doubles, 5)
     assert_close(actual, single, exact)
@@ -74,10 +77,23 @@ def check(program: tuple[RowProgram, int], data: Any, dtype: torch.dtype, emulat
 @given(programs(), st.data())
 def test_a_random_program_has_the_references_values_and_gradients(program: tuple[RowProgram, int], data: Any) -> None:
     for dtype in (torch.float32, torch.bfloat16):
-        check(program, data, dtype, emulated=False)
+        check(program, data, dtype, "cpu")
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs(), st.sampled_from([torch.float32, torch.bfloat16, torch.float64]), st.data())
 def test_so_has_its_emulated_cuda_kernel(program: tuple[RowProgram, int], dtype: torch.dtype, data: Any) -> None:
-    check(program, data, dtype, emulated=True)
+    check(program, data, dtype, "emulated")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("part", range(3))  # for the workers of pytest-xdist
+def test_so_has_its_cuda_kernel(part: int, dtype: torch.dtype) -> None:
+    @seed(part)
+    @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(programs(), st.data())
+    def holds(program: tuple[RowProgram, int], data: Any) -> None:
+        check(program, data, dtype, "cuda")
+
+    holds()
