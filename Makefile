@@ -135,8 +135,9 @@ wheel: setup ## opsmith's own wheel in dist/, with everything prebuilt; needs nv
 	@$(VENV)/bin/opsmith build opsmith --wheel
 
 .PHONY: compat
-compat: setup ## The C++ runtime compiled and tested on the oldest torch that opsmith takes and on the newest; takes minutes
+compat: setup ## The C++ runtime on the oldest torch and on the newest, kernels in the oldest NVRTC; takes minutes
 	@$(PY) tests/compat.py
+	@$(PY) tests/compat_nvrtc.py
 
 .PHONY: clean
 clean: ## Removes everything made here: environment, builds, caches of tools

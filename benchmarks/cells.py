@@ -8,6 +8,7 @@ nothing to tune. suites.py lists the cells.
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,7 @@ def main() -> None:
                 failed.append(f"{op.name} {name} {str(dtype)[6:]}: {type(error).__name__}: {error}")
                 console.print(failed[-1], style="red", markup=False)
                 continue
+            gc.collect()  # graphs that are in cycles hold their memory
             _print_rows(console, found.rows)
             everything.rows += found.rows
             everything.environment = found.environment

@@ -41,13 +41,14 @@ def with_gradients(function: Any, arguments: Any, seed: int) -> tuple[list[torch
 
 
 def assert_close(actual: list[torch.Tensor], single: list[torch.Tensor], exact: list[torch.Tensor]) -> None:
-    """The error is at most a few times that of the reference in the same dtype, or of the largest value's last bits."""
+    """The error is at most a few times that of the reference in the same dtype, or of the last bits of the largest
+    value; of 1 where all are smaller, because they may be what is left of larger terms."""
     for ours, theirs, right in zip(actual, single, exact, strict=True):
         assert ours.shape == right.shape and ours.dtype == theirs.dtype
         if ours.numel() == 0:
             continue
         assert torch.equal(ours.isnan(), right.isnan()) and torch.equal(ours.isinf(), right.isinf())
-        rounding = torch.finfo(ours.dtype).eps * right.abs().nan_to_num(0, 0, 0).max()
+        rounding = torch.finfo(ours.dtype).eps * right.abs().nan_to_num(0, 0, 0).max().clamp(min=1)
         allowed = 8 * (theirs.double() - right).abs().nan_to_num(0, 0, 0).max() + 64 * rounding
         error = (ours.double() - right).abs().nan_to_num(0, 0, 0).max()
         assert error <= allowed, (error, allowed)
@@ -87,6 +88,7 @@ def test_so_has_its_emulated_cuda_kernel(program: tuple[RowProgram, int], dtype:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("error::opsmith.errors.ReferenceRunsWarning")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 @pytest.mark.parametrize("part", range(3))  # for the workers of pytest-xdist
 def test_so_has_its_cuda_kernel(part: int, dtype: torch.dtype) -> None:

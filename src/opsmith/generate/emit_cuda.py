@@ -17,7 +17,8 @@ from .expression import Node, Program
 from .text import HALF, SCALAR_TYPES, computed_in, fast_math, result_names, source_place, statements, sum_dtype
 from .tuning import COMBINE_THREADS, THREADS, least_blocks, packs_in_flight, present, unroll
 
-OPTIONS = ("--fmad=false", "-std=c++17")
+# NVRTC before CUDA 13.4 takes a lambda in a device function for a host function without the second option.
+OPTIONS = ("--fmad=false", "--device-as-default-execution-space", "-std=c++17")
 FAST_OPTIONS = ("--prec-div=false", "--prec-sqrt=false")
 FAST = "#define OPSMITH_FAST_MATH"
 
