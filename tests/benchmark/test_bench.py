@@ -477,3 +477,15 @@ def test_the_time_that_a_launch_waits_for_the_previous_one_does_not_count() -> N
     """Microseconds: sums from 0 to 100; what combines them from 5 on, done 3 after; another stream is apart."""
     spans = [(7, "combine", 5.0, 103.0), (7, "sums", 0.0, 100.0), (9, "other", 40.0, 90.0), (7, "sums", 110.0, 200.0)]
     assert own_times(spans) == {"sums": (2, 190.0), "combine": (1, 3.0), "other": (1, 50.0)}
+
+
+def test_a_kernel_that_serves_no_call_is_named(fresh: Fresh) -> None:
+    @opsmith.op(fresh("doubled"))
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    doubled.register_kernel("cpu", lambda x: NotImplemented if x.numel() > 100 else x * 2)
+    for count, named in ((64, False), (256, True)):
+        sample = opsmith.Sample((torch.randn(count),), name="one")
+        found = opsmith.bench(doubled, device="cpu", samples=[sample], against=[], direction="forward")
+        assert any("one forward: no kernel serves this call" in text for text in found.warnings) is named

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ..checks.accuracy.rounding import counting_reference
 from ..checks.items.compile import compiling_here
 from ..checks.outcome import first_line
 from ..errors import RandomReferenceError, UnavailableError, WrongResultError
@@ -27,6 +28,7 @@ from .workload import DIRECTIONS, MOST_COPIES, Stage, Workload, call_for
 
 SMALL = 64 << 10  # bytes of inputs up to which the host time of a call is reported
 UNSURE = "uncertain by"
+REFERENCE_RAN = "the time is that of the reference"
 NOISY, CROWDED = 0.05, 0.15
 """Thresholds for a warning: half of an interval relative to its median, and the share of the CPUs that others used."""
 
@@ -183,6 +185,8 @@ class _Run:
         except RandomReferenceError as reason:
             self.warn(f"no {direction}: {reason}")
             return []
+        if _reference_runs(workload, direction, contenders[OPSMITH]):
+            self.warn(f"{workload.op.name} {workload.name} {direction}: no kernel serves this call: {REFERENCE_RAN}")
         with self.load.watched():
             timings = self._timed(samplers, 60 if workload.device.type == "cuda" else 30)
         rows = []
@@ -293,6 +297,19 @@ def _dtype_name(dtype: torch.dtype) -> str:
 
 def _us(seconds: float) -> float:
     return round(seconds * 1e6, 4)
+
+
+def _reference_runs(workload: Workload, direction: str, function: Function) -> bool:
+    """Whether the reference runs where a kernel should. Only generated ops have one for every direction."""
+    op = workload.op
+    if not (op.is_generated or (direction == "forward" and op.kernels.get(workload.device.type))):
+        return False
+    call = call_for(function, workload.values, op.signature, direction)
+    with counting_reference(op) as runs:
+        for _ in range(2):  # the first results of a kernel are verified with the reference, which does not count
+            runs.clear()
+            call()
+    return bool(runs)
 
 
 def _host(workload: Workload, function: Function, direction: str) -> Row:

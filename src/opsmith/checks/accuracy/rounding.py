@@ -35,7 +35,7 @@ def rounding_of(op: Op | Adopted, values: Sequence[Any], gradients: bool = True)
         in_forward = len(runs) - before
         return returned
 
-    with _watched(op) as runs:
+    with counting_reference(op) as runs:
         for _ in range(2):  # the first results of a kernel are verified with the reference, which does not count
             runs.clear()
             evaluate(op.signature.arguments, called, values, gradients=gradients)
@@ -48,7 +48,7 @@ def reference_runs(op: Op | Adopted, values: Sequence[Any]) -> bool:
     """Whether the forward of a call runs the reference."""
     if not isinstance(op, Op):
         return False
-    with torch.no_grad(), _watched(op) as runs:
+    with torch.no_grad(), counting_reference(op) as runs:
         for _ in range(2):  # the first results of a kernel are verified with the reference, which does not count
             runs.clear()
             call_values.call(op, call_values.copied(op.signature.arguments, values))
@@ -94,7 +94,7 @@ def _alike(mine: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 @contextlib.contextmanager
-def _watched(op: Op) -> Iterator[list[None]]:
+def counting_reference(op: Op) -> Iterator[list[None]]:
     """Collects an entry each time the op's reference runs."""
     plain = op._families.plain
     function = plain.function
