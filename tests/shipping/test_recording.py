@@ -15,7 +15,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith import Op, runtime
-from opsmith.generate import devices, emit_cpp
+from opsmith.generate import devices, emit_cpp, emit_cuda
 from opsmith.shipping.recording import record_op
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "10_prebuild.py"
@@ -136,3 +136,24 @@ def test_kernels_that_cpp_launches_by_name_are_recorded_for_each_gpu() -> None:
     label = "normalize<float> of 11_launch_by_name.cu"
     assert [(wanted.place, wanted.label) for wanted in found.wanted] == [("sm_90", label), ("compute_90", label)]
     assert not module.ext.built, "only for the emulator"
+
+
+@pytest.mark.parametrize("targets", [[], ["sm_80", "compute_90"]], ids=["CPUs", "GPUs"])
+def test_what_combines_partial_sums_is_recorded_for_samples_of_any_size(
+    targets: list[str], fresh: Callable[[str], str]
+) -> None:
+    """A small sample sums directly, and a user's larger call of the same kind does not."""
+
+    @opsmith.pointwise(fresh("shifted"))
+    def shifted(x: Tensor, bias: Tensor, scale: Tensor) -> Tensor:
+        return torch.tanh(x * scale + bias)
+
+    shapes = ((2, 3, 4, 4), (3, 1, 1), (3, 1, 1))
+    shifted.register_samples(
+        lambda device, dtype: [opsmith.Sample(tuple(torch.ones(shape, dtype=dtype) for shape in shapes))]
+    )
+    labels = {emit_cpp.COMBINE, emit_cuda.COMBINE}
+    places = [each.place for each in record_op(shifted, targets).wanted if each.label in labels]
+    count = {place: places.count(place) for place in places}
+    # One for each dtype: on a GPU for two sums at once, on a CPU for one.
+    assert count == {**dict.fromkeys(emit_cpp.CAPABILITIES, 4), **dict.fromkeys(targets, 4)}
