@@ -37,6 +37,9 @@ class NativeFunction:
     entered_directly = True
     """Whether torch's dispatcher may call it without going through Python."""
 
+    module = ""
+    """The module that declares it, if that is known."""
+
     def __init__(self, path: str | Path, symbol: str) -> None:
         self._path = Path(path)
         self.symbol = symbol
