@@ -1,9 +1,9 @@
 """Which kernels the samples of an op reach: each is recorded as a build, and none is run.
 
 Generated kernels are planned for every processor and every GPU of the table; for a GPU, the calls are those of a CPU's
-samples and of a GPU's. Kernels of a CudaSource, which Python or
-C++ functions launch, are recorded while those functions run on CPU tensors, with launches that do nothing: the results
-are uninitialized memory. Extensions are built whole.
+samples and of a GPU's. Kernels of a CudaSource, which Python or C++ functions launch, are recorded while those
+functions run on CPU tensors, with launches that do nothing: the results are uninitialized memory. Extensions are built
+whole.
 """
 
 from __future__ import annotations
