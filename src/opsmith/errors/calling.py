@@ -11,9 +11,9 @@ from .base import LocatedError, OpsmithError, OpsmithWarning, definition, quoted
 def other_version(package: str, built: str, running: str) -> str:
     """What to do where a package's kernels were built with another opsmith than the one that is running."""
     return (
-        f"The prebuilt kernels of {package} were built with opsmith {built}, and opsmith {running} is running, which "
-        "does not find those whose source it writes differently.\n"
-        f"Install that version:  pip install 'opsmith=={built}'\n"
+        f"The prebuilt kernels of {package} were built with opsmith {built}, and opsmith {running} is running: "
+        "kernels that differ between the two are not found.\n"
+        f"Install opsmith {built}:  pip install 'opsmith=={built}'\n"
         f"or ask the author of {package} for a build with opsmith {running}."
     )
 
