@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from opsmith.runtime import native
 
 # Ends itself, as Linux ends a process that runs out of memory, when it is given a source that contains a word.
 COMPILER = """#!/bin/sh
@@ -87,3 +90,57 @@ assert "pointwise kernels" in messages[0] and "launch planner" in messages[0], m
 assert compiled(doomed) == compiled(others) == 0
 """
     run(checks, killed_for("opsmith_plan_bind", tmp_path), device)
+
+
+SUMS = """
+import sys, warnings
+import torch, opsmith
+from opsmith import runtime
+from opsmith.errors import ReferenceRunsWarning
+from opsmith.generate.call import GeneratedCall
+
+@opsmith.pointwise("failed_kernels::shifted")
+def shifted(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return torch.tanh(x + bias)
+
+in_python = []
+call = GeneratedCall.__call__
+GeneratedCall.__call__ = lambda self, *args: in_python.append(self.role) or call(self, *args)
+
+def backward(*shape):
+    in_python.clear()
+    x, bias = torch.randn(shape), torch.randn(1, shape[1], requires_grad=True)
+    grad, = torch.autograd.grad(shifted(x, bias).sum(), bias)
+    torch.testing.assert_close(grad, torch.autograd.grad(torch.tanh(x + bias).sum(), bias)[0])
+    return list(in_python)
+
+assert runtime.tier() == "native", runtime.reason()
+with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    backward(4, 8)
+    assert backward(4, 8) == [], "C++ has the kernel"
+"""
+LARGE = """
+with warnings.catch_warnings(record=True) as met:
+    warnings.simplefilter("always")
+    for _ in range(2):
+        assert "backward" in backward(20000, 8)
+messages = [str(each.message) for each in met if issubclass(each.category, ReferenceRunsWarning)]
+assert len(messages) == 1 and sys.argv[1] in messages[0], messages
+assert backward(4, 8) == [], "calls that need no combined sums go on"
+"""
+
+
+def test_without_what_combines_partial_sums_smaller_calls_use_their_kernel(tmp_path: Path) -> None:
+    artifact = native.build().parent
+    shutil.copytree(artifact, tmp_path / "cache" / "artifacts" / artifact.name)
+    (tmp_path / "cache").chmod(0o700)
+    crashing = killed_for("opsmith_combine", tmp_path)
+    for compiler, reason in ((crashing, "memory"), (tmp_path / "missing", "No C++ compiler was found")):
+        environment = {
+            **os.environ, "CXX": str(compiler), "OPSMITH_CACHE_DIR": str(tmp_path / "cache"),
+            "OPSMITH_RUNTIME": "native",
+        }  # fmt: skip
+        command = [sys.executable, "-c", SUMS + LARGE, reason]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr

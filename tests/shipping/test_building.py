@@ -118,6 +118,22 @@ def test_one_warning_names_a_call_that_is_not_prebuilt_and_prebuilt_kernels_go_o
     assert "a call like this in the op's samples or its prebuild=" in printed
 
 
+def test_a_package_that_another_opsmith_built_names_both_versions(built: Path, user: Run) -> None:
+    facts = manifest(built)
+    (built / "prebuilt" / "manifest.json").write_text(json.dumps({**facts, "opsmith": "0.0.7"}))
+    assert "prebuilt kernels ran" in user(built, USE), "those that are found"
+    shutil.rmtree(built / "prebuilt" / "artifacts")
+    printed = user(built, "import torch, aheadlib; x = torch.ones(2); aheadlib.ops.bent(x, x); aheadlib.ops.negated(x)")
+    said = (
+        f"The prebuilt kernels of aheadlib were built with opsmith 0.0.7, and opsmith {opsmith.__version__} is running"
+    )
+    assert printed.count("ReferenceRunsWarning") == printed.count(said) == 2, "for a generated kernel and an extension"
+    assert "pip install 'opsmith==0.0.7'" in printed
+    assert f"ask the author of aheadlib for a build with opsmith {opsmith.__version__}" in printed
+    assert "prebuild=" not in printed, "another sample would not help"
+    assert said in show(user, built, "aheadlib::bent")
+
+
 def test_what_cannot_be_recorded_is_said(built_once: tuple[Path, str]) -> None:
     assert "aheadlib::bent: no samples in float16: TypeError: no float16 here" in built_once[1]
 

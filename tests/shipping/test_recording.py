@@ -15,7 +15,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith import Op, runtime
-from opsmith.generate import devices, emit_cpp
+from opsmith.generate import devices, emit_cpp, emit_cuda
 from opsmith.shipping.recording import record_op
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "10_prebuild.py"
@@ -136,3 +136,99 @@ def test_kernels_that_cpp_launches_by_name_are_recorded_for_each_gpu() -> None:
     label = "normalize<float> of 11_launch_by_name.cu"
     assert [(wanted.place, wanted.label) for wanted in found.wanted] == [("sm_90", label), ("compute_90", label)]
     assert not module.ext.built, "only for the emulator"
+
+
+@pytest.mark.parametrize("targets", [[], ["sm_80", "compute_90"]], ids=["CPUs", "GPUs"])
+def test_what_combines_partial_sums_is_recorded_for_samples_of_any_size(
+    targets: list[str], fresh: Callable[[str], str]
+) -> None:
+    """A small sample sums directly, and a user's larger call of the same kind does not."""
+
+    @opsmith.pointwise(fresh("shifted"))
+    def shifted(x: Tensor, bias: Tensor, scale: Tensor) -> Tensor:
+        return torch.tanh(x * scale + bias)
+
+    shapes = ((2, 3, 4, 4), (3, 1, 1), (3, 1, 1))
+    shifted.register_samples(
+        lambda device, dtype: [opsmith.Sample(tuple(torch.ones(shape, dtype=dtype) for shape in shapes))]
+    )
+    labels = {emit_cpp.COMBINE, emit_cuda.COMBINE}
+    places = [each.place for each in record_op(shifted, targets).wanted if each.label in labels]
+    count = {place: places.count(place) for place in places}
+    # One for each dtype: on a GPU for two sums at once, on a CPU for one.
+    assert count == {**dict.fromkeys(emit_cpp.CAPABILITIES, 4), **dict.fromkeys(targets, 4)}
+
+
+def test_larger_samples_for_a_gpu_are_recorded_for_gpus_alone(fresh: Callable[[str], str]) -> None:
+    """Neither the memory nor the time of a GPU's sizes is used: TiB here."""
+    asked: list[object] = []
+
+    @opsmith.rowwise(fresh("centered"))
+    def centered(x: Tensor) -> Tensor:
+        return x - x.mean(-1, keepdim=True)
+
+    @centered.register_samples
+    def _(device: torch.device, dtype: torch.dtype) -> Iterator[opsmith.Sample]:
+        asked.append(device)
+        rows, columns = (2**20, 2**18) if device.type == "cuda" else (4, 8)
+        generator = torch.Generator(device).manual_seed(0)
+        x = torch.randn(rows, columns, generator=generator, device=device, dtype=dtype)
+        yield opsmith.Sample(((x - x.amin()).to(device),))
+
+    small = record_op(centered, [], ["DEFAULT"])
+    assert set(map(str, asked)) == {"cpu"}
+    both = record_op(centered, ["sm_90"], ["DEFAULT"])
+    assert torch.device("cuda") in asked and not both.notes
+    assert {each for each in both.wanted if each.place == "DEFAULT"} == set(small.wanted)
+    labels = [each.label for each in both.wanted if each.place == "sm_90"]
+    asked.clear()
+    centered.samples = lambda device, dtype: [opsmith.Sample((torch.ones(4, 8, dtype=dtype),))]
+    of_small = [each.label for each in record_op(centered, ["sm_90"], []).wanted]
+    assert len(labels) > len(of_small) > 0, "rows of this length have kernels of their own"
+
+
+def test_launches_of_larger_samples_for_a_gpu_are_recorded(fresh: Callable[[str], str]) -> None:
+    source = opsmith.cuda_source("""
+template <int N> __global__ void doubled(const float* x, float* y, long long n) {
+  const long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+  if (i < n) y[i] = 2 * x[i];
+}
+""")
+
+    @opsmith.op(fresh("doubled"))
+    def doubled(x: Tensor) -> Tensor:
+        return x * 2
+
+    @doubled.register_kernel("cuda")
+    def _(x: Tensor) -> Tensor:
+        if x.dtype is not torch.float32:
+            return NotImplemented
+        y, n = torch.empty_like(x), x.numel()
+        source["doubled<8>" if n > 1000 else "doubled<1>"][-(-n // 128), 128](x, y, n)
+        return y
+
+    @doubled.register_samples
+    def _(device: torch.device, dtype: torch.dtype) -> Iterator[opsmith.Sample]:
+        if dtype is torch.float32:
+            sizes = (4096, 2**40) if device.type == "cuda" else (4,)
+            yield from (opsmith.Sample((torch.ones(size, device=device, dtype=dtype),)) for size in sizes)
+
+    found = record_op(doubled, ["sm_90"])
+    assert {each.label.partition(" ")[0] for each in found.wanted} == {"doubled<1>", "doubled<8>"}
+    assert len(found.notes) == 1 and "x float32 [1099511627776]" in found.notes[0], found.notes
+
+
+def test_samples_for_a_gpu_that_read_values_are_noted(fresh: Callable[[str], str]) -> None:
+    @opsmith.pointwise(fresh("scaled"))
+    def scaled(x: Tensor, by: float = 1.0) -> Tensor:
+        return x * by
+
+    @scaled.register_samples
+    def _(device: torch.device, dtype: torch.dtype) -> Iterator[opsmith.Sample]:
+        x = torch.ones(4, device=device, dtype=dtype)
+        yield opsmith.Sample((x, x.sum().item()))
+
+    found = record_op(scaled, ["sm_90"])
+    assert {each.place for each in found.wanted} == {*emit_cpp.CAPABILITIES, "sm_90"}, "from the samples for a CPU"
+    assert len(found.notes) == 4
+    assert found.notes[0].startswith("no samples for GPUs in float32, which are made without values: ")

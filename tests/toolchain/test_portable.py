@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from opsmith.toolchain import portable
+import opsmith
+from opsmith.toolchain import Recipe, portable
 
 
 def runs_here(
@@ -69,3 +71,21 @@ def test_a_processor_runs_the_levels_whose_features_it_has(
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     monkeypatch.setattr(Path, "read_text", lambda *_: f"model\t\t: 1\nflags\t\t: fpu {' '.join(features)}\n")
     assert portable._own_levels.__wrapped__() == expected
+
+
+def test_a_library_is_found_by_users_of_another_opsmith(tmp_path: Path) -> None:
+    """Its key holds the author's sources and headers, and the interface with opsmith's Python; no other header."""
+    shutil.copytree(Path(opsmith.__file__).parent / "include", tmp_path / "include")
+    source, header = tmp_path / "own.cpp", tmp_path / "own.h"
+    source.write_text('#include <opsmith/kernel.h>\n#include "own.h"\n')
+    header.write_text("")
+    recipe = Recipe("own", (source,), system_dirs=(tmp_path / "include",))
+
+    def changes(path: Path) -> bool:
+        before = portable.library_key(recipe, None)
+        path.write_text(path.read_text() + "// edited\n")
+        return portable.library_key(recipe, None) != before
+
+    own = {path.name: changes(path) for path in (tmp_path / "include" / "opsmith").glob("*.h")}
+    assert [name for name, changed in own.items() if changed] == ["host.h"] and "kernel.h" in own
+    assert changes(source) and changes(header)

@@ -88,15 +88,17 @@ def _facts(op: Op) -> dict[str, Any]:
 
 def _shipped(op: Op) -> dict[str, Any]:
     """What the op's package ships, where its kernels on this machine come from, and its passport."""
-    from ..shipping.building import MANIFEST
+    from ..errors import calling
     from ..shipping.origin import extensions_of, origins
-    from ..shipping.passport import lines, of_package, prebuilt_line
+    from ..shipping.passport import FILE, lines, prebuilt_line
+    from ..toolchain.cache import MANIFEST, of_package, other_version
 
     names = {op.name, *(name for name, _ in extensions_of(op))}
     return {
         "prebuilt": prebuilt_line(names, of_package(op.__module__, MANIFEST)) or "nothing",
+        "built_with": calling.other_version(*other) if (other := other_version(op.__module__)) else "",
         "here": {device: dict(counts) for device, counts in origins(op).items()},
-        "passport": [list(line) for line in lines(op.name, of_package(op.__module__))],
+        "passport": [list(line) for line in lines(op.name, of_package(op.__module__, FILE))],
     }
 
 
@@ -116,6 +118,8 @@ def _print_parts(facts: dict[str, Any]) -> None:
     for number, call in enumerate(facts["python_calls"]):
         table.add_row("" if number else "Python runs in", "", Text(call))
     table.add_row("prebuilt", "", Text(facts["prebuilt"]))
+    if facts["built_with"]:
+        table.add_row("", "", Text(facts["built_with"], "yellow"))
     for device, counts in facts["here"].items():
         table.add_row(f"{device} here", "", Text(", ".join(f"{count} {origin}" for origin, count in counts.items())))
     for name, line in facts["passport"]:

@@ -8,16 +8,36 @@ from typing import Any
 from .base import LocatedError, OpsmithError, OpsmithWarning, definition, quoted
 
 
+def other_version(package: str, built: str, running: str) -> str:
+    """What to do where a package's kernels were built with another opsmith than the one that is running."""
+    return (
+        f"The prebuilt kernels of {package} were built with opsmith {built}, and opsmith {running} is running: "
+        "kernels that differ between the two are not found.\n"
+        f"Install opsmith {built}:  pip install 'opsmith=={built}'\n"
+        f"or ask the author of {package} for a build with opsmith {running}."
+    )
+
+
 class ReferenceRunsWarning(OpsmithWarning):
     """A kernel could not be compiled because a tool is missing, so the plain PyTorch reference runs instead."""
 
-    def __init__(self, device: str, reason: object, kernel: str = "pointwise kernels", call: str = "") -> None:
-        """`call`: of an op whose package has prebuilt kernels, the call that none of them takes."""
+    def __init__(
+        self,
+        device: str,
+        reason: object,
+        kernel: str = "pointwise kernels",
+        call: str = "",
+        other: tuple[str, str, str] | None = None,
+    ) -> None:
+        """`call`: of an op whose package has prebuilt kernels, the call that none of them takes. `other`: the arguments
+        of other_version, if the package was built with another opsmith."""
         what = f"opsmith cannot compile {kernel} for {device} here"
         to_do = ""
         if call:
             what = f"{kernel} is not prebuilt for {call} on {device}, and cannot be compiled here"
             to_do = "\nThe package's author can prebuild it: a call like this in the op's samples or its prebuild=."
+        if other:
+            to_do = f"\n{other_version(*other)}"
         super().__init__(f"{what}, so the plain PyTorch reference runs instead (correct, but slower): {reason}{to_do}")
 
 

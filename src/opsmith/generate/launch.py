@@ -6,6 +6,7 @@ What differs between devices is in devices.py. The C++ runtime does the same in 
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -104,6 +105,14 @@ def _rows(program: Program) -> list[int]:
         *counted((slot,) for slot, form in enumerate(rows.forms) if form is Form.SQUEEZED),
         len(program.checks) > 0,
     ]
+
+
+def sums_of(program: Program, layout: LayoutClass) -> Counter[torch.dtype]:
+    """How many results of each dtype a kernel of this layout sums. Calls with several partial sums of each need the
+    kernel that combines them, too; whether a call has several depends on its sizes."""
+    modes = layout.modes[len(program.reads) :]
+    sums = zip(program.results, modes, strict=True)
+    return Counter(result.dtype for result, mode in sums if mode.startswith("reduced:"))
 
 
 class NotCompiled(Exception):

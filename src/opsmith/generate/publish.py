@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import functools
 from typing import Any
 
 import torch
 
+from ..errors import ToolchainError
 from ..launch.driver import driver, largest_cluster
 from ..launch.planner import LayoutClass, counted, row
 from ..reference.tensors import scalar_type
@@ -14,7 +15,7 @@ from ..runtime import native
 from ..runtime.operator import Operator
 from . import devices
 from .compiler import Compiler
-from .launch import Prepared
+from .launch import Prepared, sums_of
 from .tuning import planner_tuning
 
 
@@ -68,14 +69,21 @@ def _publish_gpu(attachment: native.Attachment, index: int) -> None:
 def _publish_combines(
     attachment: native.Attachment, device: str, index: int, prepared: Prepared, layout: LayoutClass
 ) -> None:
-    modes = layout.modes[len(prepared.program.reads) :]
-    sums = zip(prepared.program.results, modes, strict=True)
-    for dtype, jobs in Counter(result.dtype for result, mode in sums if mode.startswith("reduced:")).items():
-        if device == "cpu":
-            jobs, address = 1, devices.cpu_combine(dtype)
-        else:
-            address = devices.cuda_combine(dtype, jobs, index)
-        _publish_once(attachment, "combine", native.SLOTS[device], index, scalar_type(dtype), jobs, address)
+    for dtype, sums in sums_of(prepared.program, layout).items():
+        jobs = 1 if device == "cpu" else sums
+        address = _combine(device, index, dtype, jobs)
+        if address is not None:
+            _publish_once(attachment, "combine", native.SLOTS[device], index, scalar_type(dtype), jobs, address)
+
+
+@functools.cache
+def _combine(device: str, index: int, dtype: torch.dtype, jobs: int) -> int | None:
+    """The address of a kernel that combines partial sums. None if it cannot be compiled here: C++ leaves a call that
+    needs it to Python, which warns and runs the reference."""
+    try:
+        return devices.cpu_combine(dtype) if device == "cpu" else devices.cuda_combine(dtype, jobs, index)
+    except ToolchainError:
+        return None
 
 
 _published: set[Any] = set()

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..launch.planner import Combine, LayoutClass, Target
+from ..launch.planner import LayoutClass, Target
 from . import emit, emit_cpp, emit_cuda
 from .compiler import Arguments, Compiler
 from .expression import Program
-from .launch import Device, Prepared, run
+from .launch import Device, Prepared, run, sums_of
 from .tuning import planner_tuning
 
 MULTIPROCESSORS = 132  # an H200's, because there may be no GPU; it decides how work is divided, not the source
@@ -36,7 +36,7 @@ class Run(NamedTuple):
 
 class Recorder(Device):
     """A device that records the source of each kernel and runs nothing. `combines`: the kernels that add partial
-    sums, which ops share, by dtype and number of results."""
+    sums, which ops share, by dtype and number of results; also where only larger calls need them."""
 
     def __init__(self, device: str, multiprocessors: int = MULTIPROCESSORS, cluster: int = 16) -> None:
         self._cuda = device == "cuda"
@@ -58,15 +58,18 @@ class Recorder(Device):
             while name in self.texts:
                 name += "_"
             self.texts[name] = text
+        for dtype, sums in sums_of(program, layout).items():
+            if self._cuda:
+                self.combines[dtype, sums] = emit_cuda.combine_text(dtype, sums)
+            else:
+                self.combines[dtype, 1] = emit_cpp.combine_text(dtype)
         return Source(entry, text)
 
     def launch(self, *arguments: Any) -> None:
         pass
 
-    def combine(self, dtype: torch.dtype, combine: Combine, memory: Sequence[torch.Tensor], index: int) -> None:
-        jobs = combine.jobs if self._cuda else 1
-        text = emit_cuda.combine_text(dtype, jobs) if self._cuda else emit_cpp.combine_text(dtype)
-        self.combines[dtype, jobs] = text
+    def combine(self, *arguments: Any) -> None:
+        pass
 
 
 def texts(compiler: Compiler, device: str, args: Sequence[Any], backward: bool) -> dict[str, str]:

@@ -265,7 +265,7 @@ class Extension:
                 raise ExtensionArgumentError(
                     self.name, "it has kernels=, and no source includes <opsmith/kernel.h>, which launches them"
                 )
-            host.attach(library, self.kernels, f"the extension {self.name}")
+            host.attach(library, self.kernels, f"the extension {self.name}", self._module)
 
     def exports(self) -> list[str]:
         """The exported functions; before the build, those that the sources name."""
@@ -305,6 +305,7 @@ class ExtensionFunction(NativeFunction):
     def __init__(self, extension: Extension, symbol: str) -> None:
         self.extension = extension
         self.symbol = symbol
+        self.module = extension.module
 
     @property
     def path(self) -> Path:

@@ -53,6 +53,11 @@ class Kernel:
         return self.saves.get(dtype_class) if isinstance(self.saves, dict) else self.saves
 
     @property
+    def module(self) -> str:
+        """The module that it was written in; "" if that is not known."""
+        return getattr(self.author, "__module__", None) or ""
+
+    @property
     def language(self) -> str:
         """'Triton', 'Numba', 'C++' and so on."""
         raise NotImplementedError
@@ -115,6 +120,10 @@ class NativeKernel(Kernel):
                 if (positions := self.positions) is not None:
                     self.function = lambda *args: operator.call(*[args[position] for position in positions])
         return self.function
+
+    @property
+    def module(self) -> str:
+        return self.native.module
 
     @property
     def origin(self) -> str:

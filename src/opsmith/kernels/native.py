@@ -24,7 +24,8 @@ from ..toolchain.elf import demangled, split_at_commas
 
 NAMESPACE = "opsmith_kernels"
 MARK = "opsmith_export_"
-"""The prefix of a second symbol that OPSMITH_EXPORT writes: not everything that a library exports is a kernel."""
+"""The prefix of a second symbol that OPSMITH_EXPORT writes: not everything that a library exports is a kernel. A change
+of this or of DECLINED increases toolchain.portable.CONVENTION, because packages ship libraries that have them."""
 DECLINED = "opsmith: the kernel declines this call"
 """The message by which a native function leaves a call to the reference (include/opsmith/decline.h)."""
 INCLUDE_DIRECTORY = Path(__file__).parents[1] / "include"
@@ -36,6 +37,9 @@ class NativeFunction:
 
     entered_directly = True
     """Whether torch's dispatcher may call it without going through Python."""
+
+    module = ""
+    """The module that declares it, if that is known."""
 
     def __init__(self, path: str | Path, symbol: str) -> None:
         self._path = Path(path)

@@ -21,7 +21,7 @@ from ..errors import (
 from ..kernels import PythonKernel
 from ..reference.signature import Argument, Kind, Signature
 from ..reference.tensors import is_placeholder
-from ..toolchain.cache import ships_prebuilt
+from ..toolchain.cache import other_version, ships_prebuilt
 
 if TYPE_CHECKING:
     from ..kernels import Kernel
@@ -141,13 +141,14 @@ def checked_call(operator: Operator, kernel: Kernel, *args: Any) -> Any:
 
 def _warn_of_missing_tool(operator: Operator, kernel: Kernel, args: Sequence[Any], error: ToolMissingError) -> None:
     """Once a kernel. It is not tried again, unless other calls may find something prebuilt."""
-    retried = isinstance(kernel, PythonKernel) and ships_prebuilt(getattr(kernel.author, "__module__", None) or "")
+    retried = isinstance(kernel, PythonKernel) and ships_prebuilt(kernel.module)
     if not retried:
         kernel.function = lambda *args: NotImplemented
     if not kernel.missed:
         kernel.missed = True
         call = operator.signature.shown(args) if retried else ""
-        warning = ReferenceRunsWarning(kernel.device, error, f"the kernel of {operator.name}", call)
+        other = other_version(kernel.module)
+        warning = ReferenceRunsWarning(kernel.device, error, f"the kernel of {operator.name}", call, other)
         warnings.warn(warning, stacklevel=3)
 
 

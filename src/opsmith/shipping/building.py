@@ -28,7 +28,7 @@ from ..errors import CudaToolsError, ToolMissingError, UnsupportedArchError
 from ..kernels import extension as extensions
 from ..operator.op import Op
 from ..toolchain import Recipe, build_library, cache_directory, find_cxx, find_nvrtc, manylinux, nvrtc, objects
-from ..toolchain.cache import PREBUILT, prebuilt_directories
+from ..toolchain.cache import MANIFEST, PREBUILT, prebuilt_directories
 from ..toolchain.compile import cuda_major
 from ..toolchain.portable import for_level, levels_of, library_key, library_name
 from ..toolchain.process import run_together
@@ -38,8 +38,6 @@ from . import own, torch_headers
 from .passport import FILE as PASSPORT
 from .recording import Recording, record_op
 from .staging import staged
-
-MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)

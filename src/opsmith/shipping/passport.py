@@ -14,7 +14,6 @@ from typing import Any
 
 from ..errors import PassportError
 from ..errors.base import plural
-from ..toolchain.cache import packages_of, prebuilt_of
 
 FILE = "passport.json"
 _SPEED = ("op", "sample", "dtype", "direction", "us", "share", "limit")
@@ -67,18 +66,6 @@ def _speeds(held: Mapping[str, Any], ops: Sequence[str]) -> list[dict[str, Any]]
 
 
 # --- reading, where the package is installed --------------------------------------------------------------------------
-
-
-def of_package(module: str, file: str = FILE) -> Mapping[str, Any]:
-    """The contents of a JSON file among the prebuilt files of a module's package, of the innermost package that has it;
-    empty if none has."""
-    for place in (place for name in reversed(packages_of(module)) for place in prebuilt_of(name)):
-        try:
-            found: Mapping[str, Any] = json.loads((place / file).read_text())
-            return found
-        except (OSError, ValueError):
-            continue
-    return {}
 
 
 def lines(op: str, held: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -1,8 +1,9 @@
 """Which kernels the samples of an op reach: each is recorded as a build, and none is run.
 
-Generated kernels are planned for every processor and every GPU of the table. Kernels of a CudaSource, which Python or
-C++ functions launch, are recorded while those functions run on CPU tensors, with launches that do nothing: the results
-are uninitialized memory. Extensions are built whole.
+Generated kernels are planned for every processor and every GPU of the table; for a GPU, the calls are those of a CPU's
+samples and of a GPU's. Kernels of a CudaSource, which Python or C++ functions launch, are recorded while those
+functions run on CPU tensors, with launches that do nothing: the results are uninitialized memory. Extensions are built
+whole.
 """
 
 from __future__ import annotations
@@ -30,9 +31,14 @@ from ..kernels.kernel import DEFAULT
 from ..launch.driver import largest_cluster
 from ..operator.op import Op
 from ..operator.samples import Sample
+from .gpu_samples import gpu_samples, on_cpu, size_in_bytes
 from .gpus import recorded
 
-Calls = Sequence[tuple[Sequence[Any], list[Sequence[bool]]]]
+Call = tuple[Sequence[Any], list[Sequence[bool]]]
+"""The arguments of a call, and the sets of tensors that need a gradient."""
+Calls = Sequence[Call]
+MOST_BYTES = 1 << 28
+"""Of the tensors of a call whose launches are recorded: it runs on copies in memory."""
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
@@ -69,28 +75,31 @@ def record_op(op: Op, targets: Sequence[str], processors: Sequence[str] = emit_c
     """The builds of an op's kernels for these processors and GPU targets."""
     found = Recording(op.name)
     calls = list(calls_of(op, found))
-    gpus = recorded(targets) if targets else []
     if op.is_generated:
         for values, needs in calls:
-            _record_generated(op, found, values, needs, targets, gpus, processors)
-    if targets and (choices := _choices_with_cuda(op)):
-        for gpu in gpus:
-            _record_launches(op, found, calls, choices, targets, gpu)
+            _record_on_cpu(op, found, values, needs, processors)
+    if targets:
+        calls = calls_on_gpu(op, found)
+        gpus = recorded(targets)
+        if op.is_generated:
+            for values, needs in calls:
+                _record_on_gpu(op, found, values, needs, targets, gpus)
+        if choices := _choices_with_cuda(op):
+            for gpu in gpus:
+                _record_launches(op, found, calls, choices, targets, gpu)
     return found
 
 
 # --- the calls --------------------------------------------------------------------------------------------------------
 
 
-def calls_of(
-    op: Op, found: Recording, without_python: bool = False
-) -> Iterator[tuple[Sequence[Any], list[Sequence[bool]]]]:
+def calls_of(op: Op, found: Recording, without_python: bool = False, device: str = "cpu") -> Iterator[Call]:
     """The arguments of each sample in each dtype, and the sets of tensors that need a gradient. `without_python`: for a
-    library, where no reference runs for other calls."""
+    library, where no reference runs for other calls. The tensors of samples for "cuda" are meta tensors."""
     if op.samples is None and op.prebuild is None:
         found.note("it has no samples: register_samples says which calls to build for")
     for dtype in DTYPES:
-        for sample in _samples(op, dtype, found):
+        for sample in _samples(op, dtype, found, device):
             try:
                 values = op.signature.bind_call(sample.args, dict(sample.kwargs))
             except TypeError as error:
@@ -116,13 +125,34 @@ def _variants(op: Op, values: Sequence[Any]) -> Iterator[Sequence[Any]]:
         yield op.signature.unflatten(values, first)
 
 
-def _samples(op: Op, dtype: torch.dtype, found: Recording) -> Iterable[Sample]:
+def calls_on_gpu(op: Op, found: Recording, without_python: bool = False) -> list[Call]:
+    """The calls of the samples for a CPU, and those for a GPU that differ from them."""
+    calls = [call for device in ("cpu", "cuda") for call in calls_of(op, found, without_python, device)]
+    return list({_described(op, call): call for call in calls}.values())
+
+
+def _described(op: Op, call: Call) -> str:
+    """What a recording depends on."""
+    values, needs = call
+    tensors = [
+        t if t is None else (t.dtype, t.shape, t.stride(), t.storage_offset()) for t in op.signature.flatten(values)
+    ]
+    others = [value for value, of in zip(values, op.signature.arguments, strict=True) if not of.is_tensor]
+    return repr((tensors, others, needs))
+
+
+def _samples(op: Op, dtype: torch.dtype, found: Recording, device: str) -> Iterable[Sample]:
     samples: list[Sample] = []
+    what = f"in {str(dtype).removeprefix('torch.')}"
     for function in filter(None, (op.samples, op.prebuild)):
         try:
-            samples += function("cpu", dtype)
+            samples += gpu_samples(function, dtype) if device == "cuda" else function(torch.device("cpu"), dtype)
         except Exception as error:  # the author's code
-            found.note(f"no samples in {str(dtype).removeprefix('torch.')}: {type(error).__name__}: {error}")
+            reason = f"{type(error).__name__}: {error}"
+            if device == "cpu":
+                found.note(f"no samples {what}: {reason}")
+            elif f"no samples {what}: {reason}" not in found.notes:
+                found.note(f"no samples for GPUs {what}, which are made without values: {reason}")
     return samples
 
 
@@ -143,26 +173,28 @@ def _needs(tensors: Sequence[torch.Tensor | None]) -> list[Sequence[bool]]:
 # --- generated kernels ------------------------------------------------------------------------------------------------
 
 
-def _record_generated(
+def _record_on_cpu(
+    op: Op, found: Recording, values: Sequence[Any], needs: list[Sequence[bool]], processors: Sequence[str]
+) -> None:
+    for capability in processors:
+        with emit_cpp.written_for(capability):
+            recorder = Recorder("cpu")
+            record_calls(op, found, recorder, values, needs)
+            for entry, text in _entries(recorder, emit_cpp.COMBINE):
+                found.add(capability, entry, text, cpu_build(text, entry))
+
+
+def _record_on_gpu(
     op: Op,
     found: Recording,
     values: Sequence[Any],
     needs: list[Sequence[bool]],
     targets: Sequence[str],
     gpus: Sequence[Gpu],
-    processors: Sequence[str],
 ) -> None:
-    def fill(recorder: Recorder) -> Recorder:
-        record_calls(op, found, recorder, values, needs)
-        return recorder
-
-    for capability in processors:
-        with emit_cpp.written_for(capability):
-            recorder = fill(Recorder("cpu"))
-            for entry, text in _entries(recorder, emit_cpp.COMBINE):
-                found.add(capability, entry, text, cpu_build(text, entry))
     for multiprocessors, cluster in {(gpu.multiprocessors, largest_cluster(gpu.arch)) for gpu in gpus}:
-        recorder = fill(Recorder("cuda", multiprocessors, cluster))
+        recorder = Recorder("cuda", multiprocessors, cluster)
+        record_calls(op, found, recorder, values, needs)
         for entry, text in _entries(recorder, emit_cuda.COMBINE):
             for target in targets:
                 if emit_cuda.cluster_of(text) <= largest_cluster(target):
@@ -284,8 +316,14 @@ def _record_launches(
         for name in choices:
             with op.using(name):
                 for values, needs in calls:
+                    tensors = op.signature.flatten(values)
+                    if (size := size_in_bytes(tensors)) > MOST_BYTES:
+                        shown = op.signature.shown(values)
+                        found.note(f"launches of a call of {size >> 20} MiB are not recorded: {shown}")
+                        continue
+                    own = op.signature.unflatten(values, on_cpu(tensors))
                     for each in needs or [[]]:
-                        _run(op, found, values, each)
+                        _run(op, found, own, each)
 
 
 def _run(op: Op, found: Recording, values: Sequence[Any], needs: Sequence[bool]) -> None:

@@ -3,6 +3,9 @@
 A library that is built where it is used has its GPUs' architectures and its processor's features in its key. A shipped
 one is found without them; what it was built for stands in its provenance and is compared with the machine. Sources
 compiled with -march=native are shipped once for each of LEVELS.
+
+Its key does not hold the contents of opsmith's own headers either, so that users with another opsmith find it. On
+torch's stable ABI it depends on opsmith through INTERFACE and CONVENTION alone, which the key holds.
 """
 
 from __future__ import annotations
@@ -27,6 +30,11 @@ LEVELS = {
 """Processor levels and the features that tell them; others run code for BASELINE."""
 BASELINE = "x86-64"
 _NATIVE = "-march=native"
+INTERFACE = "opsmith/host.h"
+"""Of opsmith's headers, the one with the structures that a library and opsmith's Python exchange."""
+CONVENTION = 1
+"""Increased with what a library must have besides: the names of exported functions and the message of a declined call
+(MARK and DECLINED in kernels/native.py)."""
 
 
 def find_library(recipe: Recipe) -> Path | None:
@@ -58,12 +66,23 @@ def for_level(recipe: Recipe, level: str | None) -> Recipe:
 
 def library_key(recipe: Recipe, level: str | None) -> str:
     own, directories = without_include_flags(without_libraries(for_level(recipe, level).cflags), ())
-    parts = contents(recipe.sources, {}, [*directories, *recipe.system_dirs], recipe.label)
+    parts = contents(recipe.sources, {}, directories, recipe.label)
+    for place in recipe.system_dirs:
+        parts[f"<opsmith>/{INTERFACE}"] = (place / INTERFACE).read_bytes()
     linked = link_flags(replace(recipe, targets=()))
     return cache_key(
         kind="shipped-library",
         sources=parts,
-        flags=[library_name(recipe), *own, "--", *recipe.cuda_cflags, "--", *linked, f"debug={recipe.debug}"],
+        flags=[
+            library_name(recipe),
+            *own,
+            "--",
+            *recipe.cuda_cflags,
+            "--",
+            *linked,
+            f"debug={recipe.debug}",
+            f"convention={CONVENTION}",
+        ],
         arch=platform.machine(),
         abi=f"{abi_settings(recipe.abi).level}{' cuda' if recipe.targets else ''}",
     )

@@ -6,7 +6,7 @@ kernels of a CudaSource that these calls launch by name. Kernels that a Python f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -24,7 +24,7 @@ from ...operator.op import Op
 from ...reference.signature import Signature
 from ...runtime.operator import Operator
 from ..gpus import recorded
-from ..recording import Recording, calls_of, record_calls, record_names
+from ..recording import Call, Recording, calls_of, calls_on_gpu, record_calls, record_names
 from .keys import key_row
 
 TYPES = (
@@ -158,7 +158,7 @@ def _add_launched(found: Contents, op: Op, targets: Sequence[str]) -> None:
     if not any(native.device == "cuda" and native.function.extension.kernels is not None for native in natives):
         return
     calls = Recording(op.name)
-    recording = record_names(op, list(calls_of(op, calls)), targets)
+    recording = record_names(op, calls_on_gpu(op, calls), targets)
     for note in (*calls.notes, *recording.notes):
         found.note(f"{op.name}: {note}")
     for source, names in recording.by_name.items():
@@ -186,7 +186,7 @@ def _refusal(operator: Operator, kernel: object, targets: Sequence[str]) -> str 
 def _add_generated(found: Contents, op: Op, targets: Sequence[str]) -> None:
     for capability in emit_cpp.CAPABILITIES:
         with emit_cpp.written_for(capability):
-            recorder = _recorded(found, op, Recorder("cpu"))
+            recorder = _recorded(found, op, Recorder("cpu"), calls_of)
             for run in recorder.runs:
                 if (program := _program(found, op, "cpu", run)) is not None:
                     for (_, layout), compiled in run.prepared.kernels.items():
@@ -197,7 +197,7 @@ def _add_generated(found: Contents, op: Op, targets: Sequence[str]) -> None:
     _find_dependence(found, op)
     gpus = recorded(targets) if targets else []
     for multiprocessors, cluster in {(gpu.multiprocessors, largest_cluster(gpu.arch)) for gpu in gpus}:
-        recorder = _recorded(found, op, Recorder("cuda", multiprocessors, cluster))
+        recorder = _recorded(found, op, Recorder("cuda", multiprocessors, cluster), calls_on_gpu)
         for run in recorder.runs:
             if (program := _program(found, op, "cuda", run)) is not None:
                 for (_, layout), compiled in run.prepared.kernels.items():
@@ -206,9 +206,11 @@ def _add_generated(found: Contents, op: Op, targets: Sequence[str]) -> None:
             found.combines_on_gpu[dtype, jobs] = Source(emit_cuda.COMBINE, text)
 
 
-def _recorded(found: Contents, op: Op, recorder: Recorder) -> Recorder:
+def _recorded(
+    found: Contents, op: Op, recorder: Recorder, calls: Callable[[Op, Recording, bool], Iterable[Call]]
+) -> Recorder:
     recording = Recording(op.name)
-    for values, needs in calls_of(op, recording, without_python=True):
+    for values, needs in calls(op, recording, True):
         record_calls(op, recording, recorder, values, needs, without_python=True)
     for note in recording.notes:
         found.note(f"{op.name}: {note}")
@@ -246,7 +248,7 @@ def _find_dependence(found: Contents, op: Op) -> None:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        recorder = _recorded(Contents(), op, Recorder("cpu"))
+        recorder = _recorded(Contents(), op, Recorder("cpu"), calls_of)
     finally:
         torch.set_default_dtype(before)
     fresh = Contents(entries={name: replace(entry, programs={}) for name, entry in found.entries.items()})
