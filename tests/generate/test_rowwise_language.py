@@ -298,6 +298,21 @@ def test_a_dimension_counted_from_the_first_depends_on_how_many_there_are(fresh:
     same(torch.vmap(torch.vmap(second), -1)(x), torch.vmap(torch.vmap(second.reference), -1)(x))
 
 
+@pytest.mark.parametrize("shape", ["x.shape", "x.shape[1:]", "x.shape[1:3]", "x.shape[:]", "x.shape[-2:]"])
+def test_so_does_a_part_of_the_shape(shape: str, fresh: Callable[[str], str]) -> None:
+    scope: dict[str, Any] = {"F": F}
+    exec(f"def normal(x):\n    return F.layer_norm(x, {shape})", scope)
+    scope["normal"].__annotations__ = {"x": Tensor, "return": Tensor}
+    op = opsmith.rowwise(fresh("normal"))(scope["normal"])
+    x = torch.randn(2, 4, 3, 5)
+    check_gradients(op, x[0])
+    if shape != "x.shape[1:3]":  # of three dimensions
+        check_gradients(op, x)
+    for dim in (0, -1):
+        batched = x.movedim(0, dim)
+        same(torch.vmap(op, dim)(batched), torch.vmap(op.reference, dim)(batched))
+
+
 def test_results_may_have_several_dtypes_and_shapes(fresh: Callable[[str], str]) -> None:
     @opsmith.rowwise(fresh("quantize"))
     def quantize(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

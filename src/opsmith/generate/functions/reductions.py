@@ -286,8 +286,10 @@ def logsumexp(call: Call, input: Any, dim: Any, keepdim: bool = False) -> Value:
 
 
 def _last(call: Call, input: Any, normalized_shape: Any) -> tuple[int, ...]:
-    shape = normalized_shape if isinstance(normalized_shape, (tuple, list)) else (normalized_shape,)
-    return tuple(range(-len(shape), 0))
+    shape = getattr(normalized_shape, "example", normalized_shape)
+    if isinstance(shape, torch.Size):  # x.shape, of every dimension
+        call.shapes.counts_from_the_first = True
+    return tuple(range(-(len(shape) if isinstance(shape, (tuple, list)) else 1), 0))
 
 
 def _affine(call: Call, normal: Value, weight: Any, bias: Any, input: Any) -> Value:

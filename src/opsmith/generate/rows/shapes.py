@@ -33,6 +33,10 @@ class Several:
         return self.values[("values", "indices").index(which) if isinstance(which, str) else which]
 
 
+def _is_counted_from_the_last(dimensions: slice) -> bool:
+    return dimensions.start is not None and dimensions.start < 0 and (dimensions.stop is None or dimensions.stop < 0)
+
+
 def of_shape(run: Run, target: Any, args: Any, kwargs: Any, example: Any) -> Any:
     """The value of a call that returns a shape, a size or a pair; None for any other call."""
     if target is getattr and args[1] == "shape":
@@ -46,6 +50,7 @@ def of_shape(run: Run, target: Any, args: Any, kwargs: Any, example: Any) -> Any
             return run.size(value, args[1])
         if isinstance(args[1], slice):
             rank = len(args[0].example)
+            run.shapes.counts_from_the_first |= not _is_counted_from_the_last(args[1])
             return tuple(run.size(value, d - rank) for d in range(rank)[args[1]])
         return None
     if isinstance(example, tuple) and all(isinstance(each, torch.Tensor) for each in example):
