@@ -73,6 +73,7 @@ def command(
 ) -> None:
     """Compile the kernels that the samples of a package's ops reach, for users without a compiler."""
     from ..shipping.project import imported, ops_of, targets_for
+    from ..shipping.staging import require_writable
 
     prepare_json(json)
     if debug:
@@ -82,6 +83,8 @@ def command(
     if library and (wheel or passport):
         raise RefusedError("--library writes a library and nothing else: leave out --wheel and --passport.")
     targets = targets_for(arch, no_cuda)
+    if place := hf_kernel or into:
+        require_writable(place)
     with explaining(package or "the package of this project"):
         module = imported(package)
         ops = ops_of(module, print_note)
@@ -99,7 +102,8 @@ def command(
         return
     planned = plan(module, ops, targets)
     if not planned.count:
-        nothing = NothingToBuildError(planned.package, [note for each in planned.recordings for note in each.notes])
+        notes = [note for each in planned.recordings for note in each.notes]
+        nothing = NothingToBuildError(planned.package, notes if ops else ["it declares no op"])
         if not (wheel and ops):
             raise nothing
         print_note(f"{nothing}\nThe wheel is for every platform.")

@@ -18,6 +18,8 @@ from ..toolchain.settings import ALL as EVERY_GENERATION
 from ..toolchain.settings import TARGETS, gpu_targets, switch
 from . import gpus
 
+_TESTS = ("tests", "conftest")
+
 
 def targets_for(arch: str | None, no_cuda: bool) -> tuple[str, ...]:
     """The GPU architectures to build for: none without CUDA; every generation, unless some are named."""
@@ -56,16 +58,29 @@ def ops_of(package: ModuleType, note: Callable[[str], None] = lambda text: None)
 
         return [getattr(ops, name) for name in ops.names() if not name.startswith("_")]
     prefix = f"{package.__name__}."
-    for found in pkgutil.walk_packages(package.__path__, prefix):
-        if found.name.rpartition(".")[2].startswith("__"):
+    _import_modules(package, prefix, note)
+    return [op for op in registry.values() if f"{op.__module__}.".startswith(prefix)]
+
+
+def _import_modules(package: ModuleType, prefix: str, note: Callable[[str], None]) -> None:
+    """Imports the modules of a package and of its subpackages, tests excepted."""
+    for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        name = found.name.rpartition(".")[2]
+        if name.startswith("__") or name in _TESTS:
             continue
         try:
-            import_by_name(found.name)
+            module = import_by_name(found.name)
         except ImportError as error:
             if f"{error.name}.".startswith(prefix):
                 raise
             note(f"the ops of {found.name} are left out, because it cannot be imported: {error}")
-    return [op for op in registry.values() if f"{op.__module__}.".startswith(prefix)]
+        except (Exception, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # what pytest.skip raises is no Exception
+            note(f"the ops of {found.name} are left out, because it cannot be imported: {error}")
+        else:
+            if found.ispkg:
+                _import_modules(module, prefix, note)
 
 
 def _name_here(here: Path) -> str:
