@@ -24,7 +24,7 @@ from typing import Any
 from unittest import mock
 
 from .. import __version__
-from ..errors import CudaToolsError, ToolMissingError, UnsupportedArchError
+from ..errors import CudaToolsError, ToolMissingError
 from ..kernels import extension as extensions
 from ..operator.op import Op
 from ..toolchain import Recipe, build_library, cache_directory, find_cxx, find_nvrtc, manylinux, nvrtc, objects
@@ -145,7 +145,7 @@ def require_tools(plan: Plan) -> None:
             nvrtc.require_architectures(plan.targets)
         if any(recipe.targets for recipe, _ in plan.libraries):
             objects.require_architectures(plan.targets)
-    except (ToolMissingError, UnsupportedArchError) as error:
+    except ToolMissingError as error:
         raise CudaToolsError(plan.targets, error) from error
 
 

@@ -68,8 +68,8 @@ class CudaProgram:
     def compile(self) -> CudaModule:
         """The cubin, prebuilt, cached or built now, with its symbols and the assembler's report on its resources.
 
-        A prebuilt cubin of an earlier GPU of the same generation serves too; without NVRTC, so does prebuilt PTX, which
-        the driver compiles. An architecture "compute_90" gives PTX.
+        A prebuilt cubin of an earlier GPU of the same generation serves too; without an NVRTC that knows this GPU, so
+        does prebuilt PTX, which the driver compiles. An architecture "compute_90" gives PTX.
 
         Raises CompileError, UnsupportedArchError, NvrtcNotFoundError, CudaHeadersNotFoundError,
         CudaVersionMismatchError.
