@@ -448,6 +448,17 @@ def test_tests_in_a_package_are_not_imported(tmp_path: Path, monkeypatch: pytest
     assert f"{name}.inner.part" in sys.modules
 
 
+def test_a_module_of_a_package_in_src_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = tmp_path.name
+    (tmp_path / "src" / name).mkdir(parents=True)
+    for file in ("__init__.py", "kernels.py"):
+        (tmp_path / "src" / name / file).touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    done = CliRunner().invoke(_app.create(), ["build", f"{name}.kernels", "--no-cuda"])
+    assert f"kernels.py is a file; only a package (a directory) can hold files. Build {name}." in done.stderr
+
+
 def test_an_empty_package_says_what_is_built() -> None:
     assert "register_samples" in str(NothingToBuildError("mine", ["mine::op: it has no samples"]))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from ..errors import NothingToBuildError
+from ..errors import NothingToBuildError, WheelError
 from ..errors.base import plural
 from ._ops import explaining
 from ._options import Json, option
@@ -129,8 +129,12 @@ def _build_library(
     from . import _build_library as library
 
     name = module.__name__
+    try:
+        place = into or project_of(Path(next(iter(module.__path__)))) / "dist"
+    except WheelError as error:
+        message = f"{name} is in no project, whose dist/ would take the library. Name a directory:  --into DIR"
+        raise RefusedError(message) from error
     contents = collect(ops, targets)
-    place = into or project_of(Path(next(iter(module.__path__)))) / "dist"
     made = library.build(name, contents, targets)
     path = library.placed(made.path, place)
     library.show(path, contents, made)

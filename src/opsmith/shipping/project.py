@@ -34,7 +34,7 @@ def imported(name: str | None) -> ModuleType:
     here = Path.cwd()
     name = name or _name_here(here)
     for place in (here / "src", here):
-        if str(place) not in sys.path and (place / name.replace(".", "/")).is_dir():
+        if str(place) not in sys.path and (place / name.partition(".")[0]).is_dir():
             sys.path.insert(0, str(place))
     if not all(part.isidentifier() for part in name.split(".")):
         raise PackageNotFoundError(name, "that is not a valid package name")
@@ -46,7 +46,9 @@ def imported(name: str | None) -> ModuleType:
             raise PackageNotFoundError(name, f"Python finds no module {error.name!r} here") from None
         raise
     if not hasattr(module, "__path__"):
-        raise PackageNotFoundError(name, f"{module.__file__} is a file; only a package (a directory) can hold files")
+        around = name.rpartition(".")[0]
+        what = f"{module.__file__} is a file; only a package (a directory) can hold files"
+        raise PackageNotFoundError(name, f"{what}. Build {around}" if around else what)
     return module
 
 
