@@ -145,6 +145,7 @@ def test_a_second_build_from_nothing_gives_the_same_bytes(package: Path) -> None
 @pytest.mark.usefixtures("_nvrtc")
 def test_kernels_of_each_gpu_and_ptx_are_built(package: Path) -> None:
     build(package, "aheadlib", "--arch", "sm_80,sm_90+PTX")
+    assert manifest(package)["cuda"] == find_nvrtc().major
     kernels = manifest(package)["kernels"]
     for op, label in (("aheadlib::bent", "bent_forward_stream"), ("aheadlib::twice", "twice<float>")):
         found = {row["place"]: row["key"] for row in kernels if row["op"] == op and row["label"].startswith(label)}
@@ -182,10 +183,21 @@ def test_show_says_what_is_not_prebuilt_any_more(built: Path, user: Run) -> None
     assert set(counts.values()) == {"prebuilt", "not compiled yet"}, "what sums partial results has not changed"
 
 
-def show(user: Run, package: Path, *arguments: str) -> str:
+def test_show_says_that_prebuilt_kernels_are_for_another_cuda(built: Path, user: Run) -> None:
+    held = manifest(built)
+    assert held["cuda"] is None, "it is built for CPUs"
+    (built / "prebuilt" / "manifest.json").write_text(json.dumps({**held, "cuda": 12}))
+    words = show(user, built, "aheadlib::bent", before="import torch; torch.version.cuda = '13.0'")
+    assert "; CUDA 12. Those for GPUs are not used: torch is built for CUDA 13" in words
+    words = show(user, built, "aheadlib::bent", before="import torch; torch.version.cuda = '12.8'")
+    assert "; CUDA 12" in words and "not used" not in words
+
+
+def show(user: Run, package: Path, *arguments: str, before: str = "pass") -> str:
     """The words that `opsmith show` prints."""
     line = ["opsmith", "show", *arguments, "--from", "aheadlib"]
-    return " ".join(user(package, f"import sys; sys.argv = {line}; from opsmith.cli import main; main()").split())
+    script = f"{before}; import sys; sys.argv = {line}; from opsmith.cli import main; main()"
+    return " ".join(user(package, script).split())
 
 
 @pytest.mark.parametrize(
@@ -290,17 +302,17 @@ def test_files_that_no_build_wrote_are_not_replaced(package: Path) -> None:
     assert (package.parents[1] / "results" / "thesis.txt").exists()
 
 
-@pytest.mark.parametrize("options", [[], ["--wheel"], ["--library"]], ids=["files", "wheel", "library"])
+@pytest.mark.parametrize("options", [["--into"], ["--wheel", "--into"], ["--library", "--into"], ["--hf-kernel"]])
 @pytest.mark.parametrize("into", ["pyproject.toml", "pyproject.toml/below", "/proc/nowhere"])
 def test_a_place_that_cannot_be_written_is_refused_before_anything_is_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], into: str
 ) -> None:
     (tmp_path / "pyproject.toml").touch()
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(_app.create(), ["build", "a_package_that_is_not_reached", *options, "--into", into])
+    done = CliRunner().invoke(_app.create(), ["build", "a_package_that_is_not_reached", *options, into])
     assert done.exit_code == 1
     assert f"{into} is not a directory that can be written: " in " ".join(done.stderr.split())
-    assert done.stderr.endswith("Choose another one:  --into DIR\n")
+    assert done.stderr.endswith("Choose another directory.\n")
 
 
 def test_a_package_in_a_zip_file_needs_a_place_for_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

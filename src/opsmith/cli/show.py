@@ -88,15 +88,17 @@ def _facts(op: Op) -> dict[str, Any]:
 
 def _shipped(op: Op) -> dict[str, Any]:
     """What the op's package ships, where its kernels on this machine come from, and its passport."""
-    from ..shipping.building import MANIFEST
     from ..shipping.origin import extensions_of, origins
-    from ..shipping.passport import lines, of_package, prebuilt_line
+    from ..shipping.passport import FILE, lines, prebuilt_line
+    from ..toolchain.shipped import of_package, other_cuda
 
     names = {op.name, *(name for name, _ in extensions_of(op))}
+    other = other_cuda(op.__module__)
+    unused = f". Those for GPUs are not used: torch is built for CUDA {other[1]}" if other else ""
     return {
-        "prebuilt": prebuilt_line(names, of_package(op.__module__, MANIFEST)) or "nothing",
+        "prebuilt": (prebuilt_line(names, of_package(op.__module__)) or "nothing") + unused,
         "here": {device: dict(counts) for device, counts in origins(op).items()},
-        "passport": [list(line) for line in lines(op.name, of_package(op.__module__))],
+        "passport": [list(line) for line in lines(op.name, of_package(op.__module__, FILE))],
     }
 
 

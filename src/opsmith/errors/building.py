@@ -81,9 +81,7 @@ class BuildPlaceUnwritableError(OpsmithError, ValueError):
     """`opsmith build` cannot create the directory of its results, or cannot write into it."""
 
     def __init__(self, directory: object, reason: str) -> None:
-        super().__init__(
-            f"{directory} is not a directory that can be written: {reason}. Choose another one:  --into DIR"
-        )
+        super().__init__(f"{directory} is not a directory that can be written: {reason}. Choose another directory.")
 
 
 class PackageNotFoundError(OpsmithError, ImportError):

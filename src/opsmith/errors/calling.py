@@ -11,11 +11,23 @@ from .base import LocatedError, OpsmithError, OpsmithWarning, definition, quoted
 class ReferenceRunsWarning(OpsmithWarning):
     """A kernel could not be compiled because a tool is missing, so the plain PyTorch reference runs instead."""
 
-    def __init__(self, device: str, reason: object, kernel: str = "pointwise kernels", call: str = "") -> None:
-        """`call`: of an op whose package has prebuilt kernels, the call that none of them takes."""
+    def __init__(
+        self,
+        device: str,
+        reason: object,
+        kernel: str = "pointwise kernels",
+        call: str = "",
+        cuda: tuple[str, str] | None = None,
+    ) -> None:
+        """`call`: of an op whose package has prebuilt kernels, the call that none of them takes. `cuda`: the major
+        versions of CUDA that the package's kernels and torch are built for, where they differ."""
         what = f"opsmith cannot compile {kernel} for {device} here"
         to_do = ""
-        if call:
+        if cuda and device == "cuda":
+            what = f"{kernel} is prebuilt for CUDA {cuda[0]}, torch is built for CUDA {cuda[1]}"
+            what = f"{what}, and it cannot be compiled here"
+            to_do = f"\nOr install the package's wheel for CUDA {cuda[1]}, or a torch that is built for CUDA {cuda[0]}."
+        elif call:
             what = f"{kernel} is not prebuilt for {call} on {device}, and cannot be compiled here"
             to_do = "\nThe package's author can prebuild it: a call like this in the op's samples or its prebuild=."
         super().__init__(f"{what}, so the plain PyTorch reference runs instead (correct, but slower): {reason}{to_do}")

@@ -268,7 +268,7 @@ class Extension:
                 raise ExtensionArgumentError(
                     self.name, "it has kernels=, and no source includes <opsmith/kernel.h>, which launches them"
                 )
-            host.attach(library, self.kernels, f"the extension {self.name}")
+            host.attach(library, self.kernels, f"the extension {self.name}", self._module)
 
     def exports(self) -> list[str]:
         """The exported functions; before the build, those that the sources name."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import ReferenceRunsWarning, ToolMissingError
+from ..toolchain.shipped import other_cuda
 from .configuration import LaunchConfiguration
 
 if TYPE_CHECKING:
@@ -68,8 +69,9 @@ class HostStructure(ctypes.Structure):
 _kept: list[Any] = []
 
 
-def attach(library: ctypes.CDLL, source: CudaSource, label: str) -> None:
-    """From now on the library's host code launches kernels of a source, on GPUs. `label`: the library in messages."""
+def attach(library: ctypes.CDLL, source: CudaSource, label: str, module: str = "") -> None:
+    """From now on the library's host code launches kernels of a source, on GPUs. `label`: the library in messages;
+    `module`: the one that declares it."""
 
     def find(name: str, index: int) -> KernelInfo:
         with source._lock:
@@ -83,7 +85,7 @@ def attach(library: ctypes.CDLL, source: CudaSource, label: str) -> None:
             function, _ = source._function(source[name].name, index)
             function.allow(LaunchConfiguration((1, 1, 1), (threads, 1, 1), shared))
 
-    set_host(library, _finding(find, label), _allowing(allow))
+    set_host(library, _finding(find, label, module), _allowing(allow))
 
 
 def set_host(library: ctypes.CDLL, find: Any, allow: Any = None, gpu: Callable[[], Any] | None = None) -> HostStructure:
@@ -112,14 +114,14 @@ def finding(find: Callable[[str], KernelInfo | None], failed: Callable[[BaseExce
     return found
 
 
-def _finding(find: Callable[[str, int], KernelInfo], label: str) -> Any:
+def _finding(find: Callable[[str, int], KernelInfo], label: str, module: str) -> Any:
     @_Find
     def found(context: int, name: bytes, index: int, place: Any, message: int, capacity: int) -> int:
         try:
             place[0] = ctypes.pointer(find(name.decode(), index))
         except ToolMissingError as error:
             _write(message, capacity, error)
-            _warn(label, error)
+            _warn(label, module, error)
             return DECLINED
         except BaseException as error:
             _write(message, capacity, error)
@@ -161,10 +163,10 @@ def _write(message: int, capacity: int, error: BaseException) -> None:
 _warned: set[str] = set()
 
 
-def _warn(label: str, error: ToolMissingError) -> None:
+def _warn(label: str, module: str, error: ToolMissingError) -> None:
     if label not in _warned:
         _warned.add(label)
-        warnings.warn(ReferenceRunsWarning("cuda", error, label, ""), stacklevel=2)
+        warnings.warn(ReferenceRunsWarning("cuda", error, label, "", other_cuda(module)), stacklevel=2)
 
 
 # --- what a kernel takes ----------------------------------------------------------------------------------------------

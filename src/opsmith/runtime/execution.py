@@ -18,10 +18,12 @@ from ..errors import (
     UndeclaredMutationError,
     definition,
 )
-from ..kernels import PythonKernel
+from ..kernels import NativeKernel, PythonKernel
+from ..kernels.extension import ExtensionFunction
 from ..reference.signature import Argument, Kind, Signature
 from ..reference.tensors import is_placeholder
 from ..toolchain.cache import ships_prebuilt
+from ..toolchain.shipped import other_cuda
 
 if TYPE_CHECKING:
     from ..kernels import Kernel
@@ -141,13 +143,17 @@ def checked_call(operator: Operator, kernel: Kernel, *args: Any) -> Any:
 
 def _warn_of_missing_tool(operator: Operator, kernel: Kernel, args: Sequence[Any], error: ToolMissingError) -> None:
     """Once a kernel. It is not tried again, unless other calls may find something prebuilt."""
-    retried = isinstance(kernel, PythonKernel) and ships_prebuilt(getattr(kernel.author, "__module__", None) or "")
+    module = getattr(kernel.author, "__module__", None) or ""
+    if isinstance(kernel, NativeKernel) and isinstance(kernel.native, ExtensionFunction):
+        module = kernel.native.extension.module
+    retried = isinstance(kernel, PythonKernel) and ships_prebuilt(module)
     if not retried:
         kernel.function = lambda *args: NotImplemented
     if not kernel.missed:
         kernel.missed = True
         call = operator.signature.shown(args) if retried else ""
-        warning = ReferenceRunsWarning(kernel.device, error, f"the kernel of {operator.name}", call)
+        other = other_cuda(module)
+        warning = ReferenceRunsWarning(kernel.device, error, f"the kernel of {operator.name}", call, other)
         warnings.warn(warning, stacklevel=3)
 
 

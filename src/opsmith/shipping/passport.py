@@ -14,7 +14,6 @@ from typing import Any
 
 from ..errors import PassportError
 from ..errors.base import plural
-from ..toolchain.cache import packages_of, prebuilt_of
 
 FILE = "passport.json"
 _SPEED = ("op", "sample", "dtype", "direction", "us", "share", "limit")
@@ -71,18 +70,6 @@ def _speeds(held: Mapping[str, Any], ops: Sequence[str]) -> list[dict[str, Any]]
 # --- reading, where the package is installed --------------------------------------------------------------------------
 
 
-def of_package(module: str, file: str = FILE) -> Mapping[str, Any]:
-    """The contents of a JSON file among the prebuilt files of a module's package, of the innermost package that has it;
-    empty if none has."""
-    for place in (place for name in reversed(packages_of(module)) for place in prebuilt_of(name)):
-        try:
-            found: Mapping[str, Any] = json.loads((place / file).read_text())
-            return found
-        except (OSError, ValueError):
-            continue
-    return {}
-
-
 def lines(op: str, held: Mapping[str, Any]) -> list[tuple[str, str]]:
     """("checked" or "speed", text): the lines of a passport about an op."""
     found = [("checked", _check_line(each)) for each in held.get("checks", ()) if each["op"] == op]
@@ -116,7 +103,8 @@ def prebuilt_line(names: Collection[str], manifest: Mapping[str, Any]) -> str | 
     if not rows:
         return None
     places = dict.fromkeys(map(place_name, sorted({row["place"] for row in rows})))
-    return f"{plural(len({row['key'] for row in rows}), 'kernel')}, for {', '.join(places)}"
+    cuda = f"; CUDA {manifest['cuda']}" if manifest.get("cuda") else ""
+    return f"{plural(len({row['key'] for row in rows}), 'kernel')}, for {', '.join(places)}{cuda}"
 
 
 def place_name(place: str) -> str:

@@ -1,0 +1,33 @@
+"""What the prebuilt files of a package say about themselves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from .cache import packages_of, prebuilt_of
+from .find import torch_cuda_version
+
+MANIFEST = "manifest.json"
+"""What was built, for which op and place, and for which major version of CUDA."""
+
+
+def of_package(module: str, file: str = MANIFEST) -> Mapping[str, Any]:
+    """The contents of a JSON file among the prebuilt files of a module's package, of the innermost package that has it;
+    empty if none has."""
+    for place in (place for name in reversed(packages_of(module)) for place in prebuilt_of(name)):
+        try:
+            found = json.loads((place / file).read_text())
+        except (OSError, ValueError):
+            continue
+        if isinstance(found, dict):
+            return found
+    return {}
+
+
+def other_cuda(module: str) -> tuple[str, str] | None:
+    """("13", "12"): the major version of CUDA that a package's GPU kernels are built for, and that of torch, by which
+    they are looked up. None if the two agree, or the package has no such kernels."""
+    built_for, own = of_package(module).get("cuda"), (torch_cuda_version() or "").split(".")[0]
+    return (str(built_for), own) if built_for and own and str(built_for) != own else None
