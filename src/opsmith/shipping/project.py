@@ -60,11 +60,11 @@ def ops_of(package: ModuleType, note: Callable[[str], None] = lambda text: None)
 
         return [getattr(ops, name) for name in ops.names() if not name.startswith("_")]
     prefix = f"{package.__name__}."
-    _import_modules(package, prefix, note)
+    _import_all(package, prefix, note)
     return [op for op in registry.values() if f"{op.__module__}.".startswith(prefix)]
 
 
-def _import_modules(package: ModuleType, prefix: str, note: Callable[[str], None]) -> None:
+def _import_all(package: ModuleType, prefix: str, note: Callable[[str], None]) -> None:
     """Imports the modules of a package and of its subpackages, tests excepted."""
     for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         name = found.name.rpartition(".")[2]
@@ -82,7 +82,7 @@ def _import_modules(package: ModuleType, prefix: str, note: Callable[[str], None
             note(f"the ops of {found.name} are left out, because it cannot be imported: {error}")
         else:
             if found.ispkg:
-                _import_modules(module, prefix, note)
+                _import_all(module, prefix, note)
 
 
 def _name_here(here: Path) -> str:
