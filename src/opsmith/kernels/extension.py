@@ -314,6 +314,10 @@ class ExtensionFunction(NativeFunction):
         return self.extension.build()
 
     @property
+    def module(self) -> str:
+        return self.extension.module
+
+    @property
     def ready(self) -> bool:
         return self.extension.built
 

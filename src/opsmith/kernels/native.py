@@ -46,6 +46,11 @@ class NativeFunction:
         return self._path
 
     @property
+    def module(self) -> str:
+        """The Python module that declares it; empty for a function of a library that no module does."""
+        return ""
+
+    @property
     def ready(self) -> bool:
         """Whether the library is built: if not, asking for the address builds it."""
         return True

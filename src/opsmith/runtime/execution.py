@@ -19,7 +19,6 @@ from ..errors import (
     definition,
 )
 from ..kernels import NativeKernel, PythonKernel
-from ..kernels.extension import ExtensionFunction
 from ..reference.signature import Argument, Kind, Signature
 from ..reference.tensors import is_placeholder
 from ..toolchain.cache import ships_prebuilt
@@ -143,9 +142,9 @@ def checked_call(operator: Operator, kernel: Kernel, *args: Any) -> Any:
 
 def _warn_of_missing_tool(operator: Operator, kernel: Kernel, args: Sequence[Any], error: ToolMissingError) -> None:
     """Once a kernel. It is not tried again, unless other calls may find something prebuilt."""
-    module = getattr(kernel.author, "__module__", None) or ""
-    if isinstance(kernel, NativeKernel) and isinstance(kernel.native, ExtensionFunction):
-        module = kernel.native.extension.module
+    module = (
+        kernel.native.module if isinstance(kernel, NativeKernel) else getattr(kernel.author, "__module__", None) or ""
+    )
     retried = isinstance(kernel, PythonKernel) and ships_prebuilt(module)
     if not retried:
         kernel.function = lambda *args: NotImplemented
