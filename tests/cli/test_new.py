@@ -84,7 +84,7 @@ def test_what_is_left_to_do_by_hand_is_a_note(invoke: Invoke, here: Path) -> Non
         (("torch",), "'torch' cannot be the name: a module of this name is installed here"),
         (("mine", "--into", "full"), "is not empty: it has notes.txt. Choose another directory (--into DIR)"),
         (("mine", "--into", "full/notes.txt"), "is a file, and the project needs a directory"),
-        (("mine", "--kind", "fortran"), "'fortran' is not one of 'pointwise', 'op', 'cuda'"),
+        (("mine", "--kind", "fortran"), "'fortran' is not one of 'pointwise', 'rowwise', 'op'"),
         ((), "Missing argument 'NAME'"),
     ],
 )

@@ -211,11 +211,14 @@ def the_gpu_is_the_drivers() -> None:
 def without_a_compiler_the_reference_is_to_serve() -> None:
     forgotten()
     missing = mock.patch.object(cu, "_function", side_effect=NvrtcNotFoundError(["nowhere"], "cuda13"))
-    with missing, warnings.catch_warnings(record=True) as met:
+    other = mock.patch.object(host, "other_cuda", return_value=("13", "12"))
+    with missing, other, warnings.catch_warnings(record=True) as met:
         warnings.simplefilter("always")
         for _ in range(2):
             assert cpp.scaled_forward(x, 2.0, 0) is NotImplemented
     assert [each.category for each in met] == [ReferenceRunsWarning], met
+    assert "is prebuilt for CUDA 13, torch is built for CUDA 12, and it cannot be compiled here" in str(met[0].message)
+    assert str(met[0].message).endswith("the package's wheel for CUDA 12, or a torch that is built for CUDA 13.")
     assert cpp.scaled_forward(x, 13.0, 0) is NotImplemented, "the author's own"
     assert isinstance(cpp.scaled_forward(x, 2.0, 0), torch.Tensor), "it is asked for again"
 

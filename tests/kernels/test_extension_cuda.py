@@ -17,6 +17,7 @@ import opsmith
 from opsmith import Op, Sample, errors, toolchain
 from opsmith.checks import compare_samples
 from opsmith.kernels.extension import Extension
+from opsmith.toolchain import settings
 
 from .cuda_sources import LAUNCHED, SQUARE
 
@@ -154,6 +155,17 @@ def test_an_architecture_that_nvcc_does_not_know_is_reported_with_those_it_does(
     monkeypatch.setenv("GPU_TARGETS", "gfx90a")
     with pytest.raises(errors.BuildSettingError, match=r"GPU_TARGETS='gfx90a' is not a setting: .*sm_90, 90 or 9\.0"):
         opsmith.extension("ancient", sources)
+
+
+def test_a_machine_whose_gpu_nvcc_does_not_know_can_import_an_extension(
+    nvcc: toolchain.Compiler, sources: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPSMITH_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("GPU_TARGETS", raising=False)
+    monkeypatch.setattr(settings, "architectures", lambda: ("sm_150",))
+    ext = opsmith.extension("of_a_later_gpu", sources)
+    with pytest.raises(errors.UnsupportedArchError, match="cannot compile for 'sm_150'"):
+        ext.build()
 
 
 def test_gpu_targets_say_what_is_compiled_for(

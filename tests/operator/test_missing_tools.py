@@ -61,6 +61,20 @@ def test_a_call_that_is_not_prebuilt_leaves_the_others_to_the_kernel(fresh: Call
     assert ONLY_FLOAT32 in str(warning.message)
 
 
+def test_a_gpu_that_the_compiler_does_not_know_is_served_by_the_reference(fresh: Callable[[str], str]) -> None:
+    op = opsmith.op(fresh("doubled"))(doubled)
+
+    @op.register_kernel("cpu")
+    def _(x: Tensor) -> Tensor:
+        raise errors.UnsupportedArchError("sm_150", "NVRTC 13.0", ["sm_90", "sm_120"])
+
+    with pytest.warns(errors.ReferenceRunsWarning, match=r"NVRTC 13\.0 cannot compile for 'sm_150'"):
+        assert torch.equal(op(torch.ones(2)), doubled(torch.ones(2)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(op(torch.ones(2)), doubled(torch.ones(2)))
+
+
 def test_without_prebuilt_files_a_kernel_is_tried_once(fresh: Callable[[str], str]) -> None:
     op = opsmith.op(fresh("doubled"))(doubled)
     calls = kernel_of(op)

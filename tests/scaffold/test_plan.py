@@ -127,6 +127,14 @@ def test_into_chooses_the_package(here: Path) -> None:
     assert scaffold.plan("gate", into=here / "other" / "src").root == here / "other"
 
 
+@pytest.mark.parametrize("into", ["../other", "src/../../other", "nowhere/../../other"])
+def test_into_beside_a_project_is_a_project_of_its_own(here: Path, monkeypatch: pytest.MonkeyPatch, into: str) -> None:
+    package(here / "one")
+    monkeypatch.chdir("one")
+    made = scaffold.plan("other", into=Path(into))
+    assert made.is_project and made.root == here / "other"
+
+
 def test_a_package_beside_its_pyproject_is_found(here: Path) -> None:
     package(here)
     os.rename(here / "src" / "my_kernels", here / "my_kernels")

@@ -26,6 +26,7 @@ PACKAGE = "scaffolded_ops"
 OPS = f"src/{PACKAGE}/ops"
 FAULTS = {
     "pointwise": ("op.py", "residual.add_(x + bias)", "residual.sub_(x + bias)"),
+    "rowwise": ("op.py", "residual.add_(x)", "residual.sub_(x)"),
     "op": ("gradient.py", "grad = grad_total + scale * g -", "grad = grad_total - scale * g -"),
     "cuda": ("kernel.cu", "T(sum * scale", "T(-sum * scale"),
     "extension": ("kernel.cu", "T(sum * scale", "T(-sum * scale"),

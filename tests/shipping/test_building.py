@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,19 @@ with warnings.catch_warnings():
     assert torch.equal(bent(x, bias), bent.inline(x, bias))
     assert torch.equal(negated(x), -x)
 print("prebuilt kernels ran")
+"""
+
+ZIPPED = """
+import opsmith, torch
+
+@opsmith.pointwise("{name}::same")
+def same(x: torch.Tensor) -> torch.Tensor:
+    return x + 0
+
+@same.register_samples
+def _(device, dtype):
+    if dtype is torch.float32:
+        yield opsmith.Sample((torch.ones(4, device=device),))
 """
 
 
@@ -146,6 +161,7 @@ def test_a_second_build_from_nothing_gives_the_same_bytes(package: Path) -> None
 @pytest.mark.usefixtures("_nvrtc")
 def test_kernels_of_each_gpu_and_ptx_are_built(package: Path) -> None:
     build(package, "aheadlib", "--arch", "sm_80,sm_90+PTX")
+    assert manifest(package)["cuda"] == find_nvrtc().major
     kernels = manifest(package)["kernels"]
     for op, label in (("aheadlib::bent", "bent_forward_stream"), ("aheadlib::twice", "twice<float>")):
         found = {row["place"]: row["key"] for row in kernels if row["op"] == op and row["label"].startswith(label)}
@@ -183,10 +199,21 @@ def test_show_says_what_is_not_prebuilt_any_more(built: Path, user: Run) -> None
     assert set(counts.values()) == {"prebuilt", "not compiled yet"}, "what sums partial results has not changed"
 
 
-def show(user: Run, package: Path, *arguments: str) -> str:
+def test_show_says_that_prebuilt_kernels_are_for_another_cuda(built: Path, user: Run) -> None:
+    held = manifest(built)
+    assert held["cuda"] is None, "it is built for CPUs"
+    (built / "prebuilt" / "manifest.json").write_text(json.dumps({**held, "cuda": 12}))
+    words = show(user, built, "aheadlib::bent", before="import torch; torch.version.cuda = '13.0'")
+    assert "; CUDA 12. Those for GPUs are not used: torch is built for CUDA 13" in words
+    words = show(user, built, "aheadlib::bent", before="import torch; torch.version.cuda = '12.8'")
+    assert "; CUDA 12" in words and "not used" not in words
+
+
+def show(user: Run, package: Path, *arguments: str, before: str = "pass") -> str:
     """The words that `opsmith show` prints."""
     line = ["opsmith", "show", *arguments, "--from", "aheadlib"]
-    return " ".join(user(package, f"import sys; sys.argv = {line}; from opsmith.cli import main; main()").split())
+    script = f"{before}; import sys; sys.argv = {line}; from opsmith.cli import main; main()"
+    return " ".join(user(package, script).split())
 
 
 @pytest.mark.parametrize(
@@ -291,6 +318,31 @@ def test_files_that_no_build_wrote_are_not_replaced(package: Path) -> None:
     assert (package.parents[1] / "results" / "thesis.txt").exists()
 
 
+@pytest.mark.parametrize("options", [["--into"], ["--wheel", "--into"], ["--library", "--into"], ["--hf-kernel"]])
+@pytest.mark.parametrize("into", ["pyproject.toml", "pyproject.toml/below", "/proc/nowhere"])
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], into: str
+) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(_app.create(), ["build", "a_package_that_is_not_reached", *options, into])
+    assert done.exit_code == 1
+    assert f"{into} is not a directory that can be written: " in " ".join(done.stderr.split())
+    assert done.stderr.endswith("Choose another directory.\n")
+
+
+def test_a_package_in_a_zip_file_needs_a_place_for_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"zipped_{zlib.crc32(str(tmp_path).encode())}"
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.writestr(f"{name}/__init__.py", ZIPPED.format(name=name))
+    monkeypatch.syspath_prepend(tmp_path / "all.zip")
+    done = CliRunner().invoke(_app.create(), ["build", name, "--no-cuda"])
+    assert done.exit_code == 1
+    assert f"{tmp_path}/all.zip/{name}/prebuilt is not a directory that can be written: Not a directory" in done.stderr
+    built = CliRunner().invoke(_app.create(), ["build", name, "--no-cuda", "--into", str(tmp_path / "built")])
+    assert built.exit_code == 0, built.stderr
+
+
 # --- The GPUs ---------------------------------------------------------------------------------------------------------
 
 
@@ -359,7 +411,7 @@ def test_without_a_compiler_for_the_gpus_nothing_is_begun(
         (["json.decoder"], "is a file; only a package (a directory) can hold files"),
         (["not-a-name"], "that is not a valid package name"),
         (["email", "--arch", "sm_banana"], "GPU architectures are written sm_90"),
-        (["email"], "email has nothing to build ahead of time"),
+        (["email"], "it declares no op"),
         ([], "there is no package in"),
     ],
 )
@@ -384,10 +436,14 @@ def test_a_request_that_makes_no_sense_is_refused(
             "from . import missing",
             "{name} fails when it is imported. {place}:1: ImportError: cannot import name 'missing'",
         ),
+        (
+            "import pytest\npytest.skip('no GPU here', allow_module_level=True)",
+            "note: the ops of {name}.part are left out, because it cannot be imported: no GPU here",
+        ),
         ("def f(x):\n    return x\nf(1, 2)", "{place}:3: TypeError: f() takes 1 positional argument but 2 were given"),
         ("import sys\nsys.exit()", "{place} ended the program (exit status None) while it was imported."),
     ],
-    ids=["an optional package", "a missing name", "an error", "a script"],
+    ids=["an optional package", "a skipped module", "a missing name", "an error", "a script"],
 )
 def test_a_module_that_cannot_be_imported_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
@@ -402,7 +458,33 @@ def test_a_module_that_cannot_be_imported_is_named(
     done = CliRunner().invoke(_app.create(), ["build", name, "--no-cuda"])
     assert message.format(name=name, place=place) in " ".join(done.stderr.split())
     assert done.exit_code == (1 if "nothing to build" in done.stderr else 2)
-    assert ("nothing to build" in done.stderr) is (text == "import no_such_accelerator"), "that alone is optional"
+    assert ("nothing to build" in done.stderr) is ("left out" in message), "what is missing or skipped is optional"
+
+
+def test_tests_in_a_package_are_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = tmp_path.name
+    for part in (".", "tests", "inner", "inner/tests"):
+        (tmp_path / name / part).mkdir(parents=True, exist_ok=True)
+        (tmp_path / name / part / "__init__.py").touch()
+    for part in ("conftest.py", "tests/test_part.py", "inner/tests/__init__.py"):
+        (tmp_path / name / part).write_text("1 / 0")
+    (tmp_path / name / "inner" / "part.py").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    done = CliRunner().invoke(_app.create(), ["build", name, "--no-cuda"])
+    assert "it declares no op" in done.stderr, done.stderr
+    assert f"{name}.inner.part" in sys.modules
+
+
+def test_a_module_of_a_package_in_src_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = tmp_path.name
+    (tmp_path / "src" / name).mkdir(parents=True)
+    for file in ("__init__.py", "kernels.py"):
+        (tmp_path / "src" / name / file).touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    done = CliRunner().invoke(_app.create(), ["build", f"{name}.kernels", "--no-cuda"])
+    assert f"kernels.py is a file; only a package (a directory) can hold files. Build {name}." in done.stderr
 
 
 def test_an_empty_package_says_what_is_built() -> None:

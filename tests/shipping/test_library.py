@@ -436,3 +436,13 @@ def test_a_second_build_of_a_library_gives_the_same_bytes(tmp_path: Path) -> Non
     (package / "ops.py").write_text(ELSEWHERE.partition("@opsmith")[0] + ELSEWHERE[ELSEWHERE.index("ext = ") :])
     (package / "__init__.py").write_text("from . import ops\n")
     assert "built a second time: the same bytes" in build(package, "--no-cuda", "--library", "--verify").stdout
+
+
+def test_a_package_without_a_project_is_to_name_a_directory(tmp_path: Path) -> None:
+    package = tmp_path / "project" / "src" / "projectless"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    done = build(package, "--no-cuda", "--library", fails=True)
+    assert (
+        "projectless is in no project, whose dist/ would take the library. Name a directory:  --into DIR" in done.stderr
+    )

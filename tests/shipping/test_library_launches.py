@@ -129,7 +129,7 @@ def _build(directory: Path, fake_cuda: ModuleType) -> None:
     (package / "launch.cpp").write_text(LAUNCH)
     (package / "as_on_gpu.h").write_text((KERNELS / "as_on_gpu.h").read_text())
     (package.parents[1] / "pyproject.toml").write_text('[project]\nname = "launched"\nversion = "1"\n')
-    done = build(package, "--arch", "sm_90,sm_90+PTX", "--library")
+    done = build(package, "--arch", "sm_90,compute_90a", "--library")
     printed = " ".join((done.stdout + done.stderr).split())
     assert "launched::looked_up on cuda: <cuda_source at ops.py:" in printed, printed
     assert "has __constant__ variables, which Python sets" in printed
@@ -196,6 +196,7 @@ assert "has no kernel for this call" in message(lambda: scaled(x, 2.5))
 assert fake.fake_launches() == 0
 print("refused")
 """
+LATER = OLDER.replace("75, 8", "75, 10")
 
 
 def run(script: str, library: Path, *, with_opsmith: bool = False) -> str:
@@ -214,8 +215,9 @@ def test_kernels_are_launched_out_of_the_librarys_images(library: Path) -> None:
     assert run(LAUNCHED, library) == "launched\n"
 
 
-def test_a_gpu_that_no_image_is_for_has_no_kernel(library: Path) -> None:
-    assert run(OLDER, library) == "refused\n"
+@pytest.mark.parametrize("script", [OLDER, LATER], ids=["an older one", "PTX with the features of another"])
+def test_a_gpu_that_no_image_is_for_has_no_kernel(library: Path, script: str) -> None:
+    assert run(script, library) == "refused\n"
 
 
 def test_the_images_are_in_it_once_for_each_target(library: Path) -> None:

@@ -61,6 +61,10 @@ def test_checks_and_times_of_the_packages_ops_are_printed(tmp_path: Path) -> Non
         (checked(ok=False), "is not ok: its check is not complete"),
         ({"rows": []}, "is not what `opsmith check --json` or `opsmith bench --json` writes"),
         ([], "is not what"),
+        ({"reports": [{}]}, "is not what"),
+        ({"reports": [1]}, "is not what"),
+        ({"reports": None}, "is not what"),
+        ({"environment": {}, "rows": [{}]}, "is not what"),
         (checked(op="mylib::other"), "no result of mylib::bent is in these files"),
     ],
 )

@@ -127,6 +127,20 @@ def _call(op: Op, sample: opsmith.Sample) -> None:
     torch.autograd.backward(targets, [torch.ones_like(each) for each in targets])
 
 
+def test_an_empty_sample_needs_no_kernel_and_no_note(fresh: Callable[[str], str]) -> None:
+    op = opsmith.rowwise(fresh("total"))(total)
+    op.register_samples(lambda device, dtype: [opsmith.Sample((torch.ones(shape, dtype=dtype),)) for shape in SIZES])
+    found = record_op(op, [])
+    assert found.wanted and not found.notes
+
+
+SIZES = [(0, 8), (4, 8), (4, 0)]
+
+
+def total(x: torch.Tensor) -> torch.Tensor:
+    return x.sum(-1)
+
+
 def test_kernels_that_cpp_launches_by_name_are_recorded_for_each_gpu() -> None:
     spec = importlib.util.spec_from_file_location("launch_example", EXAMPLE.with_name("11_launch_by_name.py"))
     assert spec is not None and spec.loader is not None

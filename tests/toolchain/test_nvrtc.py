@@ -188,6 +188,29 @@ def test_without_nvrtc_prebuilt_ptx_serves_later_gpus(tmp_path: Path, monkeypatc
         cubin_of(KERNEL, arch="sm_86", name="twice.cu")
 
 
+def test_prebuilt_code_with_features_of_one_gpu_serves_that_gpu_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = shipped("sm_100a", tmp_path, monkeypatch)
+    assert cubin_of(KERNEL, arch="sm_100", name="twice.cu").read_bytes() == code
+    assert cubin_of(KERNEL, arch="sm_103", name="twice.cu").read_bytes() != code
+
+
+def test_ptx_with_features_of_one_gpu_serves_that_gpu_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = shipped("compute_90a", tmp_path, monkeypatch)
+    without_nvrtc(monkeypatch)
+    assert cubin_of(KERNEL, arch="sm_90", name="twice.cu").read_bytes() == code
+    with pytest.raises(errors.NvrtcNotFoundError):
+        cubin_of(KERNEL, arch="sm_100", name="twice.cu")
+
+
+def test_a_gpu_that_nvrtc_does_not_know_gets_prebuilt_ptx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = shipped("compute_120", tmp_path, monkeypatch)
+    assert cubin_of(KERNEL, arch="sm_150", name="twice.cu").read_bytes() == code
+    with pytest.raises(errors.UnsupportedArchError, match="cannot compile for 'sm_150'"):
+        cubin_of(f"// not prebuilt\n{KERNEL}", arch="sm_150", name="twice.cu")
+
+
 def test_a_damaged_prebuilt_cubin_is_named_and_compiled_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compilations: Callable[[], int]
 ) -> None:

@@ -33,6 +33,10 @@ def runs_here(
         (["sm_80", "sm_90"], ["sm_80", "sm_90"], True),
         (["sm_80"], ["sm_80", "sm_90"], False),  # every GPU of the machine
         (["sm_80"], [], True),
+        (["sm_90a"], ["sm_90"], True),
+        (["sm_100a"], ["sm_103"], False),  # its features are those of one GPU
+        (["compute_90a"], ["sm_90"], True),
+        (["compute_90a"], ["sm_100"], False),
     ],
 )
 def test_a_library_is_used_on_the_gpus_that_it_was_built_for(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from ..errors import NothingToBuildError
+from ..errors import NothingToBuildError, WheelError
 from ..errors.base import plural
 from ._ops import explaining
 from ._options import Json, option
@@ -73,6 +74,7 @@ def command(
 ) -> None:
     """Compile the kernels that the samples of a package's ops reach, for users without a compiler."""
     from ..shipping.project import imported, ops_of, targets_for
+    from ..shipping.staging import require_writable
 
     prepare_json(json)
     if debug:
@@ -82,6 +84,8 @@ def command(
     if library and (wheel or passport):
         raise RefusedError("--library writes a library and nothing else: leave out --wheel and --passport.")
     targets = targets_for(arch, no_cuda)
+    if place := hf_kernel or into:
+        require_writable(place)
     with explaining(package or "the package of this project"):
         module = imported(package)
         ops = ops_of(module, print_note)
@@ -95,11 +99,12 @@ def command(
     if hf_kernel is not None:
         variants = _build_for_hub(module, ops, targets, proof, hf_kernel, json)
         if verify:
-            _verify(module.__name__, targets, hf_kernel, "--hf-kernel", passport or (), variants)
+            _verify(module.__name__, targets, hf_kernel, passport or (), variants, "--hf-kernel")
         return
     planned = plan(module, ops, targets)
     if not planned.count:
-        nothing = NothingToBuildError(planned.package, [note for each in planned.recordings for note in each.notes])
+        notes = [note for each in planned.recordings for note in each.notes]
+        nothing = NothingToBuildError(planned.package, notes if ops else ["it declares no op"])
         if not (wheel and ops):
             raise nothing
         print_note(f"{nothing}\nThe wheel is for every platform.")
@@ -111,10 +116,12 @@ def command(
     project = project_of(planned.directory)
     with tempfile.TemporaryDirectory(prefix="opsmith-build-") as scratch:
         prebuilt = Path(scratch, "prebuilt")
-        _build(planned, prebuilt, False, proof, verify, json)
+        _build(planned, prebuilt, False, proof, False, json)
         with output.status("Making the wheel"):
             made = make_wheel(project, planned.package, prebuilt, into or project / "dist")
     output.print(f"\n{tilde(made)}, {size(made.stat().st_size)}", soft_wrap=True)
+    if verify:
+        _verify(planned.package, targets, made.parent, passport or (), [made.name], "--wheel", "--into")
 
 
 def _build_library(
@@ -125,8 +132,12 @@ def _build_library(
     from . import _build_library as library
 
     name = module.__name__
+    try:
+        place = into or project_of(Path(next(iter(module.__path__)))) / "dist"
+    except WheelError as error:
+        message = f"{name} is in no project, whose dist/ would take the library. Name a directory:  --into DIR"
+        raise RefusedError(message) from error
     contents = collect(ops, targets)
-    place = into or project_of(Path(next(iter(module.__path__)))) / "dist"
     made = library.build(name, contents, targets)
     path = library.placed(made.path, place)
     library.show(path, contents, made)
@@ -166,7 +177,7 @@ def _build(
         },
     )
     if verify:
-        _verify(planned.package, planned.targets, directory)
+        _verify(planned.package, planned.targets, directory, (), (), "--into")
 
 
 def _build_for_hub(
@@ -263,17 +274,17 @@ def _verify(
     package: str,
     targets: Sequence[str],
     directory: Path,
-    option: str = "--into",
-    passport: Sequence[Path] = (),
-    variants: Sequence[str] = (),
+    passport: Sequence[Path],
+    written: Sequence[str],
+    *options: str,
 ) -> None:
-    """Builds again and compares every file. `variants`: the directories that this build has written, where others may
-    be beside them."""
+    """Builds again and compares every file. `written`: the wheel or the directories that this build has written, where
+    others may be beside them. The last of `options` takes the directory."""
     from ._build_library import built_again
 
     proof = [argument for path in passport for argument in ("--passport", str(path))]
-    with built_again(package, targets, *proof, option) as again:
-        first, second = _contents(directory, variants), _contents(again, variants)
+    with built_again(package, targets, *proof, *options) as again:
+        first, second = _contents(directory, written), _contents(again, written)
     if different := sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name)):
         listed = "\n".join(f"  {name}" for name in different[:10])
         output.print(f"[red]{len(different)} of {len(first)} files differ in a second build:[/]\n{listed}")
@@ -281,12 +292,15 @@ def _verify(
     output.print(f"[green]✓[/] built a second time: {len(first)} files, all identical")
 
 
-def _contents(directory: Path, variants: Sequence[str]) -> dict[str, bytes]:
-    """The built files by name; passport.json is not one of them."""
+def _contents(directory: Path, written: Sequence[str]) -> dict[str, bytes]:
+    """The built files by name, with those in a wheel; passport.json beside them is not one."""
     found: dict[str, bytes] = {}
     for path in directory.rglob("*"):
         name = path.relative_to(directory)
-        ours = not variants or any(part in variants for part in name.parts)
+        ours = not written or any(part in written for part in name.parts)
         if ours and path.is_file() and path.name != "passport.json" and "__pycache__" not in name.parts:
             found[str(name)] = path.read_bytes()
+            if path.suffix == ".whl":
+                with zipfile.ZipFile(path) as wheel:
+                    found.update({member: wheel.read(member) for member in wheel.namelist()})
     return found

@@ -38,7 +38,7 @@ def command(
         str, typer.Argument(metavar="NAME", help="The package's name; inside a package, the op's.", show_default=False)
     ],
     kind: Annotated[
-        Literal["pointwise", "op", "cuda", "extension", "triton", "numba"],
+        Literal["pointwise", "rowwise", "op", "cuda", "extension", "triton", "numba"],
         typer.Option(help="Generated kernels, no kernel yet, or kernels in a language."),
     ] = "pointwise",
     into: Annotated[

@@ -91,12 +91,14 @@ def _shipped(op: Op) -> dict[str, Any]:
     from ..errors import calling
     from ..shipping.origin import extensions_of, origins
     from ..shipping.passport import FILE, lines, prebuilt_line
-    from ..toolchain.cache import MANIFEST, of_package, other_version
+    from ..toolchain.shipped import built_elsewhere, of_package
 
     names = {op.name, *(name for name, _ in extensions_of(op))}
+    other = built_elsewhere(op.__module__)
+    unused = f". Those for GPUs are not used: torch is built for CUDA {other.cuda[1]}" if other.cuda else ""
     return {
-        "prebuilt": prebuilt_line(names, of_package(op.__module__, MANIFEST)) or "nothing",
-        "built_with": calling.other_version(*other) if (other := other_version(op.__module__)) else "",
+        "prebuilt": (prebuilt_line(names, of_package(op.__module__)) or "nothing") + unused,
+        "built_with": calling.other_version(*other.opsmith) if other.opsmith else "",
         "here": {device: dict(counts) for device, counts in origins(op).items()},
         "passport": [list(line) for line in lines(op.name, of_package(op.__module__, FILE))],
     }

@@ -77,6 +77,13 @@ class BuildPlaceError(OpsmithError, ValueError):
         )
 
 
+class BuildPlaceUnwritableError(OpsmithError, ValueError):
+    """`opsmith build` cannot create the directory of its results, or cannot write into it."""
+
+    def __init__(self, directory: object, reason: str) -> None:
+        super().__init__(f"{directory} is not a directory that can be written: {reason}. Choose another directory.")
+
+
 class PackageNotFoundError(OpsmithError, ImportError):
     """`opsmith build` found no package, or one that it cannot import."""
 

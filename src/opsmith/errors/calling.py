@@ -27,17 +27,23 @@ class ReferenceRunsWarning(OpsmithWarning):
         reason: object,
         kernel: str = "pointwise kernels",
         call: str = "",
-        other: tuple[str, str, str] | None = None,
+        cuda: tuple[str, str] | None = None,
+        opsmith: tuple[str, str, str] | None = None,
     ) -> None:
-        """`call`: of an op whose package has prebuilt kernels, the call that none of them takes. `other`: the arguments
+        """`call`: of an op whose package has prebuilt kernels, the call that none of them takes. `cuda`: the major
+        versions of CUDA that the package's kernels and torch are built for, where they differ. `opsmith`: the arguments
         of other_version, if the package was built with another opsmith."""
         what = f"opsmith cannot compile {kernel} for {device} here"
         to_do = ""
-        if call:
+        if cuda and device == "cuda":
+            what = f"{kernel} is prebuilt for CUDA {cuda[0]}, torch is built for CUDA {cuda[1]}"
+            what = f"{what}, and it cannot be compiled here"
+            to_do = f"\nOr install the package's wheel for CUDA {cuda[1]}, or a torch that is built for CUDA {cuda[0]}."
+        elif call:
             what = f"{kernel} is not prebuilt for {call} on {device}, and cannot be compiled here"
             to_do = "\nThe package's author can prebuild it: a call like this in the op's samples or its prebuild=."
-        if other:
-            to_do = f"\n{other_version(*other)}"
+        if opsmith:
+            to_do = f"\n{other_version(*opsmith)}"
         super().__init__(f"{what}, so the plain PyTorch reference runs instead (correct, but slower): {reason}{to_do}")
 
 

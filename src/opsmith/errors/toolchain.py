@@ -161,7 +161,7 @@ class CompileError(ToolchainError):
         )
 
 
-class UnsupportedArchError(ToolchainError, ValueError):
+class UnsupportedArchError(ToolMissingError, ValueError):
     """The installed CUDA compiler does not support a GPU architecture."""
 
     def __init__(self, arch: str, tool: str, supported: Sequence[str]) -> None:

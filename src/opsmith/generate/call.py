@@ -13,7 +13,8 @@ from ..launch.planner import Unplanned
 from ..operator.family import refuse_overlap
 from ..reference.tensors import extent, storage_of
 from ..runtime.operator import Operator
-from ..toolchain.cache import other_version, ships_prebuilt
+from ..toolchain.cache import ships_prebuilt
+from ..toolchain.shipped import built_elsewhere
 from . import launch
 from .compiler import Compiler
 from .devices import DEVICES, Emulated
@@ -100,7 +101,7 @@ class GeneratedCall:
                 return
             _missed.add(missed)
             call = self.operator.signature.shown(args)
-            given = (name, call, other_version(self.__module__)) if shipped else ()
+            given = (name, call, *built_elsewhere(self.__module__)) if shipped else ()
             warning = ReferenceRunsWarning(self.device_name, error, *given)
         warnings.warn(warning, stacklevel=4)
 

@@ -24,6 +24,7 @@ from ..errors import (
     SourceNotFoundError,
     ToolMissingError,
     UnknownFunctionError,
+    UnsupportedArchError,
 )
 from ..errors.base import listed
 from ..toolchain import Recipe, build_library, defined_symbols, gpu_targets, load_library, switch, zipped
@@ -98,9 +99,11 @@ def extension(
     if not lazy:
         try:
             made.build()
-        except ToolMissingError:
-            if abi != "stable":  # a module's functions are Python's, and needed now
-                raise  # Else the first call of a kernel tries again, warns, and runs the reference.
+        except ToolMissingError as error:
+            # A module's functions are Python's, and needed now; `arch` is the author's own mistake. Else the first call
+            # of a kernel tries again, warns, and runs the reference.
+            if abi != "stable" or (arch is not None and isinstance(error, UnsupportedArchError)):
+                raise
     return made
 
 
@@ -305,11 +308,14 @@ class ExtensionFunction(NativeFunction):
     def __init__(self, extension: Extension, symbol: str) -> None:
         self.extension = extension
         self.symbol = symbol
-        self.module = extension.module
 
     @property
     def path(self) -> Path:
         return self.extension.build()
+
+    @property
+    def module(self) -> str:
+        return self.extension.module
 
     @property
     def ready(self) -> bool:

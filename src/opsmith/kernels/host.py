@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import ReferenceRunsWarning, ToolMissingError
-from ..toolchain.cache import other_version
+from ..toolchain.shipped import built_elsewhere
 from .configuration import LaunchConfiguration
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ _kept: list[Any] = []
 
 
 def attach(library: ctypes.CDLL, source: CudaSource, label: str, module: str) -> None:
-    """From now on the library's host code launches kernels of a source, on GPUs. `label`: the library in messages.
+    """From now on the library's host code launches kernels of a source, on GPUs. `label`: the library in messages;
     `module`: the one that declares it."""
 
     def find(name: str, index: int) -> KernelInfo:
@@ -166,7 +166,7 @@ _warned: set[str] = set()
 def _warn(label: str, module: str, error: ToolMissingError) -> None:
     if label not in _warned:
         _warned.add(label)
-        warnings.warn(ReferenceRunsWarning("cuda", error, label, other=other_version(module)), stacklevel=2)
+        warnings.warn(ReferenceRunsWarning("cuda", error, label, "", *built_elsewhere(module)), stacklevel=2)
 
 
 # --- what a kernel takes ----------------------------------------------------------------------------------------------

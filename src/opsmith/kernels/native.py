@@ -38,9 +38,6 @@ class NativeFunction:
     entered_directly = True
     """Whether torch's dispatcher may call it without going through Python."""
 
-    module = ""
-    """The module that declares it, if that is known."""
-
     def __init__(self, path: str | Path, symbol: str) -> None:
         self._path = Path(path)
         self.symbol = symbol
@@ -48,6 +45,11 @@ class NativeFunction:
     @property
     def path(self) -> Path:
         return self._path
+
+    @property
+    def module(self) -> str:
+        """The Python module that declares it; empty for a function of a library that no module does."""
+        return ""
 
     @property
     def ready(self) -> bool:

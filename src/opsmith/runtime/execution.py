@@ -21,7 +21,8 @@ from ..errors import (
 from ..kernels import PythonKernel
 from ..reference.signature import Argument, Kind, Signature
 from ..reference.tensors import is_placeholder
-from ..toolchain.cache import other_version, ships_prebuilt
+from ..toolchain.cache import ships_prebuilt
+from ..toolchain.shipped import built_elsewhere
 
 if TYPE_CHECKING:
     from ..kernels import Kernel
@@ -147,8 +148,9 @@ def _warn_of_missing_tool(operator: Operator, kernel: Kernel, args: Sequence[Any
     if not kernel.missed:
         kernel.missed = True
         call = operator.signature.shown(args) if retried else ""
-        other = other_version(kernel.module)
-        warning = ReferenceRunsWarning(kernel.device, error, f"the kernel of {operator.name}", call, other)
+        warning = ReferenceRunsWarning(
+            kernel.device, error, f"the kernel of {operator.name}", call, *built_elsewhere(kernel.module)
+        )
         warnings.warn(warning, stacklevel=3)
 
 

@@ -29,7 +29,7 @@ def project_around(directory: Path) -> Project | None:
     """The project that the directory belongs to, if it depends on opsmith and has a package.
 
     Raises ScaffoldPlaceError if it has several, and the directory is in none of them."""
-    directory = directory.absolute()
+    directory = directory.resolve()
     root = next((each for each in (directory, *directory.parents) if (each / "pyproject.toml").is_file()), None)
     if root is None:
         return None

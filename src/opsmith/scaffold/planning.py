@@ -40,7 +40,7 @@ def plan(name: str, kind: str = "pointwise", into: Path | None = None, *, force:
 
 
 def _project(name: str, kind: str, into: Path | None) -> Plan:
-    root = (into or Path(name)).absolute()
+    root = (into or Path(name)).resolve()
     check_package(name, root)
     op = templates.example(kind)
     return Plan(root, kind, name, op, templates.rendered(kind, name, op, project=True), is_project=True)

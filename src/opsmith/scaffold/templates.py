@@ -21,20 +21,20 @@ PACKAGE, OP, MODULE = "my_package", "my_op", "MyOp"
 
 KINDS = {
     "pointwise": "each element depends on the elements at its position; opsmith generates the kernels",
+    "rowwise": "each row depends on the rows at its position; opsmith generates the kernels",
     "op": "any PyTorch function, with its own gradient; add a kernel later",
     "cuda": "CUDA C++ kernels, launched from Python",
     "extension": "C++ and CUDA with host code; calls do not go through Python",
     "triton": "Triton kernels",
     "numba": "Numba CUDA kernels",
 }
-_OF_ROWS = {"op", "cuda", "extension", "triton", "numba"}  # all write the kernels of one reference
-_EXAMPLE = {"pointwise": "add_silu"}
-_EXAMPLE_OF_ROWS = "add_rms_norm"
+_SHARED = "shared_op"
+"""The layer of the op that all kinds but pointwise have; rowwise replaces its reference."""
 
 
 def example(kind: str) -> str:
     """What the op of a new project is called."""
-    return _EXAMPLE_OF_ROWS if kind in _OF_ROWS else _EXAMPLE[kind]
+    return "add_silu" if kind == "pointwise" else "add_rms_norm"
 
 
 def rendered(kind: str, package: str, op: str, *, project: bool) -> dict[str, str]:
@@ -75,7 +75,9 @@ def names_in_use(kind: str) -> frozenset[str]:
 
 @functools.cache
 def _texts(kind: str, project: bool) -> Mapping[str, str]:
-    layers = ["every_op", "rowwise", f"kinds/{kind}"] if kind in _OF_ROWS else ["every_op", f"kinds/{kind}"]
+    layers = ["every_op", f"kinds/{kind}"]
+    if kind != "pointwise":
+        layers.insert(1, _SHARED)
     if project:
         layers.insert(0, "project")
     root = files(__package__.rpartition(".")[0]) / "templates"

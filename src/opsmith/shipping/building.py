@@ -24,15 +24,16 @@ from typing import Any
 from unittest import mock
 
 from .. import __version__
-from ..errors import CudaToolsError, ToolMissingError, UnsupportedArchError
+from ..errors import CudaToolsError, ToolMissingError
 from ..kernels import extension as extensions
 from ..operator.op import Op
 from ..toolchain import Recipe, build_library, cache_directory, find_cxx, find_nvrtc, manylinux, nvrtc, objects
-from ..toolchain.cache import MANIFEST, PREBUILT, prebuilt_directories
+from ..toolchain.cache import PREBUILT, prebuilt_directories
 from ..toolchain.compile import cuda_major
 from ..toolchain.portable import for_level, levels_of, library_key, library_name
 from ..toolchain.process import run_together
 from ..toolchain.settings import max_jobs
+from ..toolchain.shipped import MANIFEST
 from ..toolchain.store import PROVENANCE
 from . import own, torch_headers
 from .passport import FILE as PASSPORT
@@ -128,12 +129,20 @@ def build(
             "opsmith": __version__,
             "package": plan.package,
             "targets": plan.targets,
+            "cuda": _cuda(plan),
             "kernels": list(map(asdict, rows)),
         }
         (staging / MANIFEST).write_text(json.dumps(facts, indent=1) + "\n")
         if passport is not None:
             (staging / PASSPORT).write_text(json.dumps(passport, indent=1) + "\n")
     return rows
+
+
+def _cuda(plan: Plan) -> int | None:
+    """The major version of CUDA that the GPU kernels of a plan are built for; None if it has none."""
+    if any(wanted.place in plan.targets for recording in plan.recordings for wanted in recording.wanted):
+        return find_nvrtc().major
+    return int(cuda_major()) if any(recipe.targets for recipe, _ in plan.libraries) else None
 
 
 def require_tools(plan: Plan) -> None:
@@ -143,7 +152,7 @@ def require_tools(plan: Plan) -> None:
             nvrtc.require_architectures(plan.targets)
         if any(recipe.targets for recipe, _ in plan.libraries):
             objects.require_architectures(plan.targets)
-    except (ToolMissingError, UnsupportedArchError) as error:
+    except ToolMissingError as error:
         raise CudaToolsError(plan.targets, error) from error
 
 

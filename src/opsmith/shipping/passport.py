@@ -27,12 +27,14 @@ def passport(files: Iterable[Path], ops: Sequence[str]) -> dict[str, Any]:
             held = json.loads(path.read_text())
         except (OSError, ValueError) as error:
             raise PassportError(path, f"cannot be read: {error}") from None
-        if isinstance(held, dict) and isinstance(held.get("reports"), list):
-            found["checks"] += [_checked(path, each) for each in held["reports"] if each["op"] in ops]
-        elif isinstance(held, dict) and "environment" in held and isinstance(held.get("rows"), list):
-            found["speeds"] += _speeds(held, ops)
-        else:
-            raise PassportError(path, "is not what `opsmith check --json` or `opsmith bench --json` writes")
+        try:
+            if "reports" in held:
+                found["checks"] += [_checked(path, each) for each in held["reports"] if each["op"] in ops]
+            else:
+                found["speeds"] += _speeds(held, ops)
+        except (AttributeError, KeyError, TypeError):
+            what = "is not what `opsmith check --json` or `opsmith bench --json` writes"
+            raise PassportError(path, what) from None
     if not any(found.values()):
         raise PassportError(None, f"no result of {', '.join(ops)} is in these files")
     return found
@@ -101,7 +103,8 @@ def prebuilt_line(names: Collection[str], manifest: Mapping[str, Any]) -> str | 
     if not rows:
         return None
     places = dict.fromkeys(map(place_name, sorted({row["place"] for row in rows})))
-    return f"{plural(len({row['key'] for row in rows}), 'kernel')}, for {', '.join(places)}"
+    cuda = f"; CUDA {manifest['cuda']}" if manifest.get("cuda") else ""
+    return f"{plural(len({row['key'] for row in rows}), 'kernel')}, for {', '.join(places)}{cuda}"
 
 
 def place_name(place: str) -> str:

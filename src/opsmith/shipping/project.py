@@ -18,6 +18,8 @@ from ..toolchain.settings import ALL as EVERY_GENERATION
 from ..toolchain.settings import TARGETS, gpu_targets, switch
 from . import gpus
 
+_TESTS = ("tests", "conftest")
+
 
 def targets_for(arch: str | None, no_cuda: bool) -> tuple[str, ...]:
     """The GPU architectures to build for: none without CUDA; every generation, unless some are named."""
@@ -32,7 +34,7 @@ def imported(name: str | None) -> ModuleType:
     here = Path.cwd()
     name = name or _name_here(here)
     for place in (here / "src", here):
-        if str(place) not in sys.path and (place / name.replace(".", "/")).is_dir():
+        if str(place) not in sys.path and (place / name.partition(".")[0]).is_dir():
             sys.path.insert(0, str(place))
     if not all(part.isidentifier() for part in name.split(".")):
         raise PackageNotFoundError(name, "that is not a valid package name")
@@ -44,7 +46,9 @@ def imported(name: str | None) -> ModuleType:
             raise PackageNotFoundError(name, f"Python finds no module {error.name!r} here") from None
         raise
     if not hasattr(module, "__path__"):
-        raise PackageNotFoundError(name, f"{module.__file__} is a file; only a package (a directory) can hold files")
+        around = name.rpartition(".")[0]
+        what = f"{module.__file__} is a file; only a package (a directory) can hold files"
+        raise PackageNotFoundError(name, f"{what}. Build {around}" if around else what)
     return module
 
 
@@ -56,16 +60,29 @@ def ops_of(package: ModuleType, note: Callable[[str], None] = lambda text: None)
 
         return [getattr(ops, name) for name in ops.names() if not name.startswith("_")]
     prefix = f"{package.__name__}."
-    for found in pkgutil.walk_packages(package.__path__, prefix):
-        if found.name.rpartition(".")[2].startswith("__"):
+    _import_all(package, prefix, note)
+    return [op for op in registry.values() if f"{op.__module__}.".startswith(prefix)]
+
+
+def _import_all(package: ModuleType, prefix: str, note: Callable[[str], None]) -> None:
+    """Imports the modules of a package and of its subpackages, tests excepted."""
+    for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        name = found.name.rpartition(".")[2]
+        if name.startswith("__") or name in _TESTS:
             continue
         try:
-            import_by_name(found.name)
+            module = import_by_name(found.name)
         except ImportError as error:
             if f"{error.name}.".startswith(prefix):
                 raise
             note(f"the ops of {found.name} are left out, because it cannot be imported: {error}")
-    return [op for op in registry.values() if f"{op.__module__}.".startswith(prefix)]
+        except (Exception, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # what pytest.skip raises is no Exception
+            note(f"the ops of {found.name} are left out, because it cannot be imported: {error}")
+        else:
+            if found.ispkg:
+                _import_all(module, prefix, note)
 
 
 def _name_here(here: Path) -> str:

@@ -10,23 +10,36 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..errors import BuildPlaceError
+from ..errors import BuildPlaceError, BuildPlaceUnwritableError
 from ..toolchain.lock import KeyLock
 
 _LOCK = "lock"
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 
 
+def require_writable(directory: Path) -> None:
+    """Raises BuildPlaceUnwritableError unless files can be put into a directory, which need not exist yet."""
+    try:
+        place = next(each for each in (directory, *directory.absolute().parents) if each.exists())
+        os.rmdir(tempfile.mkdtemp(prefix=".opsmith-", dir=place))
+    except OSError as error:
+        raise BuildPlaceUnwritableError(directory, error.strerror or str(error)) from error
+
+
 @contextmanager
 def staged(directory: Path, mark: str) -> Iterator[Path]:
     """A new directory, which replaces `directory` at the end. It is removed if the block fails; if the process is
-    killed, the next build removes it. Raises BuildPlaceError for a directory that has files, but not the file `mark`.
+    killed, the next build removes it. Raises BuildPlaceError for a directory that has files, but not the file `mark`,
+    and BuildPlaceUnwritableError.
     """
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    if (others := sorted(os.listdir(directory)) if directory.exists() else []) and mark not in others:
-        raise BuildPlaceError(directory, others)
-    _remove_left_by_killed(directory)
-    staging = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        if (others := sorted(os.listdir(directory)) if directory.exists() else []) and mark not in others:
+            raise BuildPlaceError(directory, others)
+        _remove_left_by_killed(directory)
+        staging = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+    except OSError as error:
+        raise BuildPlaceUnwritableError(directory, error.strerror or str(error)) from error
     lock = KeyLock(staging / _LOCK)
     try:
         lock.try_acquire(f"a build for {directory}")

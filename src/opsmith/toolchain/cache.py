@@ -15,7 +15,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import hashlib
-import json
 import os
 import shutil
 import stat
@@ -25,9 +24,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from .. import __version__
 from ..errors import CacheError, CacheFallbackWarning, CacheSecurityError, DamagedPrebuiltWarning
 from .progress_line import progress
 from .store import (
@@ -44,8 +41,6 @@ __all__ = ["Artifact", "Build", "Usage", "cache_directory", "cache_key", "clear"
 
 PREBUILT = "prebuilt"
 """The directory of a package's prebuilt files, laid out like the cache; `opsmith build` fills it."""
-MANIFEST = "manifest.json"
-"""Among the prebuilt files of a package: what was built, and with which versions."""
 OWN_PREBUILT = Path(__file__).parents[1] / PREBUILT
 prebuilt_directories: list[Path] = [OWN_PREBUILT]
 """Searched before the cache, and never written to: opsmith's own, then those of the packages that declare ops."""
@@ -99,27 +94,6 @@ def search_package_of(module: str) -> None:
 def ships_prebuilt(module: str) -> bool:
     """Whether a package that a module belongs to has prebuilt files."""
     return any(place.is_dir() for name in packages_of(module) for place in prebuilt_of(name))
-
-
-def of_package(module: str, file: str) -> Mapping[str, Any]:
-    """The contents of a JSON file among the prebuilt files of a module's package, of the innermost package that has it;
-    empty if none has."""
-    for place in (place for name in reversed(packages_of(module)) for place in prebuilt_of(name)):
-        try:
-            found = json.loads((place / file).read_text())
-        except (OSError, ValueError):
-            continue
-        if isinstance(found, dict):
-            return found
-    return {}
-
-
-def other_version(module: str) -> tuple[str, str, str] | None:
-    """(package, the opsmith that its prebuilt files were built with, the opsmith that is running), if they differ."""
-    built = of_package(module, MANIFEST)
-    if built.get("opsmith", __version__) == __version__:
-        return None
-    return str(built.get("package", module)), str(built["opsmith"]), __version__
 
 
 def packages_of(module: str) -> list[str]:

@@ -22,6 +22,8 @@ _FILES = (_CUBIN,)
 FACTS = "module"
 """In the provenance of a cubin: the other fields of a CudaModule."""
 _ARCHITECTURE = re.compile(r"sm_(\d+)(\d)")
+FEATURES = "af"
+"""The letters after an architecture: sm_90a has features of that GPU alone, sm_100f those of its family."""
 _OLDEST = 75  # the first that CUDA 13 compiles for
 _PRELUDE = "<opsmith>"
 # What NVRTC calls the text that it generates from the requested names, a line each.
@@ -68,8 +70,8 @@ class CudaProgram:
     def compile(self) -> CudaModule:
         """The cubin, prebuilt, cached or built now, with its symbols and the assembler's report on its resources.
 
-        A prebuilt cubin of an earlier GPU of the same generation serves too; without NVRTC, so does prebuilt PTX, which
-        the driver compiles. An architecture "compute_90" gives PTX.
+        A prebuilt cubin of an earlier GPU of the same generation serves too; without an NVRTC that knows this GPU, so
+        does prebuilt PTX, which the driver compiles. An architecture "compute_90" gives PTX.
 
         Raises CompileError, UnsupportedArchError, NvrtcNotFoundError, CudaHeadersNotFoundError,
         CudaVersionMismatchError.
@@ -107,7 +109,7 @@ class CudaProgram:
             facts = {"names": program.names, "refused": refused, "log": program.log}
             return {"compiler": f"{found} ({found.path})", "command": command, FACTS: facts}
 
-        if found := prebuilt([self.arch, *_earlier(self.arch)]):
+        if found := prebuilt(_cubins(self.arch)):
             return found
         try:
             return obtain(key(self.arch), build, label=self._label, filenames=_FILES)
@@ -254,20 +256,32 @@ def _require_arch(found: Nvrtc, arch: str) -> None:
     nvrtc = nvrtc_binding()
     supported = [f"sm_{number}" for number in _value(nvrtc.nvrtcGetSupportedArchs())]
     real = arch.replace("compute_", "sm_")
-    if re.sub(r"[af]$", "", real) not in supported:  # sm_90a and sm_100f are variants of the ones listed
+    if re.sub(rf"[{FEATURES}]$", "", real) not in supported:  # sm_90a and sm_100f are variants of the ones listed
         raise UnsupportedArchError(arch, str(found), supported)
 
 
-def _earlier(arch: str) -> Iterable[str]:
-    """The GPUs whose cubins this one runs too, nearest first: the earlier ones of its generation."""
+def _cubins(arch: str) -> Iterable[str]:
+    """The architectures whose cubins a GPU runs, nearest first: its own, also with the features that no other has, and
+    the earlier ones of its generation."""
     found = _ARCHITECTURE.fullmatch(arch)
-    return [f"sm_{found[1]}{minor}" for minor in reversed(range(int(found[2])))] if found else []
+    if found is None:
+        return [arch]
+    return [arch, *_exact(arch), *(f"sm_{found[1]}{minor}" for minor in reversed(range(int(found[2]))))]
 
 
 def _virtual(arch: str) -> Iterable[str]:
     """The architectures whose PTX a GPU's driver compiles, nearest first."""
     found = _ARCHITECTURE.fullmatch(arch)
-    return [f"compute_{number}" for number in range(int(found[1] + found[2]), _OLDEST - 1, -1)] if found else []
+    if found is None:
+        return []
+    number = int(found[1] + found[2])
+    return [*_exact(f"compute_{number}"), *(f"compute_{each}" for each in range(number, _OLDEST - 1, -1))]
+
+
+def _exact(arch: str) -> list[str]:
+    """The architecture with its own features (sm_90a) and its family's (sm_100f). Such code is used only on GPUs of
+    exactly this architecture."""
+    return [f"{arch}{letter}" for letter in FEATURES]
 
 
 def _value(answer: tuple[Any, ...]) -> Any:

@@ -20,6 +20,7 @@ from pathlib import Path
 from .cache import cache_key, find_prebuilt
 from .compile import abi_settings, contents, file_stem, without_include_flags
 from .find import torch_cuda_version
+from .nvrtc import FEATURES
 from .objects import Recipe, link_flags, without_libraries
 from .settings import architectures
 
@@ -107,7 +108,7 @@ def _runs_here(targets: Sequence[str], cuda: int | None) -> bool:
 
 def _runs(target: str, gpu: str) -> bool:
     kind, _, number = target.partition("_")
-    if not number.isdecimal():
-        return target == gpu
-    mine = int(re.sub(r"\D", "", gpu))
+    mine, built_for = int(re.sub(r"\D", "", gpu)), number.rstrip(FEATURES)
+    if not built_for.isdecimal() or built_for != number:
+        return built_for == str(mine)
     return int(number) <= mine and (kind == "compute" or int(number) // 10 == mine // 10)

@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ...errors import CompilerTooOldError, CudaVersionMismatchError, OpsmithError, ToolMissingError
+from ...errors import (
+    CompilerTooOldError,
+    CudaVersionMismatchError,
+    OpsmithError,
+    ToolMissingError,
+    UnsupportedArchError,
+)
 
 Status = Literal["ok", "missing", "broken"]
 
-_UNSUITABLE = (CompilerTooOldError, CudaVersionMismatchError)  # the tool is there
+_UNSUITABLE = (CompilerTooOldError, CudaVersionMismatchError, UnsupportedArchError)  # the tool is there
 _LONGEST = 300
 
 

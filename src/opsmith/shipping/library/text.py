@@ -10,6 +10,7 @@ from ...generate.source import Source
 from ...generate.tuning import planner_tuning
 from ...kernels.cuda_source import CudaSource
 from ...reference.tensors import scalar_type
+from ...toolchain.nvrtc import FEATURES
 from .contents import Contents, Entry, GpuSource, Native, Program, letters
 
 LEVELS = (("AVX512", "x86-64-v4"), ("AVX2", "x86-64-v3"), ("DEFAULT", "x86-64"))
@@ -174,10 +175,13 @@ def _named(kernel: NamedKernel, arrays: _Arrays) -> str:
 
 
 def _images(built: Sequence[tuple[str, str]]) -> list[str]:
-    return [
-        _braced(["".join(filter(str.isdigit, target)), _flag(target.startswith("compute_")), symbol])
-        for symbol, target in built
-    ]
+    return [_braced([*_architecture(target), symbol]) for symbol, target in built]
+
+
+def _architecture(target: str) -> list[str]:
+    """Its number, whether it is PTX, and whether it runs on that GPU alone."""
+    number = "".join(filter(str.isdigit, target))
+    return [number, _flag(target.startswith("compute_")), _flag(target.endswith(tuple(FEATURES)))]
 
 
 def _leveled(sources: Mapping[str, Source], symbols: Symbols) -> str:

@@ -34,10 +34,11 @@ struct CpuKernelData {
   Kernel at[kLevels];
 };
 
-// Code for one architecture: a cubin for 90, PTX for later GPUs.
+// Code for one architecture: a cubin for 90, PTX for later GPUs. `is_exact`: as sm_90a, it runs on no other.
 struct Image {
   int architecture;
   bool is_ptx;
+  bool is_exact;
   const char* begin;
 };
 

@@ -40,8 +40,9 @@ class Gpus {
     const int architecture = architectures_.at(index);
     const Image* best = nullptr;
     for (const Image& image : images) {
-      const bool runs = image.architecture <= architecture &&
-                        (image.is_ptx || image.architecture / 10 == architecture / 10);
+      const bool later = image.architecture <= architecture &&
+                         (image.is_ptx || image.architecture / 10 == architecture / 10);
+      const bool runs = image.is_exact ? image.architecture == architecture : later;
       if (runs && (best == nullptr || (best->is_ptx && !image.is_ptx) ||
                    (best->is_ptx == image.is_ptx && best->architecture < image.architecture))) {
         best = &image;
