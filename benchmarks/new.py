@@ -122,7 +122,7 @@ def main() -> int:
         table.add_column(column.replace("_", " "))
     for row in rows:
         table.add_row(*(f"{value:.1f}" if isinstance(value, float) else str(value) for value in row.values()))
-    Console().print(table)
+    Console(width=120).print(table)
     if options.json:
         about = {
             "cores": str(len(os.sched_getaffinity(0))),

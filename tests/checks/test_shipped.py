@@ -11,13 +11,14 @@ import opsmith
 from opsmith.checks import Report
 from opsmith.kernels import GeneratedKernel
 
-REPRESENTATIVES = ("scale_bias_relu", "swiglu")
-"""Ops whose generated kernels are emulated in every layout and size: how a kernel walks through memory does not depend
-on its formula. `make check-full` runs every item on every op."""
-OF_ROWS = ("layer_norm", "cross_entropy")
-"""The same for ops of rows, on the CPU too: one with tensors whose gradients are summed over rows, one with an index
-and a value per row."""
+REPRESENTATIVES = ("scale_bias_relu", "swiglu", "layer_norm")
+"""Generated ops on which every item is checked, on the CPU and emulated: how a kernel walks through memory, and what
+torch's transforms do with an op, does not depend on its formula. With a gradient that is summed, without, and of rows.
+`make check-full` runs every item on every op."""
 OF_THE_FORMULA = ["values", "gradients", "second_gradients", "special_values", "kernels"]
+OF_ROWS = {False: [*OF_THE_FORMULA, "vmap"], True: ["values", "gradients", "kernels"]}
+"""Of other row ops, on the CPU and emulated: which dimensions a row has is up to the op, and its functions of elements
+are those of pointwise ops."""
 
 
 def details(report: Report) -> str:
@@ -38,11 +39,10 @@ def test_the_checklist_passes(name: str, place: str) -> None:
 
 def items_for(op: opsmith.Op, emulate: bool) -> list[str] | None:
     """The items to check here; None: all."""
-    is_whole = not emulate or not default_is_generated(op)
-    if op.is_generated and not op._families.default.forward.reference.elementwise:  # an op of rows
-        is_whole = False
-    base = op.name.partition("::")[2]
-    return None if is_whole or base in (*REPRESENTATIVES, *OF_ROWS) else OF_THE_FORMULA
+    if not default_is_generated(op) or op.name.partition("::")[2] in REPRESENTATIVES:
+        return None
+    is_of_rows = op.is_generated and not op._families.default.forward.reference.elementwise
+    return OF_ROWS[emulate] if is_of_rows else OF_THE_FORMULA
 
 
 def default_is_generated(op: opsmith.Op) -> bool:
