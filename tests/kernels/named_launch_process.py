@@ -54,7 +54,7 @@ def forgotten() -> None:
     cu._modules.clear()
     for kernel in cu._named.values():
         kernel._launches.clear()
-    host.attach(ctypes.CDLL(str(ext.build())), cu, "test")
+    host.attach(ctypes.CDLL(str(ext.build())), cu, "test", __name__)
     cuda._library.fake_reset(0x1000)
     cuda.fake.count, cuda.fake.current, cuda.fake.streams = 2, 0, {0: 0xABC0, 1: 0xABC1}
     cuda.fake.is_capturing = False
