@@ -25,6 +25,7 @@ from kernels.fake_cuda import FakeCuda, Launched, on_gpu
 from opsmith.errors import NvrtcNotFoundError, ReferenceRunsWarning
 from opsmith.kernels import host
 from opsmith.launch.driver import LARGE_CLUSTER_ALLOWED, MAX_DYNAMIC_SHARED_BYTES, substituted
+from opsmith.toolchain.shipped import Elsewhere
 
 # Before host code is loaded, which asks it for the current stream.
 ctypes.CDLL(f"{sys.argv[1]}/libtorch_cuda.so", mode=ctypes.RTLD_GLOBAL)
@@ -211,7 +212,7 @@ def the_gpu_is_the_drivers() -> None:
 def without_a_compiler_the_reference_is_to_serve() -> None:
     forgotten()
     missing = mock.patch.object(cu, "_function", side_effect=NvrtcNotFoundError(["nowhere"], "cuda13"))
-    other = mock.patch.object(host, "other_cuda", return_value=("13", "12"))
+    other = mock.patch.object(host, "built_elsewhere", return_value=Elsewhere(("13", "12"), None))
     with missing, other, warnings.catch_warnings(record=True) as met:
         warnings.simplefilter("always")
         for _ in range(2):

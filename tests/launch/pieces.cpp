@@ -59,3 +59,9 @@ EXPORT int64_t group_of(int dimensions, const int64_t* strides, int sums, int64_
   for (int k = 0; k < sums; ++k) roles[k] = grouping.roles[k];
   return grouping.kept;
 }
+
+// The team for rows of so many packs, of which a thread has so many bytes in registers.
+EXPORT void row_team_of(const Target* target, int64_t packs, int64_t bytes, bool sums, int64_t* out) {
+  const RowTeam team = row_team(*target, packs, bytes, sums);
+  for (const int64_t each : {team.held, team.threads, team.cluster, team.lanes, held_before(team.held)}) *out++ = each;
+}

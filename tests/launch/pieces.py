@@ -42,6 +42,7 @@ def library() -> Any:
     functions.stream_blocks_of.restype = number
     functions.stream_blocks_of.argtypes = [ctypes.c_void_p, number, ctypes.c_void_p]
     functions.group_of.restype = number
+    functions.row_team_of.argtypes = [ctypes.c_void_p, number, number, ctypes.c_bool, ctypes.c_void_p]
     return functions
 
 
@@ -80,6 +81,24 @@ def column_chunks(target: Target, columns: int, kept: int, rows: int, vector: in
 
 def stream_blocks(target: Target, count: int, tiles: Sequence[int]) -> int:
     return int(library().stream_blocks_of(target.row(), count, row(tiles)))
+
+
+class RowTeam(NamedTuple):
+    held: int
+    threads: int  # of a block
+    cluster: int  # blocks that share a row; 0: lanes of a warp do
+    lanes: int
+    held_before: int  # the number of held packs before this one
+
+    @property
+    def size(self) -> int:
+        return self.cluster * self.threads or self.lanes
+
+
+def row_team(packs: int, element_bytes: int, sums: bool, cluster: int = 16) -> RowTeam:
+    written = row([0] * 5)
+    library().row_team_of(gpu(132)._replace(cluster=cluster).row(), packs, element_bytes, sums, written)
+    return RowTeam(*written)
 
 
 class Loops(NamedTuple):

@@ -14,6 +14,7 @@ from opsmith.generate.reference import broadcast, result_strides
 from opsmith.launch.planner import Pass, Plan, Program, Unplanned
 
 from . import pieces
+from .pieces import TUNING
 
 many = settings(max_examples=400, deadline=None)
 FLOAT, HALF = (6, 4, 0), (15, 2, 1)  # dtype, item size, whether sums are rounded to it
@@ -262,3 +263,24 @@ def test_the_blocks_of_a_stream_cover_it_once(
     tile = tiles[sum(count > limit for limit in limits)]
     blocks = pieces.stream_blocks(target, count, tiles)
     assert (blocks - 1) * tile < count <= blocks * tile
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.integers(1, 1 << 20),
+    st.sampled_from([2, 4, 16, 32, 48, 64, 96, 120, 160]),
+    st.booleans(),
+    st.sampled_from([1, 8, 16]),
+)
+def test_a_row_fits_into_the_registers_of_its_team_or_is_read_again(
+    packs: int, held_bytes: int, sums: bool, cluster: int
+) -> None:
+    team = pieces.row_team(packs, held_bytes, sums, cluster)
+    if team.held == 0:  # not even the most threads with the most registers
+        assert packs > cluster * 32 * TUNING.row_most_warps * (2 * TUNING.row_bytes // held_bytes) * 2 // 3
+        return
+    assert packs <= team.held * team.size, "every pack has a thread"
+    assert packs > team.held_before * team.size, "the kernel does not ask whether a thread has these packs"
+    assert team.held * held_bytes <= 2 * TUNING.row_bytes or team.held == 1
+    assert team.threads <= 32 * TUNING.row_most_warps and team.cluster <= cluster
+    assert 8 * team.held * team.size <= 9 * packs + 8 * 32 * max(1, team.cluster) * team.held, "few threads idle"

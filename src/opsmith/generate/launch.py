@@ -21,6 +21,7 @@ from ..reference.tensors import is_placeholder, scalar_type
 from . import tuning
 from .expression import Form, Program, Scalar
 from .levels import Level
+from .rows.registers import carried_bytes
 from .text import HALF
 
 
@@ -94,8 +95,8 @@ def _bits(dimensions: Sequence[int] | None) -> int:
 
 
 def _rows(program: Program) -> list[int]:
-    """The dimensions along the row, the scalars that are sizes, and the slots without the row's dimensions; nothing of
-    a pointwise program."""
+    """The dimensions along the row, the scalars that are sizes, the slots without the row's dimensions, and what passes
+    carry on; nothing of a pointwise program."""
     rows = program.rows
     if rows is None:
         return [0]
@@ -104,6 +105,7 @@ def _rows(program: Program) -> list[int]:
         *counted((scalar.position,) for scalar in program.scalars),
         *counted((slot,) for slot, form in enumerate(rows.forms) if form is Form.SQUEEZED),
         len(program.checks) > 0,
+        carried_bytes(program),
     ]
 
 

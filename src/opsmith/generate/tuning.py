@@ -71,13 +71,13 @@ FEW_ITEMS = 1024
 # Rows. Each thread of a team holds its packs of the row in registers.
 ROW_THREADS, ROW_LANE_PACKS = 128, 4
 """Threads of a block whose warps, or parts of warps, have a row each; the most packs that each of their lanes holds."""
-ROW_BYTES, ROW_MOST_BYTES = 64, 256
+ROW_BYTES, ROW_MOST_BYTES = 128, 192
 """Bytes of a row in the registers of a thread: rather more threads than more than this, and at most."""
 ROW_MOST_WARPS = 16
 """Warps of a block that has a row; longer rows have a cluster of blocks, or are read again by every pass."""
-ROW_REGISTERS, ROW_AHEAD = 40, True
-"""Of kernels with sums over rows: registers of a thread besides the row's; whether a team loads its next row while it
-computes one, if registers allow."""
+ROW_REGISTERS, ROW_AHEAD = 32, True
+"""Registers of a thread besides the row's; whether a team with sums over rows loads its next row while it computes one,
+if registers allow."""
 
 
 def planner_tuning() -> Tuning:

@@ -163,8 +163,12 @@ def heaviside(call: Call, input: Any, values: Any) -> Value:
 
 
 def _nan_to_num(x: Value, nan: Value, high: Value, low: Value) -> Value:
-    infinite = x.equals(math.inf).where(high, x.equals(-math.inf).where(low, x))
-    return x.builder.test("is_nan", x).where(nan, infinite)
+    limits = torch.finfo(x.dtype)
+    if (high.number(), low.number()) == (limits.max, limits.min):  # no finite number is beyond them
+        finite = of("maximum", of("minimum", x, high), low)
+    else:
+        finite = x.equals(math.inf).where(high, x.equals(-math.inf).where(low, x))
+    return x.builder.test("is_nan", x).where(nan, finite)
 
 
 define(

@@ -12,9 +12,11 @@ import torch
 
 from ...launch.planner import LayoutClass
 from .. import emit_cuda
-from ..emit_cuda import FAST, VALUE_TYPES, Operand, entry, listed, method, struct
+from ..emit_cuda import FAST, ROWS, VALUE_TYPES, Operand, entry, listed, method, struct
 from ..expression import Column, Node, Program, postorder
 from ..text import HALF, SCALAR_TYPES, Writer, computed_in, fast_math, result_names
+from ..tuning import cost_of
+from .bounds import never_positive
 from .passes import Pass, Pick, schedule
 
 _OPERATIONS = {"row_sum": "Sum", "row_max": "Highest", "row_min": "Lowest", "row_any": "Highest", "row_all": "Lowest"}
@@ -37,9 +39,11 @@ class _Text:
     def __init__(self, program: Program, layout: LayoutClass) -> None:
         count = len(program.reads)
         self.layout = layout
-        # An element is computed again by every pass: the compiler keeps it where registers allow.
-        self.plan = schedule(program, layout.modes[count:], lambda node: 0)
+        # A row that is not held has no place for other values of its elements either.
+        self.plan = schedule(program, layout.modes[count:], cost_of, on_gpu=True, carries=layout.held > 0)
         self.program = self.plan.program
+        self.is_fast = fast_math(program)
+        self.never_positive = never_positive(self.program)
         self.writer = Writer(self.program, VALUE_TYPES)
         self._find_operands(program, count)
         self.columns, self.totals = self.plan.having("column"), self.plan.having("total")
@@ -87,8 +91,8 @@ class _Text:
         compute = self._compute()  # names values that members hold
         lines = [
             *self._comment(),
-            *([FAST] if fast_math(self.program) else []),
-            "#include <opsmith/rows/cuda.h>",
+            *([FAST] if self.is_fast else []),
+            ROWS,
             "",
             "namespace opsmith {",
             "",
@@ -282,6 +286,10 @@ class _Text:
             if read.mode == "scalar" and slot not in {node.slot for node in self.plan.row_inputs}:
                 name = f"{read.name}_everywhere"
                 lines.append(f"    const {VALUE_TYPES[read.dtype]} {name} = load_once(tensors.{read.name});")
+        self.carried = {node: self.writer.fresh("carried") for node in self.plan.carried}
+        self.divisors: dict[Node, str] = {}
+        for carried, name in self.carried.items():
+            lines.append(f"    {VALUE_TYPES[computed_in(carried.dtype)]} {name}[held * vector];")
         lines += self._between(0)
         lines += [f"    if (!({self.writer.name(check)})) refuse_index();" for check in self.program.checks]
         for number, each in enumerate(self.plan.passes):
@@ -341,6 +349,37 @@ class _Text:
         self.writer.given(pick.node, name, uniform=True)
         return [f"    {kind} {name};", "    {", *(f"      {line}" for line in body), "    }"]
 
+    def _divisors(self, each: Pass) -> list[str]:
+        """What a pass divides all elements by, prepared once."""
+        lines = []
+        for node in each.nodes:
+            if node.function is None or node.function.name != "div" or node.dtype is torch.bool:
+                continue
+            divisor = node.args[1]
+            if (
+                self.writer.is_uniform(divisor)
+                and computed_in(node.dtype) is torch.float32
+                and divisor not in self.divisors
+            ):
+                self.divisors[divisor] = self.writer.fresh("divisor")
+                lines.append(f"    const Divisor {self.divisors[divisor]}({self.writer.name(divisor)});")
+        return lines
+
+    def _expression(self, node: Node) -> str | None:
+        """A cheaper form of a node where its arguments allow one."""
+        assert node.function is not None
+        if node.function.name == "div" and node.dtype is torch.float32 and node.args[1] in self.divisors:
+            return f"{self.divisors[node.args[1]]}.divide({self.writer.element(node.args[0])})"
+        if self.is_fast and node in self.never_positive:
+            name = "exp_or_zero" if self.never_positive[node] else "exp_of_negative"
+            return f"fast::{name}({self.writer.element(node.args[0])})"
+        return None
+
+    def _product(self, node: Node) -> str | None:
+        """The factors of a product, for a fused multiply-add."""
+        is_product = node.function is not None and node.function.name == "mul" and node.dtype is torch.float32
+        return ", ".join(self.writer.element(arg) for arg in node.args) if is_product else None
+
     def _elements(self, loads: Sequence[Node], nodes: Sequence[Node]) -> list[str]:
         """Loaded and computed elements."""
         lines = []
@@ -351,7 +390,7 @@ class _Text:
                 value = f"{operand.name}_everywhere"
             lines.append(f"const {VALUE_TYPES[operand.dtype]} {operand.name} = {value};")
             self.writer.given(load, operand.name, uniform=False)
-        return lines + [self.writer.line(node) for node in nodes]
+        return lines + [self.writer.line(node, self._expression(node)) for node in nodes]
 
     def _pass(self, number: int, each: Pass) -> list[str]:
         """One pass over the row: a function of an element, what it stores, and the reductions of the team."""
@@ -359,12 +398,18 @@ class _Text:
         declared = [
             f"    {VALUE_TYPES[computed_in(node.dtype)]} {name} = {_start(node)};" for node, name in names.items()
         ]
+        declared += self._divisors(each)
+        for node in each.carried_in:
+            self.writer.given(node, f"{self.carried[node]}[slot]", uniform=False)
         body = self._elements(each.loads, each.nodes)
         for node, name in names.items():
             assert node.function is not None
-            value = self.writer.element(node.args[0])
+            value, factors = self.writer.element(node.args[0]), self._product(node.args[0])
             operation = _OPERATIONS[node.function.name]
-            body.append(f"{name} += {value};" if operation == "Sum" else f"{name} = {operation}::of({name}, {value});")
+            added = f"fma({factors}, {name})" if factors else f"{name} + {value}"
+            body.append(f"{name} = {added if operation == 'Sum' else f'{operation}::of({name}, {value})'};")
+        for node in each.carried_out:
+            body.append(f"{self.carried[node]}[slot] = {self.writer.element(node)};")
         stored = [self.results[index] for index in each.elements]
         for index, result in zip(each.elements, stored, strict=True):
             body.append(f"outputs.{result.name}[lane] = {self._value(self.program.results[index].expression, index)};")

@@ -13,10 +13,13 @@ from dataclasses import dataclass, field, replace
 from ..expression import Form, Input, Interner, Node, Program, Result, postorder, varying
 from ..functions import Builder
 from ..functions.core import of
-from ..text import sum_dtype
+from ..text import HALF, sum_dtype
+from .factors import without_common_factors
 
-CARRIED = 8
-"""An element of at least this many instructions is carried on to later passes instead of being computed again."""
+CARRIED, CARRIED_ON_GPU = 8, 2
+"""An element of at least this many instructions is carried on to later passes instead of being computed again. The
+second number is for half types on a GPU, where a kernel that keeps up with memory has 15 instructions per element of a
+tensor."""
 
 ROLES = {"strided1": "element", "stridedn": "element", "row": "row", "reduced:inner": "column",
          "reduced:none": "total", "reduced:segments": "segment", "absent": "absent"}  # fmt: skip
@@ -72,10 +75,13 @@ class Schedule:
         return [index for index, each in enumerate(self.roles) if each == role]
 
 
-def schedule(program: Program, modes: Sequence[str], cost: Callable[[Node], int]) -> Schedule:
-    """The passes of a row program. `modes`: of its results."""
+def schedule(
+    program: Program, modes: Sequence[str], cost: Callable[[Node], int], on_gpu: bool = False, carries: bool = True
+) -> Schedule:
+    """The passes of a row program. `modes`: of its results. `cost`: the instructions of a node, roughly. `carries`:
+    whether passes carry elements on."""
     roles = [ROLES[mode] for mode in modes]
-    program = _with_sums(program, roles)
+    program = without_common_factors(_with_sums(program, roles))
     assert program.rows is not None
     found = Schedule(program, roles)
     roots = [r.expression for r, role in zip(program.results, roles, strict=True) if role != "absent"]
@@ -116,7 +122,18 @@ def schedule(program: Program, modes: Sequence[str], cost: Callable[[Node], int]
             found.passes[depths[result.expression]].elements.append(index)
         elif role in ("column", "segment"):
             found.passes[depths[result.expression]].columns.append(index)
-    _find_elements(found, elements, cost)
+
+    halves = {read.slot for read in program.reads if read.dtype in HALF}
+    only_halves = all(read.dtype in HALF for read in program.reads if read.dtype.is_floating_point)
+
+    def cost_on_gpu(node: Node) -> int:
+        """Elements that are divided by one number are multiplied by its reciprocal; loaded halves are converted."""
+        if node.function is None:
+            return int(isinstance(node, Input) and node.slot in halves)
+        return min(3, cost(node)) if node.function.name == "div" and node.args[1] not in elements else cost(node)
+
+    least = CARRIED_ON_GPU if on_gpu and only_halves else CARRIED
+    _find_elements(found, elements, cost_on_gpu if on_gpu else cost, least if carries else None)
     return found
 
 
@@ -150,8 +167,8 @@ def _depths(nodes: Sequence[Node]) -> dict[Node, int]:
     return depths
 
 
-def _find_elements(found: Schedule, elements: set[Node], cost: Callable[[Node], int]) -> None:
-    """What each pass loads and computes."""
+def _find_elements(found: Schedule, elements: set[Node], cost: Callable[[Node], int], least: int | None) -> None:
+    """What each pass loads and computes. `least`: the cost from which on an element is carried on, None if none is."""
     results = found.program.results
     kept: set[Node] = set()  # carried on by an earlier pass
     needed: list[list[Node]] = []
@@ -175,8 +192,9 @@ def _find_elements(found: Schedule, elements: set[Node], cost: Callable[[Node], 
         again = set(later[number])
         for node in each.nodes:
             if (
-                node in again
-                and _total(node, elements, kept, cost) >= CARRIED
+                least is not None
+                and node in again
+                and _total(node, elements, kept, cost) >= least
                 and _is_used(node, needed, number, elements)
             ):
                 each.carried_out.append(node)

@@ -34,6 +34,7 @@ struct Program {
     std::vector<int> sizes;          // by scalar: a dimension counted from the last, whose size it is, or an argument
     std::vector<int> squeezed;       // the slots that have no dimensions along the row
     bool checks = false;             // whether the kernel can refuse an argument
+    int carried = 0;                 // bytes of an element that passes carry on, on a GPU
 
     bool has(int dimension, int count) const { return (dimensions >> (count - 1 - dimension) & 1) != 0; }
     bool is_squeezed(int slot) const { return std::count(squeezed.begin(), squeezed.end(), slot) != 0; }
@@ -110,6 +111,7 @@ inline Program read_program(Row& row) {
     row.repeat([&] { program.rows.sizes.push_back(row.small()); });
     row.repeat([&] { program.rows.squeezed.push_back(row.small()); });
     program.rows.checks = row.flag();
+    program.rows.carried = row.small();
   }
   return program;
 }

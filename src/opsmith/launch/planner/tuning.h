@@ -181,10 +181,9 @@ inline int64_t column_blocks(int64_t kept, const Chunks& chunks) {
 // row is too long to be held (0).
 struct RowTeam {
   int64_t held, threads, cluster, lanes;
-  // Of teams with sums over rows, which have several rows each: whether the next row is loaded while one is computed,
-  // and the blocks of a multiprocessor.
+  // Of teams with sums over rows, which have several rows each: whether the next row is loaded while one is computed.
   bool ahead = false;
-  int64_t resident = 0;
+  int64_t resident = 0;  // blocks that a multiprocessor must be able to run at once
 
   // The most warps of a block that the kernel is compiled for.
   int64_t warps() const { return threads <= 128 ? 4 : threads <= 256 ? 8 : threads <= 512 ? 16 : 32; }
@@ -201,6 +200,11 @@ inline int64_t held_packs(int64_t least) {
   }
 }
 
+// The number before one of these; 0 before 1. rows/cuda.h relies on it: of `held` packs, a thread uses more than these.
+inline int64_t held_before(int64_t held) {
+  return held <= 4 ? held - 1 : (held & (held - 1)) == 0 ? held / 4 * 3 : held / 3 * 2;
+}
+
 // The largest of these numbers that is not larger.
 inline int64_t held_at_most(int64_t most) {
   int64_t found = 1;
@@ -208,11 +212,28 @@ inline int64_t held_at_most(int64_t most) {
   return found;
 }
 
-// The team for rows of this many packs; `bytes`: what a thread has in registers of a pack.
-inline RowTeam row_team(const Target& target, int64_t packs, int64_t bytes) {
+// A team of so many blocks whose threads each hold at most `most` packs: as many as possible, unless a sixteenth more of
+// what they could hold would be empty than with fewer. Without threads if there is none.
+inline RowTeam held_team(const Tuning& tuning, int64_t packs, int64_t cluster, int64_t most) {
+  RowTeam team{0, 0, cluster, 0};
+  for (int64_t held = held_at_most(most); held > 0; held = held_before(held)) {
+    const int64_t warps = divide_up(packs, 32 * cluster * held), threads = 32 * warps;
+    if (warps > tuning.row_most_warps) break;
+    if (held_before(held) * threads * cluster >= packs) continue;
+    if (team.threads == 0 || 17 * held * threads <= 16 * team.held * team.threads) {
+      team.held = held;
+      team.threads = threads;
+    }
+  }
+  return team;
+}
+
+// The team for rows of this many packs; `bytes`: what a thread has in registers of a pack; `sums`: whether it adds up
+// values over rows. Then a thread has as much as it can of a row, because every thread takes part in all reductions.
+inline RowTeam row_team(const Target& target, int64_t packs, int64_t bytes, bool sums) {
   const Tuning& tuning = target.tuning;
   const auto most = [&](int64_t of) { return held_at_most(of / bytes); };
-  if (packs <= 32 * std::min(tuning.row_lane_packs, most(tuning.row_bytes))) {
+  if (packs <= 32 * std::min(tuning.row_lane_packs, most(tuning.row_most_bytes))) {
     const int64_t held = held_packs(divide_up(packs, 32));
     int64_t lanes = 1;
     while (lanes * held < packs) lanes *= 2;
@@ -220,24 +241,23 @@ inline RowTeam row_team(const Target& target, int64_t packs, int64_t bytes) {
   }
   // More threads, then more registers, then more blocks.
   for (int64_t cluster = 1; cluster <= target.cluster; cluster *= 2) {
-    for (const int64_t limit : {tuning.row_bytes, 2 * tuning.row_bytes, tuning.row_most_bytes}) {
-      if (limit > tuning.row_most_bytes) continue;
-      const int64_t warps = divide_up(packs, 32 * cluster * most(limit));
-      if (warps > tuning.row_most_warps) continue;
-      const int64_t held = held_packs(divide_up(packs, 32 * cluster * warps));
-      if (held * bytes > tuning.row_most_bytes && held > 1) continue;
-      return {held, 32 * divide_up(packs, 32 * cluster * held), cluster, 0};
+    const auto limits = {sums ? 2 * tuning.row_bytes : tuning.row_bytes, tuning.row_most_bytes};
+    for (const int64_t limit : limits) {
+      if (const RowTeam team = held_team(tuning, packs, cluster, most(limit)); team.threads > 0) return team;
     }
   }
+  const RowTeam last = held_team(tuning, packs, target.cluster, most(2 * tuning.row_bytes));
+  if (last.threads > 0) return last;
   return {0, 32 * tuning.row_most_warps, 1, 0};
 }
 
-// For a team with sums over rows. `inputs`: bytes of a pack that a thread loads; `bytes`: what it has in registers of one.
-inline void find_residence(const Tuning& tuning, int64_t inputs, int64_t bytes, RowTeam& team) {
+// The blocks of a multiprocessor. `inputs`: bytes of a pack that a thread loads; `bytes`: what it has in registers of one.
+inline void find_residence(const Tuning& tuning, int64_t inputs, int64_t bytes, bool sums, RowTeam& team) {
   constexpr int64_t kRegisters = 65536, kThreads = 1536;  // of a multiprocessor; of the smallest one
-  team.ahead = tuning.row_ahead != 0 && team.held > 0 && team.held * (bytes + inputs) <= tuning.row_most_bytes;
-  const int64_t registers = tuning.row_registers + team.held * (bytes + team.ahead * inputs) / 4;
-  team.resident = at_least_one(std::min(kThreads, kRegisters / registers) / (32 * team.warps()));
+  constexpr int64_t kMost = 128;                          // registers of a thread of the largest block
+  const auto registers = [&](bool ahead) { return tuning.row_registers + team.held * (bytes + ahead * inputs) / 4; };
+  team.ahead = sums && tuning.row_ahead != 0 && team.held > 0 && registers(true) <= kMost;
+  team.resident = at_least_one(std::min(kThreads, kRegisters / registers(team.ahead)) / (32 * team.warps()));
 }
 
 // Elements that a block of a kernel without sums computes if there are very few, few, some or many in total. They

@@ -60,6 +60,14 @@ namespace fast {
 
 OPSMITH_DEVICE float exp(float x) { return quick_exp2(x * 1.44269504f); }
 
+// Where results below 2^-126 do not count.
+OPSMITH_DEVICE float exp_or_zero(float x) { return quick_exp2_or_zero(x * 1.44269504f); }
+
+// For x up to 40. Larger by 2^64 on the way, results below 2^-126 are not lost, and need no test.
+OPSMITH_DEVICE float exp_of_negative(float x) {
+  return quick_exp2_or_zero(fma(x, 1.44269504f, 64.0f)) * 5.42101086e-20f;
+}
+
 // By a sixteenth of 1 + e^-x: the reciprocal of what passes 2^126 would be zero, and bfloat16 goes below 2^-126.
 OPSMITH_DEVICE float sigmoid(float x) {
   return 0.0625f * quick_reciprocal(fma(quick_exp2_or_zero(x * -1.44269504f), 0.0625f, 0.0625f));
