@@ -61,7 +61,7 @@ EXPORT int64_t group_of(int dimensions, const int64_t* strides, int sums, int64_
 }
 
 // The team for rows of so many packs, of which a thread has so many bytes in registers.
-EXPORT void row_team_of(const Target* target, int64_t packs, int64_t bytes, bool sums, int64_t* out) {
-  const RowTeam team = row_team(*target, packs, bytes, sums);
+EXPORT void row_team_of(const Target* target, int64_t packs, int64_t rows, int64_t bytes, bool sums, int64_t* out) {
+  const RowTeam team = row_team(*target, packs, rows, bytes, sums);
   for (const int64_t each : {team.held, team.threads, team.cluster, team.lanes, held_before(team.held)}) *out++ = each;
 }

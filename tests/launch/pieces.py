@@ -42,7 +42,7 @@ def library() -> Any:
     functions.stream_blocks_of.restype = number
     functions.stream_blocks_of.argtypes = [ctypes.c_void_p, number, ctypes.c_void_p]
     functions.group_of.restype = number
-    functions.row_team_of.argtypes = [ctypes.c_void_p, number, number, ctypes.c_bool, ctypes.c_void_p]
+    functions.row_team_of.argtypes = [ctypes.c_void_p, *[number] * 3, ctypes.c_bool, ctypes.c_void_p]
     return functions
 
 
@@ -95,9 +95,9 @@ class RowTeam(NamedTuple):
         return self.cluster * self.threads or self.lanes
 
 
-def row_team(packs: int, element_bytes: int, sums: bool, cluster: int = 16) -> RowTeam:
+def row_team(packs: int, rows: int, bytes_of_pack: int, sums: bool, cluster: int = 16) -> RowTeam:
     written = row([0] * 5)
-    library().row_team_of(gpu(132)._replace(cluster=cluster).row(), packs, element_bytes, sums, written)
+    library().row_team_of(gpu(132)._replace(cluster=cluster).row(), packs, rows, bytes_of_pack, sums, written)
     return RowTeam(*written)
 
 

@@ -268,19 +268,26 @@ def test_the_blocks_of_a_stream_cover_it_once(
 @settings(max_examples=300, deadline=None)
 @given(
     st.integers(1, 1 << 20),
+    st.sampled_from([1, 7, 200, 1 << 20]),
     st.sampled_from([2, 4, 16, 32, 48, 64, 96, 120, 160]),
     st.booleans(),
     st.sampled_from([1, 8, 16]),
 )
 def test_a_row_fits_into_the_registers_of_its_team_or_is_read_again(
-    packs: int, held_bytes: int, sums: bool, cluster: int
+    packs: int, rows: int, pack_bytes: int, sums: bool, cluster: int
 ) -> None:
-    team = pieces.row_team(packs, held_bytes, sums, cluster)
+    team = pieces.row_team(packs, rows, pack_bytes, sums, cluster)
     if team.held == 0:  # not even the most threads with the most registers
-        assert packs > cluster * 32 * TUNING.row_most_warps * (2 * TUNING.row_bytes // held_bytes) * 2 // 3
+        assert packs > cluster * 32 * TUNING.row_most_warps * (2 * TUNING.row_bytes // pack_bytes) * 2 // 3
         return
     assert packs <= team.held * team.size, "every pack has a thread"
     assert packs > team.held_before * team.size, "the kernel does not ask whether a thread has these packs"
-    assert team.held * held_bytes <= 2 * TUNING.row_bytes or team.held == 1
+    assert team.held * pack_bytes <= 2 * TUNING.row_bytes or team.held == 1
     assert team.threads <= 32 * TUNING.row_most_warps and team.cluster <= cluster
     assert 8 * team.held * team.size <= 9 * packs + 8 * 32 * max(1, team.cluster) * team.held, "few threads idle"
+
+
+def test_few_rows_have_more_threads_each() -> None:
+    for packs, threads in ((125, 128), (512, 512), (4096, 4096), (16384, 8192)):
+        few, many = pieces.row_team(packs, 2, 16, False), pieces.row_team(packs, 1 << 20, 16, False)
+        assert few.size == threads and many.size < threads

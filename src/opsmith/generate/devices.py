@@ -162,9 +162,9 @@ def _launch(kernel: int, grid: tuple[int, ...], block: tuple[int, ...], paramete
 EMULATED_TARGET = Target(
     True,
     2,
-    planner_tuning()._replace(
-        very_few=32, few=128, some=512, row_lane_packs=2, row_bytes=32, row_most_bytes=64, row_most_warps=2
-    ),
+    planner_tuning()
+    ._replace(very_few=32, few=128, some=512)
+    ._replace(row_lane_packs=2, row_bytes=32, row_most_bytes=64, row_most_warps=2, row_few_threads=64),
 )
 """A small GPU, because its blocks run on the cores of this machine."""
 

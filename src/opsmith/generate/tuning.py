@@ -75,6 +75,8 @@ ROW_BYTES, ROW_MOST_BYTES = 128, 192
 """Bytes of a row in the registers of a thread: rather more threads than more than this, and at most."""
 ROW_MOST_WARPS = 16
 """Warps of a block that has a row; longer rows have a cluster of blocks, or are read again by every pass."""
+ROW_FEW_THREADS = 1024
+"""With fewer packs per multiprocessor than this, rows do not fill the GPU: each thread has as few as possible."""
 ROW_REGISTERS, ROW_AHEAD = 32, True
 """Registers of a thread besides the row's; whether a team with sums over rows loads its next row while it computes one,
 if registers allow."""
@@ -85,7 +87,8 @@ def planner_tuning() -> Tuning:
     return Tuning(
         CPU_GRAIN, CPU_TASKS, CPU_TILE, THREADS["stream"], THREADS["segment"], THREADS["column"], COMBINE_THREADS,
         RESIDENT, TILE_PACKS, NARROWEST, LEAST_PACKS, MOST_PACKS, FEW_ITEMS, *SMALL, SMALL[0],
-        ROW_THREADS, ROW_LANE_PACKS, ROW_BYTES, ROW_MOST_BYTES, ROW_MOST_WARPS, ROW_REGISTERS, ROW_AHEAD,
+        ROW_THREADS, ROW_LANE_PACKS, ROW_BYTES, ROW_MOST_BYTES, ROW_MOST_WARPS, ROW_FEW_THREADS,
+        ROW_REGISTERS, ROW_AHEAD,
     )  # fmt: skip
 
 

@@ -193,7 +193,12 @@ def _record_on_gpu(
     targets: Sequence[str],
     gpus: Sequence[Gpu],
 ) -> None:
-    for multiprocessors, cluster in {(gpu.multiprocessors, largest_cluster(gpu.arch)) for gpu in gpus}:
+    sizes = {(gpu.multiprocessors, largest_cluster(gpu.arch)) for gpu in gpus}
+    generation = op._families.generation
+    if isinstance(generation, LoopGeneration) and generation.compiler.rows:
+        # Also for few rows and for many, whatever the sample has.
+        sizes |= {(multiprocessors, cluster) for _, cluster in sizes for multiprocessors in (1, 1 << 20)}
+    for multiprocessors, cluster in sizes:
         recorder = Recorder("cuda", multiprocessors, cluster)
         record_calls(op, found, recorder, values, needs)
         for entry, text in _entries(recorder, emit_cuda.COMBINE):

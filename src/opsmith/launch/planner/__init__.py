@@ -58,6 +58,7 @@ class Tuning(NamedTuple):
     row_bytes: int
     row_most_bytes: int
     row_most_warps: int
+    row_few_threads: int
     row_registers: int
     row_ahead: int
 

@@ -129,7 +129,8 @@ inline RowTeam Plan::find_team() const {
     if (mode == kReducedInner) summed += layout_.vector * (program_.itemsize(k) == 8 ? 8 : 4);
   }
   const int64_t bytes = at_least_one(inputs + summed + layout_.vector * program_.rows.carried);
-  RowTeam team = row_team(target_, loops_.sizes.product() / layout_.vector, bytes, row_->sums);
+  const int64_t packs = loops_.sizes.product() / layout_.vector;
+  RowTeam team = row_team(target_, packs, row_->kept.sizes.product(), bytes, row_->sums);
   find_residence(target_.tuning, inputs, bytes, row_->sums, team);
   return team;
 }

@@ -30,6 +30,7 @@ struct Tuning {
   int64_t row_bytes;
   int64_t row_most_bytes;
   int64_t row_most_warps;
+  int64_t row_few_threads;
   int64_t row_registers;
   int64_t row_ahead;
 };
@@ -228,16 +229,24 @@ inline RowTeam held_team(const Tuning& tuning, int64_t packs, int64_t cluster, i
   return team;
 }
 
-// The team for rows of this many packs; `bytes`: what a thread has in registers of a pack; `sums`: whether it adds up
+// The team for `rows` rows of this many packs; `bytes`: what a thread has in registers of a pack; `sums`: whether it adds up
 // values over rows. Then a thread has as much as it can of a row, because every thread takes part in all reductions.
-inline RowTeam row_team(const Target& target, int64_t packs, int64_t bytes, bool sums) {
+inline RowTeam row_team(const Target& target, int64_t packs, int64_t rows, int64_t bytes, bool sums) {
   const Tuning& tuning = target.tuning;
   const auto most = [&](int64_t of) { return held_at_most(of / bytes); };
-  if (packs <= 32 * std::min(tuning.row_lane_packs, most(tuning.row_most_bytes))) {
+  const bool few = rows <= tuning.row_few_threads * target.multiprocessors / packs;
+  if (packs <= 32 * (few ? 1 : std::min(tuning.row_lane_packs, most(tuning.row_most_bytes)))) {
     const int64_t held = held_packs(divide_up(packs, 32));
     int64_t lanes = 1;
     while (lanes * held < packs) lanes *= 2;
     return {held, tuning.row_threads, 0, lanes};
+  }
+  if (few) {  // As many threads as possible: the GPU is not full, and one waits for the elements of each.
+    for (int64_t held = 1; held <= most(tuning.row_bytes); held = held_packs(held + 1)) {
+      for (int64_t cluster = 1; cluster <= target.cluster; cluster *= 2) {
+        if (const RowTeam team = held_team(tuning, packs, cluster, held); team.threads > 0) return team;
+      }
+    }
   }
   // More threads, then more registers, then more blocks.
   for (int64_t cluster = 1; cluster <= target.cluster; cluster *= 2) {
