@@ -134,16 +134,22 @@ EXPERIMENTS = {
     "in_flight": Experiment("BYTES_IN_FLIGHT", [32, 64, 128], [*streams(22, 25, 27), Case("swiglu", "backward", 22)]),
     "resident": Experiment("RESIDENT", [768, 1024, 1536], LARGE),
     "row_bytes": Experiment(
-        "ROW_BYTES", [32, 64, 128], rows(1024, 4096, 16384, 50257, 131072), dtypes=(torch.bfloat16,)
+        "ROW_BYTES", [64, 96, 128, 192], rows(1024, 4096, 16384, 50257, 131072), dtypes=(torch.bfloat16,)
     ),
     "row_most_bytes": Experiment("ROW_MOST_BYTES", [128, 192, 256], rows(50257, 131072), dtypes=(torch.bfloat16,)),
+    "row_few_threads": Experiment(
+        "ROW_FEW_THREADS", [0, 512, 1024, 2048],
+        [replace(case, power=power) for power in (14, 17, 20, 22) for case in rows(1000, 4096)],
+        dtypes=(torch.bfloat16,),
+    ),
     "row_most_warps": Experiment("ROW_MOST_WARPS", [8, 16, 32], rows(16384, 131072), dtypes=(torch.bfloat16,)),
     "row_lane_packs": Experiment("ROW_LANE_PACKS", [1, 2, 4, 8], rows(1024), dtypes=(torch.bfloat16,)),
     "row_ahead": Experiment(
         "ROW_AHEAD", [False, True], rows(1024, 4096, 16384, 131072, sums=True), dtypes=(torch.bfloat16,)
     ),
     "row_registers": Experiment(
-        "ROW_REGISTERS", [24, 40, 64], rows(1024, 4096, 16384, 131072, sums=True), dtypes=(torch.bfloat16,)
+        "ROW_REGISTERS", [24, 32, 40, 56], [*rows(4096, 131072), *rows(1024, 4096, 16384, 131072, sums=True)],
+        dtypes=(torch.bfloat16,),
     ),
 }  # fmt: skip
 

@@ -58,6 +58,38 @@ def test_an_expensive_element_is_computed_once() -> None:
         assert len(re.findall(r"\bexp\w*\(", text)) == 1 and "carried_1[slot]" in text
 
 
+def test_what_a_choice_by_an_argument_discards_is_not_computed() -> None:
+    logits, target = torch.randn(6, 64), torch.arange(6)
+    text = kernel(opsmith.ops.cross_entropy, logits, target, backward=False)
+    with_smoothing, without = re.findall(r"elements.template each.*?\n        \}\);", text, re.DOTALL)[:2]
+    assert re.search(r"if \(greater_\d\) \{\n *elements.template each", text)
+    assert "row_sum_1 =" in with_smoothing and "row_sum_1 =" not in without
+    for smoothing in (0.0, 0.1):
+        logits[0, 5] = -torch.inf if smoothing == 0 else 0.0  # the mean is infinite, and not used
+        with opsmith.emulate():
+            found = opsmith.ops.cross_entropy(logits, target, smoothing)
+        expected = torch.nn.functional.cross_entropy(logits, target, reduction="none", label_smoothing=smoothing)
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_extremes_of_half_types_are_found_two_at_a_time(dtype: torch.dtype, fresh: Callable[[str], str]) -> None:
+    def extremes(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return x.amax(-1), x.amin(-1), x.abs().amax(-1, keepdim=True).float() + x.float().sum(-1, keepdim=True) * 0
+
+    op = opsmith.rowwise(fresh("extremes"))(extremes)
+    special = torch.tensor([float("inf"), -float("inf"), float("nan"), -0.0, 0.0, torch.finfo(dtype).tiny / 4])
+    x = torch.randn(60, 64, generator=torch.Generator().manual_seed(2))
+    for row in range(30):
+        x[row, row : row + 2] = special[torch.tensor([row % 6, row // 6])]
+    x = x.to(dtype)
+    x[40:] = -x[40:].abs()
+    assert kernel(op, x, backward=False).count("Pairs<") == 3
+    with opsmith.emulate():
+        for actual, expected in zip(op(x), extremes(x), strict=True):
+            torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
+
+
 @functools.cache
 def _loop(fast: bool) -> Any:
     define = "#define OPSMITH_FAST_MATH" if fast else ""

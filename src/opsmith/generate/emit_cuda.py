@@ -18,9 +18,8 @@ from .text import HALF, SCALAR_TYPES, computed_in, fast_math, result_names, sour
 from .tuning import COMBINE_THREADS, THREADS, least_blocks, packs_in_flight, present, unroll
 
 # NVRTC before CUDA 13.4 takes a lambda in a device function for a host function without the second option.
-OPTIONS = ("--fmad=false", "--device-as-default-execution-space", "-std=c++17")
+OPTIONS = ("--device-as-default-execution-space", "-std=c++17")
 FAST_OPTIONS = ("--prec-div=false", "--prec-sqrt=false")
-CONTRACTED = "--fmad=true"
 FAST = "#define OPSMITH_FAST_MATH"
 ROWS = "#include <opsmith/rows/cuda.h>"
 
@@ -31,9 +30,9 @@ VALUE_TYPES = {dtype: SCALAR_TYPES[computed_in(dtype)] for dtype in SCALAR_TYPES
 def options(text: str) -> tuple[str, ...]:
     """NVRTC's options for a text. If its functions are fast, division is too, and a row's products and sums round once:
     a row kernel of half types has few instructions to spare (rows/emit_cuda.py)."""
-    if FAST not in text:
-        return OPTIONS
-    return (*OPTIONS, *FAST_OPTIONS, *([CONTRACTED] if ROWS in text else []))
+    is_fast = FAST in text
+    contracted = "true" if is_fast and ROWS in text else "false"
+    return (f"--fmad={contracted}", *OPTIONS, *(FAST_OPTIONS if is_fast else ()))
 
 
 def cluster_of(text: str) -> int:

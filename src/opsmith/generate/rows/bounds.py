@@ -6,8 +6,9 @@ from ..expression import Constant, Node, Program
 
 
 def never_positive(program: Program) -> dict[Node, bool]:
-    """The exponentials of numbers that are at most zero: of elements less the largest of their row, as in softmax. True
-    for those that are only summed over the row: one of them is 1, so what is below 2^-126 does not count. (If the
+    """The exponentials of numbers that are at most zero: of elements less the largest of their row or their logsumexp.
+
+    True for those that are only summed over the row: one of them is 1, so what is below 2^-126 does not count. (If the
     largest is infinite, logsumexp subtracts zero instead, and its sum is infinite or zero whatever its other terms.)"""
     exponentials = [node for node in program.nodes() if _is(node, "exp") and _is(node.args[0], "sub")]
     users: dict[Node, list[Node]] = {node: [] for node in exponentials}
@@ -26,7 +27,20 @@ def never_positive(program: Program) -> dict[Node, bool]:
                 highest = otherwise
         if _is(highest, "row_max") and highest.args[0] is element:
             found[node] = only_summed
+        elif _is_logsumexp(highest, element):
+            found[node] = False
     return found
+
+
+def _is_logsumexp(node: Node, element: Node) -> bool:
+    """Whether a node is the logarithm of the sum of an element's exponentials: at least the largest of the elements."""
+    shift = None
+    if _is(node, "add"):
+        node, shift = node.args
+    if not _is(node, "log") or not _is(node.args[0], "row_sum") or not _is(node.args[0].args[0], "exp"):
+        return False
+    (summed,) = node.args[0].args[0].args
+    return summed is element if shift is None else _is(summed, "sub") and summed.args == (element, shift)
 
 
 def _is(node: Node, name: str) -> bool:

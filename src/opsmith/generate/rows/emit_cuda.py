@@ -13,10 +13,11 @@ import torch
 from ...launch.planner import LayoutClass
 from .. import emit_cuda
 from ..emit_cuda import FAST, ROWS, VALUE_TYPES, Operand, entry, listed, method, struct
-from ..expression import Column, Node, Program, postorder
+from ..expression import Column, Input, Node, Program, postorder
 from ..text import HALF, SCALAR_TYPES, Writer, computed_in, fast_math, result_names
 from ..tuning import cost_of
 from .bounds import never_positive
+from .conditions import Condition, conditions
 from .passes import Pass, Pick, schedule
 
 _OPERATIONS = {"row_sum": "Sum", "row_max": "Highest", "row_min": "Lowest", "row_any": "Highest", "row_all": "Lowest"}
@@ -44,6 +45,7 @@ class _Text:
         self.program = self.plan.program
         self.is_fast = fast_math(program)
         self.never_positive = never_positive(self.program)
+        self.conditions = conditions(self.program, set(self.plan.constants))
         self.writer = Writer(self.program, VALUE_TYPES)
         self._find_operands(program, count)
         self.columns, self.totals = self.plan.having("column"), self.plan.having("total")
@@ -395,33 +397,79 @@ class _Text:
     def _pass(self, number: int, each: Pass) -> list[str]:
         """One pass over the row: a function of an element, what it stores, and the reductions of the team."""
         names = {node: self.writer.fresh(node.function.name) for node in each.reductions if node.function}
-        declared = [
-            f"    {VALUE_TYPES[computed_in(node.dtype)]} {name} = {_start(node)};" for node, name in names.items()
-        ]
-        declared += self._divisors(each)
+        lines = [f"    {VALUE_TYPES[computed_in(node.dtype)]} {name} = {_start(node)};" for node, name in names.items()]
+        paired = {node: kind for node in names if (kind := self._paired(node))}
+        lines += [f"    {kind} {names[node]}_pairs;" for node, kind in paired.items()]
+        lines += self._divisors(each)
+        lines.append(f"    // pass {number + 1}")
+        stored = [self.results[index] for index in each.elements]
+        outputs = f"Outputs{number}" if stored else "Nothing"
+        if stored:
+            fields = [f"{VALUE_TYPES[result.dtype]} {result.name}[vector];" for result in stored]
+            lines += [f"    struct {outputs} {{", *(f"      {field}" for field in fields), "    };"]
+        condition = next((self.conditions[node] for node in names if node in self.conditions), None)
+        always = {node: name for node, name in names.items() if self.conditions.get(node) != condition or not condition}
+        if condition is None:
+            lines += self._each(each, names, outputs, stored)
+        else:  # a pass that leaves out what no result needs
+            lines += [
+                f"    if ({self._test(condition)}) {{",
+                *self._each(each, names, outputs, stored),
+                "    } else {",
+                *self._each(each, always, outputs, stored),
+                "    }",
+            ]
+        lines += [f"    {names[node]} = {names[node]}_pairs.value();" for node in paired]
+        if names:
+            parts = [f"by<{_OPERATIONS[node.function.name]}>({name})" for node, name in names.items() if node.function]
+            lines += listed("    team.reduce(", parts, ");")
+        for node, name in names.items():
+            self.writer.given(node, name, uniform=True)
+        return lines
+
+    def _test(self, condition: Condition) -> str:
+        name = self.writer.name(condition.test)
+        return name if condition.holds else f"!{name}"
+
+    def _paired(self, node: Node) -> str | None:
+        """The type that reduces elements of a half type two at a time, without converting them: for the largest and the
+        smallest of them, or of their magnitudes."""
+        assert node.function is not None
+        (element,) = node.args[:1]
+        magnitudes = element.function is not None and element.function.name == "absolute"
+        read = element.args[0] if magnitudes else element
+        if node.function.name not in ("row_max", "row_min") or not isinstance(read, Input):
+            return None
+        operand = self.by_slot[read.slot]
+        if operand.dtype not in HALF or operand.mode not in ("strided1", "stridedn") or self.layout.vector % 2 != 0:
+            return None
+        operation, kind = _OPERATIONS[node.function.name], SCALAR_TYPES[operand.dtype]
+        return f"Pairs<{operation}, {kind}, {str(magnitudes).lower()}>"
+
+    def _each(self, each: Pass, names: dict[Node, str], outputs: str, stored: list[Operand]) -> list[str]:
+        """The loop over a row's elements, with the reductions in `names`."""
         for node in each.carried_in:
             self.writer.given(node, f"{self.carried[node]}[slot]", uniform=False)
         body = self._elements(each.loads, each.nodes)
         for node, name in names.items():
             assert node.function is not None
+            if self._paired(node):
+                read = node.args[0] if isinstance(node.args[0], Input) else node.args[0].args[0]
+                operand = self.by_slot[read.slot]  # type: ignore[attr-defined]
+                body.append(f"if (lane % 2 == 0) {name}_pairs.take(inputs.{operand.name}, lane);")
+                continue
             value, factors = self.writer.element(node.args[0]), self._product(node.args[0])
             operation = _OPERATIONS[node.function.name]
             added = f"fma({factors}, {name})" if factors else f"{name} + {value}"
             body.append(f"{name} = {added if operation == 'Sum' else f'{operation}::of({name}, {value})'};")
         for node in each.carried_out:
             body.append(f"{self.carried[node]}[slot] = {self.writer.element(node)};")
-        stored = [self.results[index] for index in each.elements]
         for index, result in zip(each.elements, stored, strict=True):
             body.append(f"outputs.{result.name}[lane] = {self._value(self.program.results[index].expression, index)};")
         for index in each.columns:
             value = self.writer.element(self.program.results[index].expression)
             body.append(f"if (mine) sums.{self.results[index].name}.add(slot, column, {value});")
-        outputs = f"Outputs{number}" if stored else "Nothing"
-        lines = [*declared, f"    // pass {number + 1}"]
-        if stored:
-            fields = [f"{VALUE_TYPES[result.dtype]} {result.name}[vector];" for result in stored]
-            lines += [f"    struct {outputs} {{", *(f"      {field}" for field in fields), "    };"]
-        lines += [
+        return [
             f"    elements.template each<{outputs}>(",
             "        [&](const auto& inputs, const auto& shared, auto& outputs, int lane, int64_t column, int slot) {",
             *(f"          {line}" for line in body),
@@ -432,12 +480,6 @@ class _Text:
             "          (void)outputs, (void)place;",
             "        });",
         ]
-        if names:
-            parts = [f"by<{_OPERATIONS[node.function.name]}>({name})" for node, name in names.items() if node.function]
-            lines += listed("    team.reduce(", parts, ");")
-        for node, name in names.items():
-            self.writer.given(node, name, uniform=True)
-        return lines
 
     def _store(self, result: Operand) -> str:
         if result.mode == "stridedn":

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <opsmith/rows/cuda_division.h>
+#include <opsmith/rows/cuda_pairs.h>
 #include <opsmith/rows/cuda_sums.h>
 #include <opsmith/rows/cuda_teams.h>
 
