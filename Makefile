@@ -123,6 +123,8 @@ gpu: ## GPU tests and benchmarks by the python3 on PATH, installing nothing; JSO
 	@$(PYTHON) benchmarks/cells.py --device cuda --json "$(OUT)/cells_h200.json" || true  # the cells lost are listed
 	@$(PYTHON) benchmarks/cells.py --suite large --device cuda --dtypes bfloat16 float32 float16 \
 	  --json "$(OUT)/large_h200.json" || true
+	@$(PYTHON) benchmarks/cells.py --suite rows --device cuda --json "$(OUT)/rows_h200.json" || true
+	@$(PYTHON) benchmarks/cells.py --suite large-rows --device cuda --json "$(OUT)/large_rows_h200.json" || true
 	@$(PYTHON) benchmarks/launch.py --json "$(OUT)/launch_h200.json"
 	@$(PYTHON) benchmarks/convrnn.py --loop --json "$(OUT)/convrnn_h200.json"
 	@$(PYTHON) benchmarks/check.py --device cuda --seeds 3 --at-once 12 --json "$(OUT)/check_h200.json"

@@ -167,6 +167,58 @@ def test_pointwise_kernels_run_at_the_speed_of_memory() -> None:
     assert short == []
 
 
+def least_share_of_rows(op: str, columns: int, direction: str) -> float | None:
+    """Of the speed of a copy, as the issue of the row kernels asks for it; None: of this op, it does not."""
+    forward = direction == "forward"
+    if op == "group_norm_silu":
+        return 0.85 if forward else 0.80
+    if op == "quantize_rows":
+        return 0.90 if forward else None
+    if op == "cross_entropy_mean":
+        return 0.88 if forward else None
+    if op == "add_rms_norm":
+        return 0.94
+    if forward:
+        return 0.92
+    to_16384, at_131072 = (0.98, 0.85) if op == "softmax" else (0.90, 0.75)
+    return to_16384 if columns <= 16384 else at_131072
+
+
+def test_row_kernels_run_at_the_speed_of_memory() -> None:
+    if not (RESULTS / "large_rows_h200.json").exists():
+        pytest.skip(
+            "there is no large_rows_h200.json yet: benchmarks/cells.py --suite large-rows --device cuda makes it"
+        )
+    own = [row for row in rows("large_rows_h200") if row["contender"] == "opsmith"]
+    assert {row["dtype"] for row in own} >= {"bfloat16", "float32"} and all(row["verified"] for row in own)
+    short = []
+    for row in own:
+        op, sample, direction = row["op"].partition("::")[2], row["sample"], row["direction"]
+        columns = int(sample.rpartition(" x ")[2]) if " x " in sample else 0
+        least = least_share_of_rows(op, columns, direction)
+        if least is not None and row["share"] < least:
+            short.append((op, sample, row["dtype"], direction, row["share"]))
+    steps: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for row in own:
+        if row["op"] == "benchmarks::cross_entropy_mean":
+            steps.setdefault((row["sample"], row["dtype"]), {})[row["direction"]] = row
+    for (sample, dtype), step in steps.items():  # both directions: logits read twice, their gradient written
+        forward = step["forward"]
+        share = 3 * forward["share"] * forward["us"] / (forward["us"] + step["backward"]["us"])
+        if share < 0.85:
+            short.append(("cross_entropy_mean", sample, dtype, "both", share))
+    assert short == [] and len(steps) == 4
+
+
+def test_no_cell_of_row_ops_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not (RESULTS / "rows_h200.json").exists():
+        pytest.skip("there is no rows_h200.json yet: benchmarks/cells.py --suite rows --device cuda makes it")
+    monkeypatch.syspath_prepend(RESULTS.parent)
+    from cells import lost
+
+    assert lost(rows("rows_h200"), "cuda") == []
+
+
 def test_nothing_of_tensor_size_is_held_beside_results_and_gradients() -> None:
     own = [row for row in rows("large_h200") if row["contender"] == "opsmith"]
     held = [(row["op"], row["sample"], row["peak_bytes"] / max(1, row["held_bytes"])) for row in own]
