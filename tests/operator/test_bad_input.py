@@ -361,7 +361,7 @@ class TestCalls:
 
     def test_out_with_another_number_of_tensors(self, fresh: Fresh) -> None:
         op = opsmith.op(fresh("out_count"))(square)
-        with pytest.raises(errors.OutArgumentError, match=r"out= takes 1 tensors, one for each result, not 2"):
+        with pytest.raises(errors.OutArgumentError, match=r"out= takes one tensor for each result, 1 in all, not 2"):
             op(torch.randn(3), out=(torch.empty(3), torch.empty(3)))
 
     def test_out_for_an_op_that_returns_a_list(self, fresh: Fresh) -> None:
@@ -389,7 +389,9 @@ def test_an_op_that_is_not_there() -> None:
 
 
 def test_samples_that_are_not_there(fresh: Fresh) -> None:
-    with pytest.raises(errors.SamplesMissingError, match=r"@op.register_samples"):
+    with pytest.raises(
+        errors.SamplesMissingError, match=r"test_bad_input.py:\d+: def square.*\n.*\n.*@op.register_samples"
+    ):
         opsmith.op(fresh("samples"))(square).samples_for("cpu")
 
 
@@ -434,6 +436,42 @@ def test_the_arguments_of_a_sample_may_be_a_list() -> None:
     assert opsmith.Sample([1, 2]).args == (1, 2)  # type: ignore[arg-type]
 
 
+ONES = torch.ones(3)
+
+
+@opsmith.op("bad_input::add_", mutates_args=("x",))
+def add_(x: Tensor, y: Tensor) -> None:
+    x.add_(y)
+
+
+MISTAKES: dict[str, Callable[[opsmith.Op], object]] = {
+    "an argument of another type": lambda op: op(3),
+    "an argument that is missing": lambda op: op(),
+    "tensors on two devices": lambda op: opsmith.ops.swiglu(torch.randn(3), torch.randn(3, device="meta")),
+    "memory that is shared": lambda op: add_(ONES, ONES),
+    "an out= of another shape": lambda op: op(torch.randn(3), out=torch.empty(4)),
+    "several out= for one result": lambda op: op(torch.randn(3), out=(torch.empty(3), torch.empty(3))),
+    "a kernel that is not there": lambda op: op.using("none").__enter__(),
+    "an op that is not there": lambda op: opsmith.get("nowhere::nothing"),
+    "a name that is not one": lambda op: opsmith.op("nothing")(square),
+    "a name that is taken": lambda op: opsmith.op("aten::relu")(square),
+    "a source that is not generated": lambda op: op.source("cpu"),
+    "a check of something else": lambda op: opsmith.check(square),
+    "an extension without sources": lambda op: opsmith.extension("no_sources", sources=[]),
+    "an extension whose source is not there": lambda op: opsmith.extension("no_source", sources=["none.cpp"]),
+    "a source of CUDA that is not there": lambda op: opsmith.cuda_source("none.cu"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_an_error_ends_with_the_line_that_caused_it(fresh: Fresh, mistake: str) -> None:
+    op = opsmith.op(fresh("mistaken"))(square)
+    with pytest.raises(errors.OpsmithError) as caught:
+        MISTAKES[mistake](op)
+    last = str(caught.value).splitlines()[-1]
+    assert re.fullmatch(rf'  test_bad_input.py:\d+: "{mistake}": lambda op: .*,', last), str(caught.value)
+
+
 def test_errors_survive_a_worker_process() -> None:
     for error in (errors.InvalidNameError("x"), errors.DeviceMixError("a::b", {"x": "cpu", "y": "cuda:0"})):
         assert str(pickle.loads(pickle.dumps(error))) == str(error)
@@ -441,7 +479,7 @@ def test_errors_survive_a_worker_process() -> None:
 
 def test_device_mix_names_each_tensor_and_a_remedy() -> None:
     message = str(errors.DeviceMixError("a::b", {"x": "cuda:0", "bias": "cpu"}))
-    assert message == (
+    assert message.startswith(
         "a::b: all tensors of a call must be on one device, but there is x on cuda:0, bias on cpu. "
         "Move them together, for example bias = bias.to('cuda:0')."
     )

@@ -63,7 +63,10 @@ class SourceLine(NamedTuple):
     @classmethod
     def _innermost(cls, frames: Iterable[tuple[FrameType, int]]) -> SourceLine | None:
         for frame, line in frames:
-            if not _is_library(str(frame.f_globals.get("__name__"))):
+            module = str(frame.f_globals.get("__name__"))
+            if module.startswith(_STARTED_BY):
+                return None  # `opsmith check NAME`, say: no line of the author's is running
+            if not _is_library(module):
                 return cls.at(frame.f_code.co_filename, line)
         return None
 
@@ -116,7 +119,9 @@ def tail(text: str, lines: int) -> str:
     return "\n".join(text.strip().splitlines()[-lines:])
 
 
-_LIBRARIES = {"torch", "triton", "numba", "numba_cuda", "contextlib", "functools", "threading", "concurrent"}
+_LIBRARIES = {"torch", "triton", "numba", "numba_cuda", "hypothesis"}
+_LIBRARIES |= {"contextlib", "functools", "threading", "concurrent"}
+_STARTED_BY = ("opsmith.cli", "opsmith.testing")
 
 
 def _is_library(module: str) -> bool:

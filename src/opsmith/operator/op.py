@@ -326,7 +326,7 @@ class Op:
     def samples_for(self, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32) -> list[Sample]:
         """The op's samples for a device and a dtype."""
         if self.samples is None:
-            raise SamplesMissingError(self.name)
+            raise SamplesMissingError(self.name, self.reference)
         return samples_of(self.samples, self.name, device, dtype)
 
     def _register(
