@@ -330,10 +330,10 @@ def test_arguments_that_mean_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "words"),
     [
-        ("DEBUG", "maybe", "DEBUG='maybe' is not a setting: set it to 1 or 0, or unset it"),
-        ("USE_CUDA", "13", "USE_CUDA='13' is not a setting"),
-        ("MAX_JOBS", "many", "MAX_JOBS='many' is not a setting: set the number of compilers"),
-        ("MAX_JOBS", "0", "MAX_JOBS='0' is not a setting"),
+        ("DEBUG", "maybe", "DEBUG='maybe' is not valid: set it to 1 or 0, or unset it"),
+        ("USE_CUDA", "13", "USE_CUDA='13' is not valid"),
+        ("MAX_JOBS", "many", "MAX_JOBS='many' is not valid: set the number of compilers"),
+        ("MAX_JOBS", "0", "MAX_JOBS='0' is not valid"),
     ],
 )
 def test_a_switch_that_means_nothing_is_refused(

@@ -45,6 +45,8 @@ def contents(root: Path) -> dict[str, str]:
     [
         ("my-kernels", "lower-case letters, digits and underscores, and starts with a letter. Try my_kernels."),
         ("MyKernels", "Try mykernels."),
+        ("Torch", "starts with a letter. Try torch_ops."),
+        ("_json_", "starts with a letter. Try json_ops."),
         ("2fast", "Try fast."),
         ("über", "lower-case letters"),
         ("", "lower-case letters"),
@@ -58,7 +60,7 @@ def contents(root: Path) -> dict[str, str]:
         ("aten", "torch has operators of its own in torch.ops.aten. Try my_aten."),
         ("tests", "the project has a directory of this name. Try my_tests."),
         ("src", "the project has a directory of this name. Try my_src."),
-        ("kernels_", "marks an in-place operator, which the files define as well. Try kernels."),
+        ("mine_", "marks an in-place operator, which the files define as well. Try mine."),
         ("k" * 65, "more than 64 characters"),
     ],
 )

@@ -370,7 +370,7 @@ def test_the_gpus_to_build_for(
 
 def test_a_variable_that_means_nothing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPU_TARGETS", "banana")
-    with pytest.raises(BuildSettingError, match="GPU_TARGETS='banana' is not a setting"):
+    with pytest.raises(BuildSettingError, match="GPU_TARGETS='banana' is not valid"):
         targets_for(None, False)
 
 
@@ -423,6 +423,14 @@ def test_a_request_that_makes_no_sense_is_refused(
     assert done.exit_code == 1
     assert message in " ".join(done.stderr.split())
     assert not list(tmp_path.iterdir())
+
+
+def test_options_and_variables_are_compared_before_anything_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = CliRunner().invoke(_app.create(), ["build", "email", "--no-cuda", "--arch", "sm_90"])
+    assert both.exit_code == 2 and "leave out --arch, or --no-cuda" in both.stderr
+    monkeypatch.setenv("DEBUG", "perhaps")
+    done = CliRunner().invoke(_app.create(), ["build", "email", "--no-cuda"])
+    assert done.exit_code == 1 and "DEBUG='perhaps' is not valid: set it to 1 or 0, or unset it." in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -74,8 +74,11 @@ def test_what_proves_nothing_is_refused(tmp_path: Path, contents: Any, message: 
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PassportError, match="cannot be read"):
+    with pytest.raises(PassportError, match=r"none cannot be read: No such file or directory\.$"):
         passport([tmp_path / "none"], [OP])
+    (tmp_path / "text").write_text("no JSON")
+    with pytest.raises(PassportError, match="text is not JSON: Expecting value"):
+        passport([tmp_path / "text"], [OP])
 
 
 def test_prebuilt_kernels_are_named_by_their_places() -> None:
