@@ -281,7 +281,7 @@ def test_a_kernel_that_remembers_its_results_is_not_timed(fresh: Fresh) -> None:
         opsmith.bench(op, device="cpu", against=[], direction="forward", ceilings=SOME)
 
 
-def test_numbers_that_the_reference_refuses_are_not_asked_of_it(fresh: Fresh) -> None:
+def test_numbers_that_the_reference_refuses_are_not_tried(fresh: Fresh) -> None:
     def logged(x: torch.Tensor) -> torch.Tensor:
         if bool((x < 1).any()):
             raise ValueError("from 1 on")

@@ -356,7 +356,7 @@ def test_an_op_that_is_not_there(invoke: Invoke, name: str) -> None:
     assert result.exit_code == 2 and "Did you mean opsmith::mish?" in flat(result.output)
 
 
-def test_a_source_without_names_stands_for_its_ops_alone(invoke: Invoke, tmp_path: Path) -> None:
+def test_a_source_without_names_means_only_its_ops(invoke: Invoke, tmp_path: Path) -> None:
     (tmp_path / "ops_of_one_file.py").write_text(
         "import torch, opsmith\n"
         "@opsmith.op('one_file::only')\n"

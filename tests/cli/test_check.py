@@ -290,7 +290,7 @@ def test_a_name_may_lack_its_namespace_and_an_op_named_twice_is_checked_once() -
     ]
 
 
-def test_a_package_stands_for_the_ops_of_its_modules(
+def test_a_package_means_the_ops_of_its_modules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: Callable[[str], str]
 ) -> None:
     names = [fresh("first"), fresh("second")]

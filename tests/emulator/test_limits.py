@@ -106,7 +106,7 @@ def test_a_cluster_that_cannot_be_is_refused(name: str, grid: Any, cluster: Any,
         CLUSTERS[name][grid, 1, 0, cluster](torch.zeros(32, dtype=torch.int32))
 
 
-def test_a_gpu_without_clusters_is_told_from_one_with() -> None:
+def test_a_gpu_without_clusters_is_distinguished_from_one_with_them() -> None:
     y = torch.zeros(8, dtype=torch.int32)
     with opsmith.emulate(), emulation.entered(emulation.Settings(gpu=Gpu("A100", "sm_80", 108, 163 << 10))):
         CLUSTERS.any[8, 1](y)

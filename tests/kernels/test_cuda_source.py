@@ -237,7 +237,7 @@ def test_a_name_that_the_compiler_does_not_reach_is_refused_and_the_others_compi
         cu.off.compile(ARCH)
 
 
-def test_what_is_no_kernel_is_refused() -> None:
+def test_what_is_not_a_kernel_is_refused() -> None:
     cu = opsmith.cuda_source(
         "__device__ int helper(int x) { return x; }\n__global__ void k(int* x) { *x = helper(1); }\n"
     )
@@ -495,7 +495,7 @@ def test_an_error_in_a_text_that_was_put_together_shows_the_text() -> None:
     assert cu.label.startswith("<cuda_source at test_cuda_source.py:")
 
 
-def test_of_several_places_the_text_stands_in_the_last_before_the_call_is_named(tmp_path: Path) -> None:
+def test_of_several_places_with_the_text_the_last_before_the_call_is_named(tmp_path: Path) -> None:
     literal = '"""\n__global__ void k() {\n  nope;\n}\n"""'
     script = write(
         tmp_path / "user.py",

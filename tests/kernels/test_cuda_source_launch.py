@@ -161,7 +161,7 @@ def test_whole_numbers_of_numpy_and_bools_are_integers(cu: Any, gpu: FakeCuda) -
         (torch.tensor(3), r"takes a number, not a tensor: pass n\.item\(\), which waits for the GPU"),
     ],
 )
-def test_what_is_no_whole_number_is_refused_for_an_integer(cu: Any, value: Any, words: str) -> None:
+def test_what_is_not_an_integer_is_refused_for_an_integer(cu: Any, value: Any, words: str) -> None:
     with pytest.raises(errors.KernelArgumentError, match=rf"add: parameter 'n' \(int\) {words}") as caught:
         cu.add[1, 1](x(), x(), x(), value)
     assert "add(const float* a, const float* b, float* y, int n)" in str(caught.value)
@@ -208,7 +208,7 @@ def test_a_number_too_large_for_its_float_is_refused(cu: Any, position: int, val
 
 
 @pytest.mark.parametrize("value", ["1.0", None, 1j, torch.tensor(1.0), b"1"])
-def test_what_is_no_number_is_refused_for_a_float(cu: Any, value: Any) -> None:
+def test_what_is_not_a_number_is_refused_for_a_float(cu: Any, value: Any) -> None:
     with pytest.raises(errors.KernelArgumentError, match=r"floats: parameter 'a' \(float\) takes a"):
         cu.floats[1, 1](value, 0.0, 0.0, 0.0)
 
@@ -304,7 +304,7 @@ def test_none_is_a_null_pointer_and_any_address_can_be_forced(cu: Any, gpu: Fake
         (1.0, "takes a float32 tensor, .*, not float 1.0"),
     ],
 )
-def test_what_is_no_tensor_is_refused_for_a_pointer(cu: Any, value: Any, words: str) -> None:
+def test_what_is_not_a_tensor_is_refused_for_a_pointer(cu: Any, value: Any, words: str) -> None:
     with pytest.raises(errors.KernelArgumentError, match=rf"add: parameter 'b' \(const float\*\) {words}"):
         cu.add[1, 1](x(), value, x(), 0)
 
@@ -500,7 +500,7 @@ def test_a_launch_that_cannot_be_is_refused_before_it_is_called(cu: Any, gpu: Fa
     assert isinstance(caught.value, ValueError)
 
 
-def test_numbers_of_any_whole_kind_shape_a_launch(cu: Any, gpu: FakeCuda) -> None:
+def test_integers_of_any_type_shape_a_launch(cu: Any, gpu: FakeCuda) -> None:
     a = x()
     for key in ((numpy.int64(2), torch.Size([3, 4])), ([2], [3, 4]), ((2, 1), (3, 4, 1)), (2, (3, 4), 0)):
         cu.add[key](a, a, a, 1)

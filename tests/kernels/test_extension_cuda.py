@@ -323,7 +323,7 @@ def launched(tmp_path: Path) -> Iterator[Callable[..., Tensor]]:
 
 
 @pytest.mark.gpu
-def test_a_launch_that_cannot_be_is_reported_with_what_was_asked_and_what_is_taken(
+def test_an_invalid_launch_is_reported_with_what_was_given_and_what_is_accepted(
     launched: Callable[..., Tensor],
 ) -> None:
     x = torch.ones(8, device="cuda")

@@ -296,7 +296,7 @@ class TestReferences:
         ):
             op(torch.eye(3).to_sparse())
 
-    def test_that_raises_says_its_own_words(self, fresh: Fresh) -> None:
+    def test_that_raises_keeps_its_own_message(self, fresh: Fresh) -> None:
         def picky(x: Tensor) -> Tensor:
             raise ValueError("only on Sundays")
 
@@ -405,7 +405,7 @@ def test_samples_that_are_not_there(fresh: Fresh) -> None:
         (lambda x: None, "must yield them, but it returned a NoneType"),
     ],
 )
-def test_samples_that_are_none(fresh: Fresh, make: Callable[[Tensor], Any], said: str) -> None:
+def test_samples_that_are_not_samples(fresh: Fresh, make: Callable[[Tensor], Any], said: str) -> None:
     op = opsmith.op(fresh("samples"))(square)
     op.register_samples(lambda device, dtype: make(torch.ones(1, 3)))
     with pytest.raises(errors.InvalidSampleError, match=rf"{said}.*opsmith.Sample\(\(x,\)\)"):

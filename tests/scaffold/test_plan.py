@@ -130,7 +130,7 @@ def test_into_chooses_the_package(here: Path) -> None:
 
 
 @pytest.mark.parametrize("into", ["../other", "src/../../other", "nowhere/../../other"])
-def test_into_beside_a_project_is_a_project_of_its_own(here: Path, monkeypatch: pytest.MonkeyPatch, into: str) -> None:
+def test_into_beside_a_project_is_a_separate_project(here: Path, monkeypatch: pytest.MonkeyPatch, into: str) -> None:
     package(here / "one")
     monkeypatch.chdir("one")
     made = scaffold.plan("other", into=Path(into))
@@ -166,7 +166,7 @@ def test_of_several_packages_it_is_the_one_named_as_the_project_or_the_one_aroun
         scaffold.plan("gate")
 
 
-def test_what_the_author_must_do_by_hand_is_said(here: Path) -> None:
+def test_what_the_author_must_do_by_hand_is_listed(here: Path) -> None:
     folder = package(here)
     first = scaffold.plan("gate", "cuda")
     assert "src/my_kernels/ops/__init__.py" in first.files

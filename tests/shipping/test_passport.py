@@ -68,7 +68,7 @@ def test_checks_and_times_of_the_packages_ops_are_printed(tmp_path: Path) -> Non
         (checked(op="mylib::other"), "no result of mylib::bent is in these files"),
     ],
 )
-def test_what_proves_nothing_is_refused(tmp_path: Path, contents: Any, message: str) -> None:
+def test_results_that_prove_nothing_are_refused(tmp_path: Path, contents: Any, message: str) -> None:
     with pytest.raises(PassportError, match=message):
         passport(wrote(tmp_path, results=contents), [OP])
 
