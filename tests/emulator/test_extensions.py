@@ -389,7 +389,7 @@ def test_blocks_of_a_cluster_write_into_each_others_shared_memory(declared: Any,
 
     x = torch.randn(6 * 64)
     assert torch.equal(declared(swapped)(x), swapped(x))
-    with pytest.raises(LaunchConfigurationError, match="the grid is 3, which is no whole number of clusters of 2"):
+    with pytest.raises(LaunchConfigurationError, match="the grid is 3, which is not a whole number of clusters of 2"):
         declared(swapped)(torch.randn(3 * 64))
 
 
@@ -399,7 +399,7 @@ def test_clusters_that_an_extension_cannot_have_are_refused(declared: Any, emula
 
     op = declared(in_clusters)
     with pytest.raises(
-        LaunchConfigurationError, match=r"the grid is 4, which is no whole number of clusters of \(2, 2\)"
+        LaunchConfigurationError, match=r"the grid is 4, which is not a whole number of clusters of \(2, 2\)"
     ):
         op(torch.zeros(4), 4)
     with pytest.raises(LaunchConfigurationError, match="16 blocks, and more than 8 need an attribute of the kernel"):

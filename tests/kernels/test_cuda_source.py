@@ -112,7 +112,7 @@ def test_a_missing_file_is_an_error_at_once(given: Any) -> None:
 
 
 def test_a_directory_is_no_source(tmp_path: Path) -> None:
-    with pytest.raises(errors.SourceNotFoundError, match="it is no file"):
+    with pytest.raises(errors.SourceNotFoundError, match="it is not a file"):
         opsmith.cuda_source(tmp_path)
 
 
@@ -200,7 +200,7 @@ def test_a_template_without_arguments_is_refused_with_the_spelling() -> None:
         ("scale<>", "is not an instance of template <typename T, int N = 2>"),
         ("scale<float, 3, 4>", "is not an instance of"),
         ("scale<float, float>", "is not an instance of"),
-        ("twice<float>", "the kernel is no template"),
+        ("twice<float>", "the kernel is not a template"),
     ],
 )
 def test_template_arguments_that_do_not_fit_are_refused_with_the_compilers_message(spelling: str, words: str) -> None:

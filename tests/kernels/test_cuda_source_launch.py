@@ -486,7 +486,7 @@ def test_an_empty_tensor_and_a_parameter_of_a_module_are_taken(cu: Any, gpu: Fak
         ((1,), r"kernel\[grid, block\]\(...\)"),
         (3, r"kernel\[grid, block\]\(...\)"),
         ((1, 2, 3, 4, 5), r"kernel\[grid, block\]\(...\)"),
-        ((6, 1, 0, 4), r"the grid is 6, which is no whole number of clusters of 4\. Launch 8, and let the blocks"),
+        ((6, 1, 0, 4), r"the grid is 6, which is not a whole number of clusters of 4\. Launch 8, and let the blocks"),
         (((4, 3), 1, 0, (2, 2)), r"the grid is \(4, 3\), which .* clusters of \(2, 2\)\. Launch \(4, 4\)"),
         ((32, 1, 0, 32), "the cluster is 32, and its x is at most 16"),
         (((16, 16), 1, 0, (8, 4)), r"a cluster of \(8, 4\) has 32 blocks, and a cluster has at most 16 on an H100"),
@@ -579,7 +579,7 @@ def test_a_cluster_that_the_gpu_or_the_kernel_cannot_have_is_refused(cu: Any, gp
         gpu.set_limit(attribute, size)
     cu = opsmith.cuda_source(TEXT)
     refused(r"the launch has clusters of 4, and the kernel is declared with __cluster_dims__ \(2, 3\)", 4, 32, 0, 4)
-    refused(r"the grid is \(4, 4\), which is no whole number of clusters of \(2, 3\)", (4, 4), 32)
+    refused(r"the grid is \(4, 4\), which is not a whole number of clusters of \(2, 3\)", (4, 4), 32)
     cu.add[(4, 6), 32](a, a, a, 1)
     cu.add[(4, 6), 32, 0, (2, 3)](a, a, a, 1)
     assert [launched.cluster for launched in gpu.launches] == [(1, 1, 1), (8, 1, 1), (0, 0, 0), (2, 3, 1)]

@@ -88,7 +88,7 @@ class _Module:
         """The directory to add to sys.path, if needed."""
         self.file = ""
         """The file to run, where `import` would not find it."""
-        if path is None or self.shipped or path.startswith("<"):  # "<stdin>" is no file
+        if path is None or self.shipped or path.startswith("<"):  # "<stdin>" is not a file
             return
         file = Path(path).resolve()
         if self.called == "__main__":

@@ -79,7 +79,7 @@ def _declared() -> dict[str, Op]:
         getattr(ops, name)
     from ..operator.registry import registry
 
-    # The template, which is there to be copied, is no shipped op.
+    # The template, which is there to be copied, is not a shipped op.
     return {name: op for name, op in sorted(registry.items()) if not name.startswith(f"{SHIPPED}::_")}
 
 

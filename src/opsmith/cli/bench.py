@@ -131,7 +131,7 @@ class _Run:
                     self._profile(op, dtype, list(dict.fromkeys(row["direction"] for row in found.rows)))
 
     def repeat(self, ops: Sequence[Op], slower: set[tuple[str, str]]) -> None:
-        """Times ops again that were slower: a busy minute of the machine is no regression."""
+        """Times ops again that were slower: a busy machine is not a regression."""
         for op in ops:
             for dtype in self.dtypes:
                 if (op.name, _dtype_name(dtype)) in slower:
@@ -250,7 +250,7 @@ def _loaded(path: Path) -> Results:
 
 
 def _own(before: Results, now: Results) -> set[str]:
-    """The op and its kernels: a baseline that is slower now is no fault of the op."""
+    """The op and its kernels: a slower baseline is not a fault of the op."""
     from ..benchmark.contenders import BASELINES
 
     return {row["contender"] for row in (*before.rows, *now.rows)} - {*BASELINES}
