@@ -433,7 +433,11 @@ def test_a_device_in_torchs_notation(fresh: Fresh, device: str | torch.device) -
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
-    [({"device": "meta"}, "neither 'cpu' nor 'cuda'"), ({"device": "cpu", "threads": 0}, "at least one is needed")],
+    [
+        ({"device": "meta"}, "neither 'cpu' nor 'cuda'"),
+        ({"device": "x"}, "neither 'cpu' nor 'cuda'"),
+        ({"device": "cpu", "threads": 0}, "at least one is needed"),
+    ],
 )
 def test_a_device_that_cannot_be_measured_is_refused(fresh: Fresh, wrong: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -150,6 +150,11 @@ def test_an_unknown_autocast_policy(fresh: Fresh) -> None:
         (lambda op: op.register_autocast("cpu", "bfloat16"), errors.AutocastDtypeError, r"a torch.dtype, not str"),
         (lambda op: op.register_kernel("cpu", 3.0), errors.KernelTypeError, r"a kernel is a function .*, not float"),
         (lambda op: op.register_backward("cpu", 3.0), errors.KernelTypeError, r"a kernel is a function .*, not float"),
+        (lambda op: op.register_samples(3), errors.NotAFunctionError, r"register_samples takes a function, not int"),
+        (lambda op: op.register_cost(3), errors.NotAFunctionError, r"register_cost takes a function, not int"),
+        (lambda op: op.register_fake(None), errors.NotAFunctionError, r"register_fake takes a function, not None"),
+        (lambda op: op.register_vmap(3), errors.NotAFunctionError, r"register_vmap takes a function, not int"),
+        (lambda op: op.register_autograd(3), errors.NotAFunctionError, r"register_autograd takes a function, not int"),
         (lambda op: op.register_kernel("cpu", square, name="my kernel"), errors.KernelNameError, "'my kernel' is not"),
     ],
 )
@@ -470,6 +475,19 @@ def test_an_error_ends_with_the_line_that_caused_it(fresh: Fresh, mistake: str) 
         MISTAKES[mistake](op)
     last = str(caught.value).splitlines()[-1]
     assert re.fullmatch(rf'  test_bad_input.py:\d+: "{mistake}": lambda op: .*,', last), str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("output", "line"),
+    [
+        ("Traceback:\n  f()\nmylib.LostError: gone\n  ops.py:3: f(x)\n", "mylib.LostError: gone"),
+        ("ValueError: first\nwhich led to\nKeyboardInterrupt\n\n", "KeyboardInterrupt"),
+        ("a tool's\nlast line\n", "last line"),
+        ("", ""),
+    ],
+)
+def test_of_what_a_process_printed_the_exception_is_shown(output: str, line: str) -> None:
+    assert errors.base.exception_line(output) == line
 
 
 def test_errors_survive_a_worker_process() -> None:

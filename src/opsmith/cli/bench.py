@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -58,16 +57,13 @@ def command(
     from ..benchmark.run import directions
     from ..benchmark.shapes import parsed as shape
 
-    if json is not None and not is_stdout(json):
-        with contextlib.suppress(OSError):
-            json.absolute().parent.mkdir(parents=True, exist_ok=True)
+    prepare_json(json)
     ops = selected(names or (), sources or (), "bench")
     where = usable_device(device)
     run = _Run(
         where, _dtypes(dtype, where), [_parsed("--shape", shape, text) for text in shapes or ()], scaling, against,
         _parsed("--direction", directions, direction), threads, json,
     )  # fmt: skip
-    prepare_json(json)
     before = _loaded(compare) if compare is not None else None
     run.begin()
     for op in ops:
