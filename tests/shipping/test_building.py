@@ -85,7 +85,8 @@ def test_a_build_for_a_debugger_is_used_where_debug_is_on(package: Path, user: R
     alone = head.partition("@opsmith")[0] + "ext = " + extension.replace('extra_cflags=["-march=native"], ', "")
     (package / "ops.py").write_text(alone)
     build(package, "--no-cuda", "--debug")
-    assert all(b".debug_info" in library.read_bytes() for library in (package / "prebuilt").rglob("*.so"))
+    libraries = [library.read_bytes() for library in (package / "prebuilt").rglob("*.so")]
+    assert libraries and all(b".debug_info" in library for library in libraries)
     call = "import torch, aheadlib; print(aheadlib.ops.negated(torch.ones(2)))"
     assert user(package, f"import os; os.environ['DEBUG'] = '1'; {call}") == "tensor([-1., -1.])\n"
     assert "the plain PyTorch reference runs instead" in user(package, call), "another build, which is not prebuilt"
