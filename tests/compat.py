@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def require_sleef(release: torch_headers.Release) -> None:
-    """Each torch exports every function of Sleef that generated kernels call: Sleef is no part of its stable ABI, and
+    """Each torch exports every function of Sleef that generated kernels call: Sleef is not part of its stable ABI, and
     prebuilt kernels are for all releases."""
     names = BUILD / f"sleef-{release.version}.txt"
     if not names.exists():

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -83,6 +84,14 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[P
         return directory
 
     return shared
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _temporary_files_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Where no cache can be written, opsmith builds among the temporary files, and every process of the user finds what
+    is there: without this, tests would find builds of other runs."""
+    os.environ["TMPDIR"] = str(tmp_path_factory.mktemp("temporary"))
+    tempfile.tempdir = None
 
 
 @pytest.fixture(scope="session")

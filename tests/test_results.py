@@ -226,7 +226,7 @@ def test_nothing_of_tensor_size_is_held_beside_results_and_gradients() -> None:
 
 
 @pytest.mark.parametrize(("device", "count"), [("h200", 168), ("cpu", 140)])
-def test_every_cell_is_measured_and_none_is_lost(device: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_cell_is_measured_and_reported(device: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(RESULTS.parent)
     from cells import lost
 

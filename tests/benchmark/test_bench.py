@@ -281,7 +281,7 @@ def test_a_kernel_that_remembers_its_results_is_not_timed(fresh: Fresh) -> None:
         opsmith.bench(op, device="cpu", against=[], direction="forward", ceilings=SOME)
 
 
-def test_numbers_that_the_reference_refuses_are_not_asked_of_it(fresh: Fresh) -> None:
+def test_numbers_that_the_reference_refuses_are_not_tried(fresh: Fresh) -> None:
     def logged(x: torch.Tensor) -> torch.Tensor:
         if bool((x < 1).any()):
             raise ValueError("from 1 on")
@@ -433,7 +433,11 @@ def test_a_device_in_torchs_notation(fresh: Fresh, device: str | torch.device) -
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
-    [({"device": "meta"}, "neither 'cpu' nor 'cuda'"), ({"device": "cpu", "threads": 0}, "at least one is needed")],
+    [
+        ({"device": "meta"}, "neither 'cpu' nor 'cuda'"),
+        ({"device": "x"}, "neither 'cpu' nor 'cuda'"),
+        ({"device": "cpu", "threads": 0}, "at least one is needed"),
+    ],
 )
 def test_a_device_that_cannot_be_measured_is_refused(fresh: Fresh, wrong: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):

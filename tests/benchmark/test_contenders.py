@@ -66,7 +66,7 @@ def test_a_kernel_for_another_device_is_not_measured_under_its_name(fresh: Fresh
 
 @pytest.mark.gpu
 def test_a_compiled_backward_can_be_replayed() -> None:
-    """torch gives a backward on a GPU the memory of what it reads, where that is no input: a ReLU's mask."""
+    """torch gives a backward on a GPU the memory of what it reads, where that is not an input: a ReLU's mask."""
     leaves = [torch.randn(shape, device="cuda", requires_grad=True) for shape in ((128, 128), (128,))]
     with replayable():
         result = contender(opsmith.ops.scale_bias_relu, "compile", "cuda")([*leaves, 1.5])

@@ -72,7 +72,7 @@ def test_what_does_not_vary_is_known_after_the_least_number_of_rounds() -> None:
     assert timings["b"].versus(timings["a"]).ratio == 2
 
 
-def test_it_goes_on_while_one_of_them_varies_and_ends_at_the_most() -> None:
+def test_it_continues_while_one_of_them_varies_and_ends_at_the_limit() -> None:
     timings = measured({"a": steady(1.0), "b": noisy(0)}, most=21)
     assert {len(each.samples) for each in timings.values()} == {21}
 

@@ -75,7 +75,7 @@ def test_a_sound_op_passes_every_item(base: str, fresh: Fresh) -> None:
     assert failures_of(report) == [] and not report.skipped
 
 
-def test_an_op_with_kernels_of_its_own_passes_every_item(contract: Any) -> None:
+def test_an_op_with_hand_written_kernels_passes_every_item(contract: Any) -> None:
     report = opsmith.check(contract.OPS["sound_half"], device="cpu", items=[*QUICK, "fork"], level="full")
     assert failures_of(report) == [] and not report.skipped
 
@@ -288,7 +288,7 @@ def test_bits_are_compared_not_numbers() -> None:
     assert not memory.same_bits([zero], [None])
 
 
-def test_memory_is_filled_and_left_alone_afterwards() -> None:
+def test_memory_is_filled_and_not_changed_afterwards() -> None:
     for byte in memory.BYTES:
         with memory.filled(byte) as sure:
             if not sure:

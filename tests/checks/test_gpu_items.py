@@ -142,7 +142,7 @@ def test_an_operator_that_works_on_the_current_device_is_found() -> None:
 
 
 @pytest.mark.parametrize("name", ["lies_about_dtype", "lies_about_strides"])
-def test_a_fake_that_lies_is_reported_and_the_process_goes_on(name: str) -> None:
+def test_a_fake_that_lies_is_reported_and_the_process_continues(name: str) -> None:
     """torch.compile trusts it and writes where it must not. A process that has used CUDA cannot be forked, so the item
     runs in a new one."""
     torch.zeros(1, device="cuda")

@@ -88,7 +88,7 @@ def test_a_fault_is_found_and_its_reproduction_raises(numeric: Any, name: str) -
 
 
 @pytest.mark.parametrize("name", ["wrong_remainder", "takes_integers", "counts_on_x", "picks_another_subgradient"])
-def test_a_reproduction_raises_in_a_process_of_its_own(numeric: Any, name: str) -> None:
+def test_a_reproduction_raises_in_a_separate_process(numeric: Any, name: str) -> None:
     item, _ = numeric.FAULTS[f"faulty::{name}"]
     assert shows(opsmith.check(opsmith.get(f"faulty::{name}"), device="cpu", items=[item]).failures[0].reproduction)
 

@@ -196,7 +196,7 @@ def _(device, dtype):
 
 
 def test_an_op_that_fails_does_not_affect_the_rows_of_others(invoke: Invoke, tmp_path: Path) -> None:
-    source, rows = tmp_path / "half_broken.py", tmp_path / "new" / "rows.json"
+    source, rows = tmp_path / "half_broken.py", tmp_path / "rows.json"
     source.write_text(BROKEN)
     result = invoke("bench", source, "--device", "cpu", "--against", "eager", "--direction", "forward", "--json", rows)
     assert result.exit_code == 1
@@ -274,7 +274,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
 ) -> None:
     monkeypatch.setattr(ceilings, "measure", lambda device: pytest.fail("it was measured"))
     (tmp_path / "file").write_text("")
-    for path in (tmp_path, tmp_path / "file" / "rows.json"):
+    for path in (tmp_path, tmp_path / "file" / "rows.json", tmp_path / "none" / "rows.json"):
         result = invoke(*FORWARD, "--json", path)
         assert result.exit_code == 2 and f"error: --json {path}" in flat(result.output)
 
@@ -356,7 +356,7 @@ def test_an_op_that_is_not_there(invoke: Invoke, name: str) -> None:
     assert result.exit_code == 2 and "Did you mean opsmith::mish?" in flat(result.output)
 
 
-def test_a_source_without_names_stands_for_its_ops_alone(invoke: Invoke, tmp_path: Path) -> None:
+def test_a_source_without_names_means_only_its_ops(invoke: Invoke, tmp_path: Path) -> None:
     (tmp_path / "ops_of_one_file.py").write_text(
         "import torch, opsmith\n"
         "@opsmith.op('one_file::only')\n"

@@ -325,7 +325,7 @@ def test_the_runtime_is_reported_with_its_tier_and_the_reason(tier: str, monkeyp
     assert finding.status == status
 
 
-def test_the_python_runtime_is_well_where_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_runtime_is_ok_where_it_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPSMITH_RUNTIME", "python")
     with runtime.forced("python"):
         assert ask("runtime").status == "ok"

@@ -87,6 +87,18 @@ def test_ops_are_selected_by_name_by_file_and_by_from(invoke: Invoke) -> None:
     assert listed("cli_tests::scale_", "--from", OPS) == ["cli_tests::scale_"]
 
 
+@pytest.mark.parametrize("name", ["opsmith", "opsmith.ops"])
+def test_the_shipped_ops_are_those_of_their_package(invoke: Invoke, name: str) -> None:
+    assert invoke("list", name).output == invoke("list").output
+    assert invoke("list", "--from", name).output == invoke("list").output
+
+
+def test_a_module_without_ops_is_named(invoke: Invoke) -> None:
+    for verb in ("list", "show", "bench"):
+        result = invoke(verb, "email")
+        assert result.exit_code == 2 and result.stderr.rstrip().endswith("email/__init__.py declares no op."), verb
+
+
 def test_json_has_the_facts_of_list_and_show(invoke: Invoke, tmp_path: Path) -> None:
     listed = invoke("list", "swiglu", "--json", tmp_path / "list.json")
     assert "opsmith::swiglu" in listed.output, "the report is still printed"

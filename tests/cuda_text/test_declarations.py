@@ -58,7 +58,7 @@ def test_a_kernel_is_found_however_it_is_declared(text: str) -> None:
         "",
     ],
 )
-def test_text_that_only_looks_like_a_kernel_is_none(text: str) -> None:
+def test_text_that_only_looks_like_a_kernel_is_not_one(text: str) -> None:
     assert not found(text).kernels
 
 

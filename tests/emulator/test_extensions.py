@@ -207,7 +207,7 @@ def test_constants_and_variables_of_the_device_stay_from_launch_to_launch(declar
     assert calls(x).item() == before + 2
 
 
-def test_a_function_that_asks_where_the_tensor_is_goes_the_way_of_the_gpu(declared: Any, emulated: None) -> None:
+def test_a_function_that_tests_the_device_takes_the_branch_for_gpus(declared: Any, emulated: None) -> None:
     def negative(x: Tensor) -> Tensor:
         return -x
 
@@ -254,7 +254,7 @@ def test_a_view_made_by_host_code_ends_where_it_ends(declared: Any, emulated: No
         op(x, 60, 61)
 
 
-def test_memory_that_is_no_tensors_is_refused_unless_nothing_is_checked(declared: Any) -> None:
+def test_memory_outside_tensors_is_refused_unless_checks_are_off(declared: Any) -> None:
     def from_elsewhere(x: Tensor) -> Tensor:
         return torch.full_like(x, 3.0)
 
@@ -389,7 +389,7 @@ def test_blocks_of_a_cluster_write_into_each_others_shared_memory(declared: Any,
 
     x = torch.randn(6 * 64)
     assert torch.equal(declared(swapped)(x), swapped(x))
-    with pytest.raises(LaunchConfigurationError, match="the grid is 3, which is no whole number of clusters of 2"):
+    with pytest.raises(LaunchConfigurationError, match="the grid is 3, which is not a whole number of clusters of 2"):
         declared(swapped)(torch.randn(3 * 64))
 
 
@@ -399,7 +399,7 @@ def test_clusters_that_an_extension_cannot_have_are_refused(declared: Any, emula
 
     op = declared(in_clusters)
     with pytest.raises(
-        LaunchConfigurationError, match=r"the grid is 4, which is no whole number of clusters of \(2, 2\)"
+        LaunchConfigurationError, match=r"the grid is 4, which is not a whole number of clusters of \(2, 2\)"
     ):
         op(torch.zeros(4), 4)
     with pytest.raises(LaunchConfigurationError, match="16 blocks, and more than 8 need an attribute of the kernel"):

@@ -341,7 +341,7 @@ def _choices(a: int, b: int) -> list[int]:
     return [*results, sum(each << k for k, each in enumerate(comparisons))]
 
 
-def test_a_choice_tells_which_one_it_was() -> None:
+def test_a_choice_is_reported() -> None:
     a, b = words(1), words(2)
     b[:100] = a[:100]
     out = torch.zeros(9, len(a), dtype=torch.uint32)

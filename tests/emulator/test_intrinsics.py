@@ -206,7 +206,7 @@ def _whole(feature: str) -> str:
         ("\n#include <mma.h>\ntemplate <class T> __global__ void k(T* x) {}\n", "tensor cores (mma.h)", 2),
     ],
 )  # fmt: skip
-def test_whatever_way_the_compiler_stumbles_over_it(text: str, feature: str, line: int) -> None:
+def test_however_the_compiler_reports_it(text: str, feature: str, line: int) -> None:
     cu = opsmith.cuda_source(text)
     with opsmith.emulate(), pytest.raises(UnsupportedFeatureError) as caught:
         cu["k<float>"][1, 1](torch.zeros(1))

@@ -147,7 +147,7 @@ def test_launches_share_their_threads_which_end_when_there_are_no_more(script: S
     assert ended.returncode == 0, ended.stderr
 
 
-def test_the_memory_of_large_stacks_is_given_back_while_launches_go_on(script: Script) -> None:
+def test_the_memory_of_large_stacks_is_freed_while_launches_continue(script: Script) -> None:
     ended = script("""
         def resident():
             return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20  # MiB

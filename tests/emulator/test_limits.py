@@ -95,8 +95,13 @@ def test_a_cluster_has_the_blocks_that_the_kernel_or_the_launch_says(
 @pytest.mark.parametrize(
     ("name", "grid", "cluster", "words"),
     [
-        ("by_macro", 3, None, "the grid is 3, which is no whole number of clusters of 2. Launch 4, and let the blocks"),
-        ("of_two_dimensions", (4, 3), None, "the grid is (4, 3), which is no whole number of clusters of (2, 2)"),
+        (
+            "by_macro",
+            3,
+            None,
+            "the grid is 3, which is not a whole number of clusters of 2. Launch 4, and let the blocks",
+        ),
+        ("of_two_dimensions", (4, 3), None, "the grid is (4, 3), which is not a whole number of clusters of (2, 2)"),
         ("by_macro", 4, 4, "the launch has clusters of 4, and the kernel is declared with __cluster_dims__ 2"),
         ("layers::of_template<8>", 32, None, "a cluster of 32 has 32 blocks, and sm_90 allows 16"),
     ],
@@ -106,7 +111,7 @@ def test_a_cluster_that_cannot_be_is_refused(name: str, grid: Any, cluster: Any,
         CLUSTERS[name][grid, 1, 0, cluster](torch.zeros(32, dtype=torch.int32))
 
 
-def test_a_gpu_without_clusters_is_told_from_one_with() -> None:
+def test_a_gpu_without_clusters_is_distinguished_from_one_with_them() -> None:
     y = torch.zeros(8, dtype=torch.int32)
     with opsmith.emulate(), emulation.entered(emulation.Settings(gpu=Gpu("A100", "sm_80", 108, 163 << 10))):
         CLUSTERS.any[8, 1](y)

@@ -160,7 +160,7 @@ _SIZES = [
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_lengths_neither_overflow_nor_vanish_on_the_way(kind: str) -> None:
+def test_lengths_neither_overflow_nor_underflow_in_between(kind: str) -> None:
     dtype = KINDS[kind][1]
     largest = numpy.finfo(dtype).max
     random = numpy.random.default_rng(31)

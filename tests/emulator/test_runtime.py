@@ -154,7 +154,7 @@ def test_a_failed_assertion_is_reported_with_its_line(checks: bool) -> None:
 
 
 @checked_or_not
-def test_after_a_fault_launches_go_on(checks: bool) -> None:
+def test_launches_work_after_a_fault(checks: bool) -> None:
     for _ in range(20):
         fault_of("throws", 64, zeros(), checks=checks)
         turned = torch.arange(64, dtype=torch.int32)
@@ -196,7 +196,7 @@ def test_the_largest_grids_begin_at_once_and_take_no_memory(grid: tuple[int, int
 
 
 @checked_or_not
-def test_a_clock_goes_on(checks: bool) -> None:
+def test_a_clock_advances(checks: bool) -> None:
     begin, end = torch.zeros(32, dtype=torch.int64), torch.zeros(32, dtype=torch.int64)
     with opsmith.emulate(checks=checks):
         SOURCE.takes_time[1, 32](begin, end, 100_000)
@@ -229,7 +229,7 @@ def test_what_kernels_print_stands_where_python_prints(checks: bool, capsys: pyt
 
 
 @checked_or_not
-def test_nothing_of_much_is_lost_and_no_line_is_broken(checks: bool, capfd: pytest.CaptureFixture[str]) -> None:
+def test_no_text_is_lost_and_no_line_is_broken(checks: bool, capfd: pytest.CaptureFixture[str]) -> None:
     with opsmith.emulate(checks=checks):
         SOURCE.prints[64, 32](40)  # some 2 MB, twice what is kept at a time
     lines = capfd.readouterr().out.splitlines()

@@ -44,7 +44,7 @@ def test_macros_may_be_given_in_any_spelling(options: list[str] | str) -> None:
     assert launched(opsmith.cuda_source(VALUE, options=options)) == 2
 
 
-def test_a_macro_without_a_value_is_1_and_one_taken_back_is_none() -> None:
+def test_a_macro_without_a_value_is_1_and_an_undefined_one_is_not_a_macro() -> None:
     text = "#ifdef V\n" + VALUE + "#else\n__global__ void k(int* x) { x[0] = -1; }\n#endif\n"
     assert launched(opsmith.cuda_source(text, options=["-D", "V"])) == 1
     assert launched(opsmith.cuda_source(text, options=["-DV", "-U", "V"])) == -1
@@ -68,7 +68,7 @@ def test_a_header_that_an_option_includes_comes_first_and_its_edits_are_noticed(
     assert launched(cu) == 66
 
 
-def test_options_for_a_gpus_code_alone_change_nothing() -> None:
+def test_options_for_gpu_code_only_change_nothing() -> None:
     options = ["--use_fast_math", "-maxrregcount=32", "-maxrregcount", "32", "--std=c++17", "-lineinfo", "--fmad=false"]
     assert launched(opsmith.cuda_source(VALUE, options=[*options, "-DV=2", "-arch=sm_90"])) == 2
 
@@ -198,7 +198,7 @@ def test_a_tensor_of_addresses_is_refused_with_checks_and_runs_without() -> None
 # --- Lines ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_refusal_names_the_line_of_the_python_file_that_the_text_stands_in() -> None:
+def test_a_refusal_names_the_line_of_the_python_file_that_contains_the_text() -> None:
     cu = opsmith.cuda_source(r"""
 __global__ void k(int* x) {
   asm volatile("bar.sync 1;");  // here

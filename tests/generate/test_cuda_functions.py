@@ -196,7 +196,7 @@ def test_an_activation_is_exact_to_a_few_units(name: str) -> None:
     for dtype in FLOATS:
         x = points(dtype)
         exact = exactly(name, x)
-        if dtype is torch.float64:  # the reference is no better than the result
+        if dtype is torch.float64:  # the reference is not better than the result
             x, exact = x[x.abs() < 6], exact[x.abs() < 6]
         close(compute(f"{name}(a)", x), exact, UNITS[name] if dtype is torch.float32 else 64)
 

@@ -265,7 +265,7 @@ def test_the_header_and_the_chunks_agree_on_tiles() -> None:
 # --- text -----------------------------------------------------------------------------------------------------
 
 
-def test_the_text_tells_where_it_came_from() -> None:
+def test_the_text_says_where_it_came_from() -> None:
     text = emit_cpp.text(programs.mish(torch.float32), LayoutClass("stream", ("linear", "linear"), 0, 0, 1, True))
     lines = text.splitlines()
     assert lines[0] == "// test::mish: every element. From ops.py:12:"

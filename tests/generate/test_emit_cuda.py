@@ -297,7 +297,7 @@ def test_a_forward_and_its_backward_compile_in_well_under_a_second() -> None:
 # --- the text -------------------------------------------------------------------------------------------------
 
 
-def test_the_text_tells_its_origin_and_each_lines() -> None:
+def test_the_text_names_its_origin_and_each_lines() -> None:
     program = programs.mish(torch.float32)
     text = emit_cuda.text(program, stream(program, 4))
     lines = text.splitlines()

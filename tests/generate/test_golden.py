@@ -35,7 +35,7 @@ def test_the_text_is_as_it_was(
     assert text == path.read_text(), f"{path.name} differs: look at it, then OPSMITH_WRITE_GOLDEN=1 make test"
 
 
-def test_the_text_tells_where_it_comes_from() -> None:
+def test_the_text_says_where_it_comes_from() -> None:
     text = golden_ops.mish.source("cuda")
     assert "mish_forward" in text and "golden_ops.py:" in text
     assert (

@@ -112,7 +112,7 @@ def test_a_missing_file_is_an_error_at_once(given: Any) -> None:
 
 
 def test_a_directory_is_no_source(tmp_path: Path) -> None:
-    with pytest.raises(errors.SourceNotFoundError, match="it is no file"):
+    with pytest.raises(errors.SourceNotFoundError, match="it is not a file"):
         opsmith.cuda_source(tmp_path)
 
 
@@ -200,7 +200,7 @@ def test_a_template_without_arguments_is_refused_with_the_spelling() -> None:
         ("scale<>", "is not an instance of template <typename T, int N = 2>"),
         ("scale<float, 3, 4>", "is not an instance of"),
         ("scale<float, float>", "is not an instance of"),
-        ("twice<float>", "the kernel is no template"),
+        ("twice<float>", "the kernel is not a template"),
     ],
 )
 def test_template_arguments_that_do_not_fit_are_refused_with_the_compilers_message(spelling: str, words: str) -> None:
@@ -237,7 +237,7 @@ def test_a_name_that_the_compiler_does_not_reach_is_refused_and_the_others_compi
         cu.off.compile(ARCH)
 
 
-def test_what_is_no_kernel_is_refused() -> None:
+def test_what_is_not_a_kernel_is_refused() -> None:
     cu = opsmith.cuda_source(
         "__device__ int helper(int x) { return x; }\n__global__ void k(int* x) { *x = helper(1); }\n"
     )
@@ -495,7 +495,7 @@ def test_an_error_in_a_text_that_was_put_together_shows_the_text() -> None:
     assert cu.label.startswith("<cuda_source at test_cuda_source.py:")
 
 
-def test_of_several_places_the_text_stands_in_the_last_before_the_call_is_named(tmp_path: Path) -> None:
+def test_of_several_places_with_the_text_the_last_before_the_call_is_named(tmp_path: Path) -> None:
     literal = '"""\n__global__ void k() {\n  nope;\n}\n"""'
     script = write(
         tmp_path / "user.py",

@@ -303,7 +303,7 @@ def x_and_y() -> tuple[Tensor, Tensor]:
         (lambda cu, x, y: cu.set_constant("coefficients", [1.0]), errors.ConstantError, "takes 4 numbers"),
     ],
 )
-def test_what_is_wrong_is_refused_and_the_gpu_goes_on(
+def test_wrong_arguments_are_refused_and_the_gpu_stays_usable(
     cu: Any, launch: Callable[..., Any], error: type[Exception], words: str
 ) -> None:
     x, y = x_and_y()

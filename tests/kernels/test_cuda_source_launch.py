@@ -161,7 +161,7 @@ def test_whole_numbers_of_numpy_and_bools_are_integers(cu: Any, gpu: FakeCuda) -
         (torch.tensor(3), r"takes a number, not a tensor: pass n\.item\(\), which waits for the GPU"),
     ],
 )
-def test_what_is_no_whole_number_is_refused_for_an_integer(cu: Any, value: Any, words: str) -> None:
+def test_what_is_not_an_integer_is_refused_for_an_integer(cu: Any, value: Any, words: str) -> None:
     with pytest.raises(errors.KernelArgumentError, match=rf"add: parameter 'n' \(int\) {words}") as caught:
         cu.add[1, 1](x(), x(), x(), value)
     assert "add(const float* a, const float* b, float* y, int n)" in str(caught.value)
@@ -208,7 +208,7 @@ def test_a_number_too_large_for_its_float_is_refused(cu: Any, position: int, val
 
 
 @pytest.mark.parametrize("value", ["1.0", None, 1j, torch.tensor(1.0), b"1"])
-def test_what_is_no_number_is_refused_for_a_float(cu: Any, value: Any) -> None:
+def test_what_is_not_a_number_is_refused_for_a_float(cu: Any, value: Any) -> None:
     with pytest.raises(errors.KernelArgumentError, match=r"floats: parameter 'a' \(float\) takes a"):
         cu.floats[1, 1](value, 0.0, 0.0, 0.0)
 
@@ -304,7 +304,7 @@ def test_none_is_a_null_pointer_and_any_address_can_be_forced(cu: Any, gpu: Fake
         (1.0, "takes a float32 tensor, .*, not float 1.0"),
     ],
 )
-def test_what_is_no_tensor_is_refused_for_a_pointer(cu: Any, value: Any, words: str) -> None:
+def test_what_is_not_a_tensor_is_refused_for_a_pointer(cu: Any, value: Any, words: str) -> None:
     with pytest.raises(errors.KernelArgumentError, match=rf"add: parameter 'b' \(const float\*\) {words}"):
         cu.add[1, 1](x(), value, x(), 0)
 
@@ -486,7 +486,7 @@ def test_an_empty_tensor_and_a_parameter_of_a_module_are_taken(cu: Any, gpu: Fak
         ((1,), r"kernel\[grid, block\]\(...\)"),
         (3, r"kernel\[grid, block\]\(...\)"),
         ((1, 2, 3, 4, 5), r"kernel\[grid, block\]\(...\)"),
-        ((6, 1, 0, 4), r"the grid is 6, which is no whole number of clusters of 4\. Launch 8, and let the blocks"),
+        ((6, 1, 0, 4), r"the grid is 6, which is not a whole number of clusters of 4\. Launch 8, and let the blocks"),
         (((4, 3), 1, 0, (2, 2)), r"the grid is \(4, 3\), which .* clusters of \(2, 2\)\. Launch \(4, 4\)"),
         ((32, 1, 0, 32), "the cluster is 32, and its x is at most 16"),
         (((16, 16), 1, 0, (8, 4)), r"a cluster of \(8, 4\) has 32 blocks, and a cluster has at most 16 on an H100"),
@@ -500,7 +500,7 @@ def test_a_launch_that_cannot_be_is_refused_before_it_is_called(cu: Any, gpu: Fa
     assert isinstance(caught.value, ValueError)
 
 
-def test_numbers_of_any_whole_kind_shape_a_launch(cu: Any, gpu: FakeCuda) -> None:
+def test_integers_of_any_type_shape_a_launch(cu: Any, gpu: FakeCuda) -> None:
     a = x()
     for key in ((numpy.int64(2), torch.Size([3, 4])), ([2], [3, 4]), ((2, 1), (3, 4, 1)), (2, (3, 4), 0)):
         cu.add[key](a, a, a, 1)
@@ -579,7 +579,7 @@ def test_a_cluster_that_the_gpu_or_the_kernel_cannot_have_is_refused(cu: Any, gp
         gpu.set_limit(attribute, size)
     cu = opsmith.cuda_source(TEXT)
     refused(r"the launch has clusters of 4, and the kernel is declared with __cluster_dims__ \(2, 3\)", 4, 32, 0, 4)
-    refused(r"the grid is \(4, 4\), which is no whole number of clusters of \(2, 3\)", (4, 4), 32)
+    refused(r"the grid is \(4, 4\), which is not a whole number of clusters of \(2, 3\)", (4, 4), 32)
     cu.add[(4, 6), 32](a, a, a, 1)
     cu.add[(4, 6), 32, 0, (2, 3)](a, a, a, 1)
     assert [launched.cluster for launched in gpu.launches] == [(1, 1, 1), (8, 1, 1), (0, 0, 0), (2, 3, 1)]

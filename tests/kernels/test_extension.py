@@ -162,7 +162,7 @@ def test_a_name_that_is_not_exported_is_reported_with_those_that_are(fresh: Fres
         op(torch.ones(3))
 
 
-def test_an_edited_extension_replaces_the_kernel_and_leaves_the_former_alone(fresh: Fresh, source: Path) -> None:
+def test_an_edited_extension_replaces_the_kernel_and_leaves_the_previous_one_alone(fresh: Fresh, source: Path) -> None:
     first = opsmith.extension("edited_ext", source)
     op = with_kernels(fresh("edited"), first)
     former = with_kernels(fresh("former"), first)

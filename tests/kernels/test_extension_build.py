@@ -200,7 +200,7 @@ def alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
-def test_a_build_that_is_ended_leaves_nothing_in_the_way(
+def test_a_build_that_is_killed_blocks_nothing(
     ending: signal.Signals,
     tmp_path: Path,
     cache_dir: Path,  # noqa: F811
@@ -305,7 +305,7 @@ def test_relative_sources_start_at_the_current_directory_else_at_the_calling_fil
 # --- bad input
 
 
-def test_sources_that_are_none(tmp_path: Path) -> None:
+def test_sources_that_are_not_sources(tmp_path: Path) -> None:
     with pytest.raises(errors.SourceNotFoundError, match=rf"{tmp_path}/gone\.cpp of the extension bad cannot be read"):
         opsmith.extension("bad", tmp_path / "gone.cpp")
     with pytest.raises(errors.SourceNotFoundError, match="cannot be read: No such file"):
@@ -319,7 +319,7 @@ def test_sources_that_are_none(tmp_path: Path) -> None:
         opsmith.extension("bad", tmp_path / "notes.txt")
 
 
-def test_arguments_that_mean_nothing(tmp_path: Path) -> None:
+def test_invalid_arguments(tmp_path: Path) -> None:
     sources = returning(tmp_path, 1)
     with pytest.raises(errors.ExtensionArgumentError, match="abi='python' is not one of 'stable', 'torch'"):
         opsmith.extension("bad", sources, abi="python")  # type: ignore[arg-type]
@@ -330,13 +330,13 @@ def test_arguments_that_mean_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "words"),
     [
-        ("DEBUG", "maybe", "DEBUG='maybe' is not a setting: set it to 1 or 0, or unset it"),
-        ("USE_CUDA", "13", "USE_CUDA='13' is not a setting"),
-        ("MAX_JOBS", "many", "MAX_JOBS='many' is not a setting: set the number of compilers"),
-        ("MAX_JOBS", "0", "MAX_JOBS='0' is not a setting"),
+        ("DEBUG", "maybe", "DEBUG='maybe' is not valid: set it to 1 or 0, or unset it"),
+        ("USE_CUDA", "13", "USE_CUDA='13' is not valid"),
+        ("MAX_JOBS", "many", "MAX_JOBS='many' is not valid: set the number of compilers"),
+        ("MAX_JOBS", "0", "MAX_JOBS='0' is not valid"),
     ],
 )
-def test_a_switch_that_means_nothing_is_refused(
+def test_an_invalid_setting_is_refused(
     variable: str, value: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, value)
@@ -359,7 +359,7 @@ def test_a_compiler_that_is_missing_or_too_old_is_reported_as_such(
         opsmith.extension("old", sources).build()
 
 
-def test_without_a_compiler_the_import_goes_on_and_the_reference_serves(
+def test_without_a_compiler_the_import_succeeds_and_the_reference_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tier: str
 ) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
@@ -436,7 +436,7 @@ def test_a_failed_build_has_compile_commands_too(tmp_path: Path) -> None:
 # --- operators of its own
 
 
-def test_a_source_may_register_operators_of_its_own_but_only_once_a_process(tmp_path: Path) -> None:
+def test_a_source_may_register_operators_once_per_process(tmp_path: Path) -> None:
     source = tmp_path / "own.cpp"
     text = """
 #include <torch/csrc/stable/library.h>

@@ -153,7 +153,7 @@ def test_an_architecture_that_nvcc_does_not_know_is_reported_with_those_it_does(
     with pytest.raises(errors.UnsupportedArchError, match=r"cannot compile for 'sm_20'; it supports .*sm_90"):
         opsmith.extension("ancient", sources, arch="sm_20")
     monkeypatch.setenv("GPU_TARGETS", "gfx90a")
-    with pytest.raises(errors.BuildSettingError, match=r"GPU_TARGETS='gfx90a' is not a setting: .*sm_90, 90 or 9\.0"):
+    with pytest.raises(errors.BuildSettingError, match=r"GPU_TARGETS='gfx90a' is not valid: .*sm_90, 90 or 9\.0"):
         opsmith.extension("ancient", sources)
 
 
@@ -323,7 +323,7 @@ def launched(tmp_path: Path) -> Iterator[Callable[..., Tensor]]:
 
 
 @pytest.mark.gpu
-def test_a_launch_that_cannot_be_is_reported_with_what_was_asked_and_what_is_taken(
+def test_an_invalid_launch_is_reported_with_what_was_given_and_what_is_accepted(
     launched: Callable[..., Tensor],
 ) -> None:
     x = torch.ones(8, device="cuda")

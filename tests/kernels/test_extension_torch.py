@@ -54,7 +54,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("answer", [] { return 42; }); }
 """
 
 
-def test_an_edited_module_is_loaded_beside_the_former(tmp_path: Path) -> None:
+def test_an_edited_module_is_loaded_beside_the_previous_one(tmp_path: Path) -> None:
     source = tmp_path / "module.cpp"
     source.write_text(MODULE)
     first = opsmith.extension("opsmith_tests_module", source, abi="torch", extra_cflags=["-O0"])

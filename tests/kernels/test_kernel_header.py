@@ -223,7 +223,7 @@ def test_a_loop_visits_each_element_once(count: int) -> None:
     assert threads == (0 if count == 0 else 1) or count > 1000
 
 
-def test_an_exception_in_a_loop_is_raised_where_the_loop_stands() -> None:
+def test_an_exception_in_a_loop_is_raised_in_the_caller_of_the_loop() -> None:
     for count in (1, 100):
         with pytest.raises(RuntimeError, match="failing_loop_: a piece of a loop"):
             function("failing_loop", "(int count) -> int")(count)

@@ -41,7 +41,7 @@ def expected_of_calling(x: Tensor) -> Tensor:
     return (2 * rows - rows.sum(1, keepdim=True) + rows.max(1, keepdim=True).values).view(-1)
 
 
-def test_a_kernel_calls_functions_of_its_own_of_another_module_and_of_tritons_library() -> None:
+def test_a_kernel_calls_functions_of_its_module_of_another_one_and_of_tritons_library() -> None:
     x = torch.randn(16)
     torch.testing.assert_close(launched_through(calling_kernel)(x), expected_of_calling(x))
 

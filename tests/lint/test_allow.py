@@ -72,7 +72,7 @@ def test_an_unknown_rule_is_reported_with_the_nearest_known_one() -> None:
 
 
 @pytest.mark.parametrize("comment", ["// opsmith: allow", "// opsmith: allow()", "// opsmith: allow default-stream"])
-def test_a_comment_that_names_no_rule_is_reported(comment: str) -> None:
+def test_a_comment_without_a_rule_is_reported(comment: str) -> None:
     assert rules(f"int x;  {comment}") == ["unknown-allow"]
 
 

@@ -150,6 +150,11 @@ def test_an_unknown_autocast_policy(fresh: Fresh) -> None:
         (lambda op: op.register_autocast("cpu", "bfloat16"), errors.AutocastDtypeError, r"a torch.dtype, not str"),
         (lambda op: op.register_kernel("cpu", 3.0), errors.KernelTypeError, r"a kernel is a function .*, not float"),
         (lambda op: op.register_backward("cpu", 3.0), errors.KernelTypeError, r"a kernel is a function .*, not float"),
+        (lambda op: op.register_samples(3), errors.NotAFunctionError, r"register_samples takes a function, not int"),
+        (lambda op: op.register_cost(3), errors.NotAFunctionError, r"register_cost takes a function, not int"),
+        (lambda op: op.register_fake(None), errors.NotAFunctionError, r"register_fake takes a function, not None"),
+        (lambda op: op.register_vmap(3), errors.NotAFunctionError, r"register_vmap takes a function, not int"),
+        (lambda op: op.register_autograd(3), errors.NotAFunctionError, r"register_autograd takes a function, not int"),
         (lambda op: op.register_kernel("cpu", square, name="my kernel"), errors.KernelNameError, "'my kernel' is not"),
     ],
 )
@@ -296,7 +301,7 @@ class TestReferences:
         ):
             op(torch.eye(3).to_sparse())
 
-    def test_that_raises_says_its_own_words(self, fresh: Fresh) -> None:
+    def test_that_raises_keeps_its_own_message(self, fresh: Fresh) -> None:
         def picky(x: Tensor) -> Tensor:
             raise ValueError("only on Sundays")
 
@@ -361,7 +366,7 @@ class TestCalls:
 
     def test_out_with_another_number_of_tensors(self, fresh: Fresh) -> None:
         op = opsmith.op(fresh("out_count"))(square)
-        with pytest.raises(errors.OutArgumentError, match=r"out= takes 1 tensors, one for each result, not 2"):
+        with pytest.raises(errors.OutArgumentError, match=r"out= takes one tensor for each result, 1 in all, not 2"):
             op(torch.randn(3), out=(torch.empty(3), torch.empty(3)))
 
     def test_out_for_an_op_that_returns_a_list(self, fresh: Fresh) -> None:
@@ -389,7 +394,9 @@ def test_an_op_that_is_not_there() -> None:
 
 
 def test_samples_that_are_not_there(fresh: Fresh) -> None:
-    with pytest.raises(errors.SamplesMissingError, match=r"@op.register_samples"):
+    with pytest.raises(
+        errors.SamplesMissingError, match=r"test_bad_input.py:\d+: def square.*\n.*\n.*@op.register_samples"
+    ):
         opsmith.op(fresh("samples"))(square).samples_for("cpu")
 
 
@@ -403,7 +410,7 @@ def test_samples_that_are_not_there(fresh: Fresh) -> None:
         (lambda x: None, "must yield them, but it returned a NoneType"),
     ],
 )
-def test_samples_that_are_none(fresh: Fresh, make: Callable[[Tensor], Any], said: str) -> None:
+def test_samples_that_are_not_samples(fresh: Fresh, make: Callable[[Tensor], Any], said: str) -> None:
     op = opsmith.op(fresh("samples"))(square)
     op.register_samples(lambda device, dtype: make(torch.ones(1, 3)))
     with pytest.raises(errors.InvalidSampleError, match=rf"{said}.*opsmith.Sample\(\(x,\)\)"):
@@ -434,6 +441,55 @@ def test_the_arguments_of_a_sample_may_be_a_list() -> None:
     assert opsmith.Sample([1, 2]).args == (1, 2)  # type: ignore[arg-type]
 
 
+ONES = torch.ones(3)
+
+
+@opsmith.op("bad_input::add_", mutates_args=("x",))
+def add_(x: Tensor, y: Tensor) -> None:
+    x.add_(y)
+
+
+MISTAKES: dict[str, Callable[[opsmith.Op], object]] = {
+    "an argument of another type": lambda op: op(3),
+    "an argument that is missing": lambda op: op(),
+    "tensors on two devices": lambda op: opsmith.ops.swiglu(torch.randn(3), torch.randn(3, device="meta")),
+    "memory that is shared": lambda op: add_(ONES, ONES),
+    "an out= of another shape": lambda op: op(torch.randn(3), out=torch.empty(4)),
+    "several out= for one result": lambda op: op(torch.randn(3), out=(torch.empty(3), torch.empty(3))),
+    "a kernel that is not there": lambda op: op.using("none").__enter__(),
+    "an op that is not there": lambda op: opsmith.get("nowhere::nothing"),
+    "a name that is not one": lambda op: opsmith.op("nothing")(square),
+    "a name that is taken": lambda op: opsmith.op("aten::relu")(square),
+    "a source that is not generated": lambda op: op.source("cpu"),
+    "a check of something else": lambda op: opsmith.check(square),
+    "an extension without sources": lambda op: opsmith.extension("no_sources", sources=[]),
+    "an extension whose source is not there": lambda op: opsmith.extension("no_source", sources=["none.cpp"]),
+    "a source of CUDA that is not there": lambda op: opsmith.cuda_source("none.cu"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_an_error_ends_with_the_line_that_caused_it(fresh: Fresh, mistake: str) -> None:
+    op = opsmith.op(fresh("mistaken"))(square)
+    with pytest.raises(errors.OpsmithError) as caught:
+        MISTAKES[mistake](op)
+    last = str(caught.value).splitlines()[-1]
+    assert re.fullmatch(rf'  test_bad_input.py:\d+: "{mistake}": lambda op: .*,', last), str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("output", "line"),
+    [
+        ("Traceback:\n  f()\nmylib.LostError: gone\n  ops.py:3: f(x)\n", "mylib.LostError: gone"),
+        ("ValueError: first\nwhich led to\nKeyboardInterrupt\n\n", "KeyboardInterrupt"),
+        ("a tool's\nlast line\n", "last line"),
+        ("", ""),
+    ],
+)
+def test_of_what_a_process_printed_the_exception_is_shown(output: str, line: str) -> None:
+    assert errors.base.exception_line(output) == line
+
+
 def test_errors_survive_a_worker_process() -> None:
     for error in (errors.InvalidNameError("x"), errors.DeviceMixError("a::b", {"x": "cpu", "y": "cuda:0"})):
         assert str(pickle.loads(pickle.dumps(error))) == str(error)
@@ -441,7 +497,7 @@ def test_errors_survive_a_worker_process() -> None:
 
 def test_device_mix_names_each_tensor_and_a_remedy() -> None:
     message = str(errors.DeviceMixError("a::b", {"x": "cuda:0", "bias": "cpu"}))
-    assert message == (
+    assert message.startswith(
         "a::b: all tensors of a call must be on one device, but there is x on cuda:0, bias on cpu. "
         "Move them together, for example bias = bias.to('cuda:0')."
     )

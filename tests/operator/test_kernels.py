@@ -115,7 +115,7 @@ def test_a_cpp_kernel_in_place(fresh: Fresh) -> None:
 
 
 @pytest.mark.parametrize("flags", [(), ("-static-libstdc++", "-static-libgcc")], ids=["shared", "static"])
-def test_a_kernel_that_raises_says_its_own_words(fresh: Fresh, flags: tuple[str, ...]) -> None:
+def test_a_kernel_that_raises_keeps_its_own_message(fresh: Fresh, flags: tuple[str, ...]) -> None:
     """Also where the compiler links its own C++ runtime, across which an exception would kill the process."""
     path = compile_shared_library(
         "opsmith_raising",
@@ -512,7 +512,7 @@ def test_using_is_of_one_thread(fresh: Fresh) -> None:
     assert calls == ["first", "second"]
 
 
-def test_a_kernel_given_again_replaces_the_former(fresh: Fresh) -> None:
+def test_a_kernel_registered_again_replaces_the_previous_one(fresh: Fresh) -> None:
     op = opsmith.op(fresh("again"))(square)
     op.register_kernel("cpu", lambda x: x * x)
     op(torch.randn(3))

@@ -45,6 +45,8 @@ def contents(root: Path) -> dict[str, str]:
     [
         ("my-kernels", "lower-case letters, digits and underscores, and starts with a letter. Try my_kernels."),
         ("MyKernels", "Try mykernels."),
+        ("Torch", "starts with a letter. Try torch_ops."),
+        ("_json_", "starts with a letter. Try json_ops."),
         ("2fast", "Try fast."),
         ("über", "lower-case letters"),
         ("", "lower-case letters"),
@@ -58,7 +60,7 @@ def contents(root: Path) -> dict[str, str]:
         ("aten", "torch has operators of its own in torch.ops.aten. Try my_aten."),
         ("tests", "the project has a directory of this name. Try my_tests."),
         ("src", "the project has a directory of this name. Try my_src."),
-        ("kernels_", "marks an in-place operator, which the files define as well. Try kernels."),
+        ("mine_", "marks an in-place operator, which the files define as well. Try mine."),
         ("k" * 65, "more than 64 characters"),
     ],
 )
@@ -128,7 +130,7 @@ def test_into_chooses_the_package(here: Path) -> None:
 
 
 @pytest.mark.parametrize("into", ["../other", "src/../../other", "nowhere/../../other"])
-def test_into_beside_a_project_is_a_project_of_its_own(here: Path, monkeypatch: pytest.MonkeyPatch, into: str) -> None:
+def test_into_beside_a_project_is_a_separate_project(here: Path, monkeypatch: pytest.MonkeyPatch, into: str) -> None:
     package(here / "one")
     monkeypatch.chdir("one")
     made = scaffold.plan("other", into=Path(into))
@@ -164,7 +166,7 @@ def test_of_several_packages_it_is_the_one_named_as_the_project_or_the_one_aroun
         scaffold.plan("gate")
 
 
-def test_what_the_author_must_do_by_hand_is_said(here: Path) -> None:
+def test_what_the_author_must_do_by_hand_is_listed(here: Path) -> None:
     folder = package(here)
     first = scaffold.plan("gate", "cuda")
     assert "src/my_kernels/ops/__init__.py" in first.files

@@ -152,7 +152,7 @@ def _extras(settings: str) -> set[str]:
 
 
 @pytest.mark.parametrize("names", [("p", "q"), ("a_package_of_kernels_for_a_team", "scaled_dot_product_attention_xyz")])
-def test_ruff_has_nothing_to_say_whatever_the_names_are(tmp_path: Path, names: tuple[str, str]) -> None:
+def test_ruff_reports_nothing_for_any_names(tmp_path: Path, names: tuple[str, str]) -> None:
     for kind in scaffold.KINDS:
         scaffold.write(tmp_path / kind, templates.rendered(kind, *names, project=True))
     checked = run("ruff", "check", "--no-cache", cwd=tmp_path)
@@ -161,17 +161,17 @@ def test_ruff_has_nothing_to_say_whatever_the_names_are(tmp_path: Path, names: t
     assert formatted.returncode == 0, formatted.stdout
 
 
-def test_mypy_has_nothing_to_say(project: Path, tmp_path: Path) -> None:
+def test_mypy_reports_nothing(project: Path, tmp_path: Path) -> None:
     done = run("mypy", "--cache-dir", str(tmp_path), cwd=project)
     assert done.returncode == 0, done.stdout
 
 
-def test_lint_has_nothing_to_say(project: Path) -> None:
+def test_lint_reports_nothing(project: Path) -> None:
     assert lint.lint_files(lint.sources([project / "src"])) == []
 
 
 @pytest.mark.parametrize("kind", scaffold.KINDS)
-def test_few_files_are_there_to_be_read(kind: str) -> None:
+def test_at_most_twelve_files_must_be_read(kind: str) -> None:
     files = templates.rendered(kind, "mine", "my", project=True)
     read = [path for path, text in files.items() if not path.endswith(("LICENSE", ".gitignore", ".clangd", ".typed"))]
     read = [path for path in read if not path.endswith("__init__.py") or "import_module" in files[path]]

@@ -58,7 +58,7 @@ def test_what_a_library_takes_from_torch_is_judged(tmp_path: Path, symbol: str, 
     assert any(symbol in each and problem in each for each in found.problems), found
 
 
-def test_what_is_no_library_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_library_is_named(tmp_path: Path) -> None:
     (tmp_path / "mine.so").write_text("version https://git-lfs.github.com/spec/v1")
     (found,) = audit.audited(tmp_path)
     assert found.policy == "linux" and "mine.so is not a 64-bit ELF file" in found.problems[0]

@@ -85,13 +85,14 @@ def test_a_build_for_a_debugger_is_used_where_debug_is_on(package: Path, user: R
     alone = head.partition("@opsmith")[0] + "ext = " + extension.replace('extra_cflags=["-march=native"], ', "")
     (package / "ops.py").write_text(alone)
     build(package, "--no-cuda", "--debug")
-    assert all(b".debug_info" in library.read_bytes() for library in (package / "prebuilt").rglob("*.so"))
+    libraries = [library.read_bytes() for library in (package / "prebuilt").rglob("*.so")]
+    assert libraries and all(b".debug_info" in library for library in libraries)
     call = "import torch, aheadlib; print(aheadlib.ops.negated(torch.ones(2)))"
     assert user(package, f"import os; os.environ['DEBUG'] = '1'; {call}") == "tensor([-1., -1.])\n"
     assert "the plain PyTorch reference runs instead" in user(package, call), "another build, which is not prebuilt"
 
 
-def test_a_part_of_a_namespace_package_is_a_package_of_its_own(built: Path, user: Run) -> None:
+def test_a_part_of_a_namespace_package_is_built_separately(built: Path, user: Run) -> None:
     place = built.parent / "company" / "aheadlib"
     place.parent.mkdir()
     built.rename(place)
@@ -125,7 +126,7 @@ print(len(met), met[0].message)
 """
 
 
-def test_one_warning_names_a_call_that_is_not_prebuilt_and_prebuilt_kernels_go_on(built: Path, user: Run) -> None:
+def test_one_warning_names_a_call_that_is_not_prebuilt_and_prebuilt_kernels_still_run(built: Path, user: Run) -> None:
     printed = user(built, UNCOVERED)
     assert printed.startswith("1 a kernel of aheadlib::bent is not prebuilt for x float32 [4, 8] with strides [1, 4]")
     assert "bias float32 [8] on cpu, and cannot be compiled here" in printed
@@ -149,7 +150,7 @@ def test_a_package_that_another_opsmith_built_names_both_versions(built: Path, u
     assert said in show(user, built, "aheadlib::bent")
 
 
-def test_what_cannot_be_recorded_is_said(built_once: tuple[Path, str]) -> None:
+def test_calls_that_cannot_be_recorded_are_reported(built_once: tuple[Path, str]) -> None:
     assert "aheadlib::bent: no samples in float16: TypeError: no float16 here" in built_once[1]
 
 
@@ -256,7 +257,7 @@ def test_a_list_of_files_that_cannot_be_read_does_not_matter(built: Path, user: 
     assert "prebuilt kernels ran" in user(built, USE)
 
 
-def test_a_build_that_fails_leaves_the_former_one(built: Path) -> None:
+def test_a_build_that_fails_keeps_the_previous_one(built: Path) -> None:
     before = files(built / "prebuilt")
     names = sorted(each.name for each in built.iterdir())
     source = built / "negated.cpp"
@@ -280,7 +281,7 @@ def test_a_kernel_that_fails_for_one_gpu_is_named(package: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
-def test_a_build_that_is_ended_leaves_the_former_one(new_package: Path, number: signal.Signals) -> None:
+def test_a_build_that_is_interrupted_keeps_the_previous_one(new_package: Path, number: signal.Signals) -> None:
     package = new_package
     ops = (package / "ops.py").read_text().partition("cu = ")[0]
     (package / "ops.py").write_text(ops.replace("dtype is torch.float64", "dtype is not torch.float32"))
@@ -368,9 +369,9 @@ def test_the_gpus_to_build_for(
     assert targets_for(arch, no_cuda) == targets
 
 
-def test_a_variable_that_means_nothing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPU_TARGETS", "banana")
-    with pytest.raises(BuildSettingError, match="GPU_TARGETS='banana' is not a setting"):
+    with pytest.raises(BuildSettingError, match="GPU_TARGETS='banana' is not valid"):
         targets_for(None, False)
 
 
@@ -423,6 +424,14 @@ def test_a_request_that_makes_no_sense_is_refused(
     assert done.exit_code == 1
     assert message in " ".join(done.stderr.split())
     assert not list(tmp_path.iterdir())
+
+
+def test_options_and_variables_are_compared_before_anything_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = CliRunner().invoke(_app.create(), ["build", "email", "--no-cuda", "--arch", "sm_90"])
+    assert both.exit_code == 2 and "leave out --arch, or --no-cuda" in both.stderr
+    monkeypatch.setenv("DEBUG", "perhaps")
+    done = CliRunner().invoke(_app.create(), ["build", "email", "--no-cuda"])
+    assert done.exit_code == 1 and "DEBUG='perhaps' is not valid: set it to 1 or 0, or unset it." in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -438,7 +438,7 @@ def test_a_second_build_of_a_library_gives_the_same_bytes(tmp_path: Path) -> Non
     assert "built a second time: the same bytes" in build(package, "--no-cuda", "--library", "--verify").stdout
 
 
-def test_a_package_without_a_project_is_to_name_a_directory(tmp_path: Path) -> None:
+def test_a_package_without_a_project_must_name_a_directory(tmp_path: Path) -> None:
     package = tmp_path / "project" / "src" / "projectless"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()

@@ -216,7 +216,7 @@ def test_kernels_are_launched_out_of_the_librarys_images(library: Path) -> None:
 
 
 @pytest.mark.parametrize("script", [OLDER, LATER], ids=["an older one", "PTX with the features of another"])
-def test_a_gpu_that_no_image_is_for_has_no_kernel(library: Path, script: str) -> None:
+def test_a_gpu_without_an_image_has_no_kernel(library: Path, script: str) -> None:
     assert run(script, library) == "refused\n"
 
 

@@ -68,14 +68,17 @@ def test_checks_and_times_of_the_packages_ops_are_printed(tmp_path: Path) -> Non
         (checked(op="mylib::other"), "no result of mylib::bent is in these files"),
     ],
 )
-def test_what_proves_nothing_is_refused(tmp_path: Path, contents: Any, message: str) -> None:
+def test_results_that_prove_nothing_are_refused(tmp_path: Path, contents: Any, message: str) -> None:
     with pytest.raises(PassportError, match=message):
         passport(wrote(tmp_path, results=contents), [OP])
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PassportError, match="cannot be read"):
+    with pytest.raises(PassportError, match=r"none cannot be read: No such file or directory\.$"):
         passport([tmp_path / "none"], [OP])
+    (tmp_path / "text").write_text("no JSON")
+    with pytest.raises(PassportError, match="text is not JSON: Expecting value"):
+        passport([tmp_path / "text"], [OP])
 
 
 def test_prebuilt_kernels_are_named_by_their_places() -> None:

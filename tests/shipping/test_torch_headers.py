@@ -105,7 +105,7 @@ def test_headers_of_the_last_patches_come_in_two_requests(index: Index) -> None:
     assert headers_of(newest) == wanted and len(index.requests) == 2, "the second time they are in the cache"
 
 
-def test_a_server_that_sends_no_parts_is_asked_for_the_file(index: Index) -> None:
+def test_from_a_server_without_range_requests_the_whole_file_is_read(index: Index) -> None:
     index.sends_parts = False
     assert headers_of(torch_headers.release("==2.11.*"))["torch/version.h"] == "#define VERSION 2  // 2.11.0"
 

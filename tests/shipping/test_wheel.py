@@ -140,7 +140,7 @@ def test_without_the_front_end_pip_makes_it(project: Path, monkeypatch: pytest.M
         ("[tool.setuptools.", "[tool.setuptools]\npackages = []\n[tool.setuptools.", "has no aheadlib/__init__.py"),
     ],
 )
-def test_a_project_that_gives_no_wheel_is_named(project: Path, old: str, new: str, message: str) -> None:
+def test_a_project_without_a_wheel_is_named(project: Path, old: str, new: str, message: str) -> None:
     file = project / "pyproject.toml"
     file.write_text(file.read_text().replace(old, new))
     with pytest.raises(WheelError, match=message):

@@ -107,7 +107,7 @@ def test_a_file_that_cannot_be_executed_is_named(tmp_path: Path, monkeypatch: py
         compile()
 
 
-def test_a_file_that_is_no_program_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_not_a_program_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = tmp_path / "compiler"
     compiler.write_bytes(b"\x7fELF rubbish")
     compiler.chmod(0o755)

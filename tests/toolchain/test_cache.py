@@ -323,7 +323,7 @@ def test_clear_removes_what_dead_builders_left(cache_dir: Path) -> None:
     assert files_under(cache_dir) == ["artifacts", "locks", "work"]
 
 
-def test_clear_leaves_an_entry_alone_that_is_being_rebuilt(cache_dir: Path) -> None:
+def test_clear_keeps_an_entry_that_is_being_rebuilt(cache_dir: Path) -> None:
     artifact = obtain(Builds())
     lock = KeyLock(cache_dir / "locks" / KEY)
     assert lock.try_acquire()

@@ -173,7 +173,7 @@ def test_a_library_on_torchs_own_abi_is_built_for_each_torch(monkeypatch: pytest
     assert compile_for_torch() != first
 
 
-def test_a_missing_source_or_none_at_all_is_named(tmp_path: Path) -> None:
+def test_a_missing_source_and_an_empty_list_are_named(tmp_path: Path) -> None:
     with pytest.raises(
         errors.SourceNotFoundError, match=rf"{tmp_path}/gone\.cpp of mylib cannot be read: No such file"
     ):

@@ -41,14 +41,14 @@ def test_an_undefined_symbol_is_reported_with_both_torch_versions(monkeypatch: p
     assert isinstance(caught.value, ImportError)
 
 
-def test_a_library_that_is_gone_is_reported(tmp_path: Path) -> None:
+def test_a_library_that_was_deleted_is_reported(tmp_path: Path) -> None:
     library = toolchain.compile_shared_library("gone", text="int a;\n", abi="plain")
     toolchain.clear()
     with pytest.raises(errors.LoadError, match=r"is gone .*run the program again"):
         toolchain.load_library(library)
 
 
-def test_a_file_that_is_no_library_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_library_is_refused(tmp_path: Path) -> None:
     source = tmp_path / "text.so"
     source.write_text("not a library")
     with pytest.raises(errors.LoadError, match=r"invalid ELF header|file too short"):

@@ -104,7 +104,7 @@ def test_without_the_system_s_archives_the_plain_link_serves(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("contents", [b"not a library", b"\x7fELF\x02\x01" + b"\xff" * 100])
-def test_what_is_no_library_is_named(tmp_path: Path, contents: bytes) -> None:
+def test_a_file_that_is_not_a_library_is_named(tmp_path: Path, contents: bytes) -> None:
     path = tmp_path / "strange.so"
     path.write_bytes(contents)
     with pytest.raises(NoLibraryError, match=r"strange\.so is"):

@@ -57,7 +57,7 @@ def test_a_process_that_waits_names_the_builder(
     assert (status, output) == (0, builder.end()[1])
 
 
-def test_a_build_killed_at_any_of_its_steps_is_neither_loaded_nor_in_the_way(cache_dir: Path) -> None:
+def test_a_build_killed_at_any_step_is_not_loaded_and_blocks_nothing(cache_dir: Path) -> None:
     """A builder is killed at its first step, the next one at its second, and so on, until one lives to the end.
 
     The steps are Python's audit events: every file opened, renamed, removed, every directory made.
@@ -196,7 +196,7 @@ def _alive(pid: int) -> bool:
     return state != "Z"
 
 
-def test_clear_leaves_alone_what_another_process_builds(
+def test_clear_keeps_what_another_process_is_building(
     tmp_path: Path, cache_dir: Path, use_compiler: Callable[[str], Path], start: Callable[..., Child]
 ) -> None:
     toolchain.compile_shared_library("finished", text=SOURCE, abi="plain")

@@ -24,7 +24,7 @@ from opsmith.toolchain import shipped
         ([], "13.0", None),
     ],
 )
-def test_a_package_that_is_built_for_another_cuda_is_told(
+def test_a_package_that_is_built_for_another_cuda_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manifest: object, torch: str | None, expected: object
 ) -> None:
     package = ModuleType("shipped_package")

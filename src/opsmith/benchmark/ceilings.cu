@@ -1,7 +1,7 @@
 // What the memory of a GPU gives to a kernel: the ceilings that bench holds every op against.
 //
 // Each thread moves 16 bytes at a time, neighbours next to each other, four requests in flight; a block walks over its
-// own stretch. DMA copies are no measure: they are slower than a kernel.
+// own stretch. DMA copies are not the limit: they are slower than a kernel.
 
 constexpr int kInFlight = 4;
 

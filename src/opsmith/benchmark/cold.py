@@ -13,6 +13,7 @@ import torch
 
 from .. import runtime
 from ..checks.reproduction import setup
+from ..errors.base import exception_line
 from ..operator import child_process
 from ..operator.op import Op
 from ..runtime import native
@@ -56,7 +57,7 @@ def first_call_seconds(op: Op, row: Row, device: str, threads: int, *, resized: 
     for line in ran.stdout.splitlines():
         if line.startswith("seconds "):
             return round(float(line.split()[1]), 3)
-    raise RuntimeError((ran.stderr.strip().splitlines() or [f"it ended with {ran.returncode}"])[-1])
+    raise RuntimeError(exception_line(ran.stderr) or f"it ended with {ran.returncode}")
 
 
 def print_seconds(op: Op, name: str, type: str, sample: str, device: str, threads: int, is_shape: bool) -> None:

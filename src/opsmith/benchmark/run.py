@@ -123,9 +123,9 @@ def _kind(device: str | torch.device | None) -> str:
     """'cpu' or 'cuda'. Raises ValueError if the device cannot be measured here."""
     if device is None:
         return "cuda" if torch.cuda.is_available() else "cpu"
-    given = torch.device(device)
-    if given.type not in ("cpu", "cuda"):
+    if str(device).partition(":")[0] not in ("cpu", "cuda"):
         raise ValueError(f"device={str(device)!r} is neither 'cpu' nor 'cuda'")
+    given = torch.device(device)
     if given.type == "cuda" and not torch.cuda.is_available():
         raise ValueError("device='cuda': torch sees no GPU here")
     if given.type == "cuda" and given.index not in (None, torch.cuda.current_device()):

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors.base import exception_line
 from ..operator import child_process
 from ..operator.adopted import Adopted
 from ..operator.op import Op
@@ -88,7 +89,7 @@ class _Module:
         """The directory to add to sys.path, if needed."""
         self.file = ""
         """The file to run, where `import` would not find it."""
-        if path is None or self.shipped or path.startswith("<"):  # "<stdin>" is no file
+        if path is None or self.shipped or path.startswith("<"):  # "<stdin>" is not a file
             return
         file = Path(path).resolve()
         if self.called == "__main__":
@@ -141,8 +142,7 @@ class Finished:
             return f"it has not ended after {self.limit:.0f} s"
         if self.status < 0:
             return f"it was ended by {signal.Signals(-self.status).name}"
-        last = [line for line in self.errors.splitlines() if line.strip()]
-        return last[-1] if last else f"it ended with status {self.status}"
+        return exception_line(self.errors) or f"it ended with status {self.status}"
 
 
 def in_new_process(

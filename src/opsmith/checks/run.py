@@ -64,7 +64,7 @@ def check(
     if child_process.returns_at_once():
         return Report(op.name, device or "", level, seed, emulate, not_run=child_process.REASON)
     if items is None and lacks_samples(op):
-        raise SamplesMissingError(op.name)
+        raise SamplesMissingError(op.name, op.reference)
     subject = subject_of(op, device=device, level=level, seed=seed, emulate=emulate)
     report = empty_report(subject)
     lost = ""

@@ -23,7 +23,7 @@ from ._screen import RefusedError
 if TYPE_CHECKING:
     from ..operator.op import Op
 
-SHIPPED = "opsmith"  # the namespace of the shipped ops
+SHIPPED = "opsmith"  # the package, and the namespace, of the shipped ops
 
 
 def selected(names: Sequence[str], sources: Sequence[str], verb: str) -> list[Op]:
@@ -36,8 +36,7 @@ def selected(names: Sequence[str], sources: Sequence[str], verb: str) -> list[Op
     if names:
         found = [op for name in names for op in _meant(name, verb)]
     else:
-        found = [op for module in loaded for op in _declared_by(module, before)]
-        found = found or [op for name, op in _declared().items() if name.startswith(f"{SHIPPED}::")]
+        found = [op for module in loaded for op in _declared_by(module, before, verb)] or _shipped()
     return list({op.name: op for op in found}.values())
 
 
@@ -47,11 +46,11 @@ def _meant(name: str, verb: str) -> list[Op]:
 
     before = set(registry)
     if is_file(name):
-        return _declared_by(load(name), before)
+        return _declared_by(load(name), before, verb)
     known = {each.rpartition("::")[2] for each in registry} | {*ops.names()}
     if "::" in name or name in known or not _is_module(name):
         return [_named(name, verb)]
-    return _declared_by(load(name), before)
+    return _declared_by(load(name), before, verb)
 
 
 def _named(name: str, verb: str) -> Op:
@@ -80,8 +79,12 @@ def _declared() -> dict[str, Op]:
         getattr(ops, name)
     from ..operator.registry import registry
 
-    # The template, which is there to be copied, is no shipped op.
+    # The template, which is there to be copied, is not a shipped op.
     return {name: op for name, op in sorted(registry.items()) if not name.startswith(f"{SHIPPED}::_")}
+
+
+def _shipped() -> list[Op]:
+    return [op for name, op in _declared().items() if name.startswith(f"{SHIPPED}::")]
 
 
 def _nearest_base(base: str, names: Iterable[str]) -> list[str]:
@@ -104,19 +107,22 @@ def _is_module(name: str) -> bool:
         return False
 
 
-def _declared_by(module: ModuleType, before: set[str]) -> list[Op]:
+def _declared_by(module: ModuleType, before: set[str], verb: str) -> list[Op]:
     """The ops that a module, or a module of its package, declares; else those that its import declared elsewhere."""
     from ..operator.registry import registry
 
+    if module.__name__ in (SHIPPED, ops.__name__):
+        return _shipped()  # importing the module declares none
     name = module.__name__
     own = [op for op in registry.values() if op.__module__ == name or op.__module__.startswith(f"{name}.")]
     new = [op for op in registry.values() if op.name not in before and not op.name.startswith(f"{SHIPPED}::")]
     if not (own or new):
         where = getattr(module, "__file__", None) or name
-        raise RefusedError(
-            f"{where} declares no op. To check an operator that was registered without opsmith, give its reference:\n"
+        adopt = (
+            "\nTo check an operator that was registered without opsmith, give its reference:\n"
             "  opsmith check torch.ops.NAMESPACE.NAME --reference FILE.py:FUNCTION"
         )
+        raise RefusedError(f"{where} declares no op.{adopt if verb == 'check' else ''}")
     return own or new
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -58,16 +57,13 @@ def command(
     from ..benchmark.run import directions
     from ..benchmark.shapes import parsed as shape
 
-    if json is not None and not is_stdout(json):
-        with contextlib.suppress(OSError):
-            json.absolute().parent.mkdir(parents=True, exist_ok=True)
+    prepare_json(json)
     ops = selected(names or (), sources or (), "bench")
     where = usable_device(device)
     run = _Run(
         where, _dtypes(dtype, where), [_parsed("--shape", shape, text) for text in shapes or ()], scaling, against,
         _parsed("--direction", directions, direction), threads, json,
     )  # fmt: skip
-    prepare_json(json)
     before = _loaded(compare) if compare is not None else None
     run.begin()
     for op in ops:
@@ -131,7 +127,7 @@ class _Run:
                     self._profile(op, dtype, list(dict.fromkeys(row["direction"] for row in found.rows)))
 
     def repeat(self, ops: Sequence[Op], slower: set[tuple[str, str]]) -> None:
-        """Times ops again that were slower: a busy minute of the machine is no regression."""
+        """Times ops again that were slower: a busy machine is not a regression."""
         for op in ops:
             for dtype in self.dtypes:
                 if (op.name, _dtype_name(dtype)) in slower:
@@ -250,7 +246,7 @@ def _loaded(path: Path) -> Results:
 
 
 def _own(before: Results, now: Results) -> set[str]:
-    """The op and its kernels: a baseline that is slower now is no fault of the op."""
+    """The op and its kernels: a slower baseline is not a fault of the op."""
     from ..benchmark.contenders import BASELINES
 
     return {row["contender"] for row in (*before.rows, *now.rows)} - {*BASELINES}

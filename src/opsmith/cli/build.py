@@ -75,10 +75,14 @@ def command(
     """Compile the kernels that the samples of a package's ops reach, for users without a compiler."""
     from ..shipping.project import imported, ops_of, targets_for
     from ..shipping.staging import require_writable
+    from ..toolchain.settings import switch
 
     prepare_json(json)
     if debug:
         os.environ["DEBUG"] = "1"
+    switch("DEBUG")  # an invalid value is refused before the build, not by an extension in it
+    if arch and no_cuda:
+        raise RefusedError("--no-cuda builds for CPUs only: leave out --arch, or --no-cuda.")
     if hf_kernel is not None and (wheel or library or into is not None):
         raise RefusedError("--hf-kernel writes into DIR and nothing else: leave out --wheel, --library and --into.")
     if library and (wheel or passport):

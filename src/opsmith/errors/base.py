@@ -6,6 +6,7 @@ import copyreg
 import inspect
 import linecache
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
@@ -13,6 +14,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 _MOST_DECORATOR_LINES = 20
+_EXCEPTION = re.compile(r"(\w+\.)*\w*(Error|Exception|Interrupt|Exit|Warning|Fault)(: |$)")
 
 
 class OpsmithError(Exception):
@@ -31,7 +33,9 @@ class LocatedError(OpsmithError):
     """The base of errors that end with the author's line that is running, then other source lines it is about."""
 
     def __init__(self, message: str, *lines: object) -> None:
-        super().__init__("\n".join([message, *(f"  {line}" for line in (SourceLine.of_call(), *lines) if line)]))
+        called = SourceLine.of_call()
+        shown = [called] if called is not None and called.text else []  # none in a text that was executed
+        super().__init__("\n".join([message, *(f"  {line}" for line in (*shown, *lines) if line)]))
 
 
 class OpsmithWarning(UserWarning):
@@ -63,7 +67,10 @@ class SourceLine(NamedTuple):
     @classmethod
     def _innermost(cls, frames: Iterable[tuple[FrameType, int]]) -> SourceLine | None:
         for frame, line in frames:
-            if not _is_library(str(frame.f_globals.get("__name__"))):
+            module = str(frame.f_globals.get("__name__"))
+            if module.startswith(_STARTED_BY):
+                return None  # `opsmith check NAME`, say: no line of the author's is running
+            if not _is_library(module):
                 return cls.at(frame.f_code.co_filename, line)
         return None
 
@@ -112,11 +119,20 @@ def indented(text: str) -> str:
     return "\n".join(f"  {line}" if line else "" for line in text.splitlines())
 
 
+def exception_line(output: str) -> str:
+    """'ValueError: the first line of its message', at the end of what a process printed; else its last line, or ''."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    raised = [line for line in lines if _EXCEPTION.match(line)]
+    return (raised or lines or [""])[-1].strip()
+
+
 def tail(text: str, lines: int) -> str:
     return "\n".join(text.strip().splitlines()[-lines:])
 
 
-_LIBRARIES = {"torch", "triton", "numba", "numba_cuda", "contextlib", "functools", "threading", "concurrent"}
+_LIBRARIES = {"torch", "triton", "numba", "numba_cuda", "hypothesis"}
+_LIBRARIES |= {"contextlib", "functools", "threading", "concurrent"}
+_STARTED_BY = ("opsmith.cli", "opsmith.testing")
 
 
 def _is_library(module: str) -> bool:

@@ -12,7 +12,7 @@ class BuildSettingError(OpsmithError, ValueError):
     """A build setting, an argument or an environment variable, has an invalid value."""
 
     def __init__(self, setting: str, value: object, taken: str) -> None:
-        super().__init__(f"{setting}={value!r} is not a setting: {taken}.")
+        super().__init__(f"{setting}={value!r} is not valid: {taken}.")
 
 
 class ExtensionArgumentError(LocatedError, ValueError):

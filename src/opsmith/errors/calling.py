@@ -47,14 +47,14 @@ class ReferenceRunsWarning(OpsmithWarning):
         super().__init__(f"{what}, so the plain PyTorch reference runs instead (correct, but slower): {reason}{to_do}")
 
 
-class ArgumentError(OpsmithError, TypeError):
+class ArgumentError(LocatedError, TypeError):
     """An argument is not of the type the op's schema takes."""
 
     def __init__(self, name: str, schema: str, what: str) -> None:
         super().__init__(f"{name}: {what}.\n  Its signature is {schema}")
 
 
-class SharedMemoryError(OpsmithError, ValueError):
+class SharedMemoryError(LocatedError, ValueError):
     """Two arguments of an in-place op share memory that it changes."""
 
     def __init__(self, name: str, first: str, second: str) -> None:
@@ -64,7 +64,7 @@ class SharedMemoryError(OpsmithError, ValueError):
         )
 
 
-class DeviceMixError(OpsmithError, ValueError):
+class DeviceMixError(LocatedError, ValueError):
     """Tensors of one call are on different devices."""
 
     def __init__(self, name: str, places: dict[str, str]) -> None:
@@ -97,7 +97,7 @@ class KernelResultError(OpsmithError, RuntimeError):
         )
 
 
-class UnknownKernelError(OpsmithError, KeyError):
+class UnknownKernelError(LocatedError, KeyError):
     """`using` named a kernel that is not registered."""
 
     def __init__(self, name: str, kernel: str, known: list[str]) -> None:
@@ -137,14 +137,14 @@ class OutGradientError(LocatedError, RuntimeError):
         )
 
 
-class OutArgumentError(OpsmithError, ValueError):
+class OutArgumentError(LocatedError, ValueError):
     """out= was given to an op without an out= form, or with another number of tensors than the op returns."""
 
     def __init__(self, name: str, what: str) -> None:
         super().__init__(f"{name}: {what}.")
 
 
-class RedeclaredError(OpsmithError, RuntimeError):
+class RedeclaredError(LocatedError, RuntimeError):
     """The op, or its backward kernel, was declared again, and something older was used: the old Op, a graph recorded
     with it, a compiled function."""
 
@@ -165,9 +165,9 @@ class RuntimeTierError(OpsmithError, ValueError):
 class SamplesMissingError(OpsmithError, LookupError):
     """A check, benchmark or demo was asked for, but the op has no samples."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, reference: Callable[..., Any]) -> None:
         super().__init__(
-            f"{name} has no samples to run on. Give some:\n"
+            f"{name} has no samples to run on.{quoted(definition(reference))}\nGive some:\n"
             "    @op.register_samples\n"
             "    def _(device, dtype):\n"
             "        yield opsmith.Sample(args=(torch.randn(64, device=device, dtype=dtype),))"
@@ -182,7 +182,7 @@ class InvalidSampleError(OpsmithError, TypeError):
         super().__init__(f"{what} The arguments are a tuple, even if there is only one:  opsmith.Sample((x,)){line}")
 
 
-class UnknownOpError(OpsmithError, LookupError):
+class UnknownOpError(LocatedError, LookupError):
     """No op of that name is declared."""
 
     def __init__(self, name: str, known: list[str]) -> None:

@@ -4,38 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .base import OpsmithError, listed
+from .base import LocatedError, OpsmithError, listed
 
 
 class CheckOptionError(OpsmithError, ValueError):
     """A check was given a device, a level or an item that does not exist."""
 
 
-class NotAnOpError(OpsmithError, TypeError):
+class NotAnOpError(LocatedError, TypeError):
     """What was given to a check is neither an op nor an adopted operator."""
 
     def __init__(self, given: object, returned_by: object | None = None) -> None:
         source = "" if returned_by is None else f", which {returned_by!r} returned"
         super().__init__(
-            f"a check takes an op, not {given!r}{source}. An operator of torch.ops is checked against a reference: "
-            "opsmith.checks.adopt(torch.ops.mylib.mish, reference)"
+            f"A check takes an op, not {given!r}{source}. An operator of torch.ops is checked against a reference: "
+            "opsmith.checks.adopt(torch.ops.mylib.mish, reference)."
         )
 
 
-class NotAnOperatorError(OpsmithError, TypeError):
+class NotAnOperatorError(LocatedError, TypeError):
     """`adopt` was given something other than an operator of torch.ops."""
 
     def __init__(self, given: object) -> None:
-        super().__init__(f"adopt takes an operator, torch.ops.<namespace>.<name>, not {given!r}")
+        super().__init__(f"adopt takes an operator, torch.ops.NAMESPACE.NAME, not {given!r}.")
 
 
-class SeveralOverloadsError(OpsmithError, ValueError):
+class SeveralOverloadsError(LocatedError, ValueError):
     """`adopt` was given an operator with overloads, none of which is the default."""
 
     def __init__(self, operator: str, overloads: Sequence[str]) -> None:
         super().__init__(
             f"torch.ops.{operator} has several overloads: {listed(overloads)}. A check takes one. "
-            f"Give torch.ops.{operator}.{overloads[0]}, or another"
+            f"Give torch.ops.{operator}.{overloads[0]}, or another."
         )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .base import OpsmithError, SourceLine, definition, described, quoted
+from .base import LocatedError, OpsmithError, SourceLine, definition, described, quoted
 
 
-class InvalidNameError(OpsmithError, ValueError):
+class InvalidNameError(LocatedError, ValueError):
     """The op's name is not of the form namespace::name."""
 
     def __init__(self, name: object) -> None:
@@ -18,7 +18,7 @@ class InvalidNameError(OpsmithError, ValueError):
         )
 
 
-class NameTakenError(OpsmithError, ValueError):
+class NameTakenError(LocatedError, ValueError):
     """The name belongs to another module's op, or to an operator opsmith did not declare."""
 
     def __init__(self, name: str, owner: str) -> None:
@@ -39,7 +39,7 @@ class SchemaDiffersError(OpsmithError, ValueError):
         )
 
 
-class NotGeneratedError(OpsmithError, TypeError):
+class NotGeneratedError(LocatedError, TypeError):
     """Generated source was asked of an op whose kernels are written by hand."""
 
     def __init__(self, name: str) -> None:
@@ -90,7 +90,7 @@ class NotRowwiseError(OpsmithError, TypeError):
         )
 
 
-class OutMismatchError(OpsmithError, ValueError):
+class OutMismatchError(LocatedError, ValueError):
     """A tensor given as out= does not have the shape or dtype of the result."""
 
     def __init__(self, name: str, result: str, given: str) -> None:

@@ -53,6 +53,12 @@ class KernelTypeError(RegistrationError, TypeError):
     )
 
 
+class NotAFunctionError(RegistrationError, TypeError):
+    """A part of an op that cannot be called."""
+
+    message = "{method} takes a function, not {given}"
+
+
 class KernelSignatureError(RegistrationError, TypeError):
     """A kernel whose parameters or types are not those that the op calls it with."""
 

@@ -14,6 +14,7 @@ class ScaffoldNameError(OpsmithError, ValueError):
     """A package or an op cannot have this name."""
 
     def __init__(self, name: str, reason: str, instead: str | None = None) -> None:
+        self.reason, self.instead = reason, instead
         hint = f" Try {instead}." if instead and instead != name else ""
         super().__init__(f"{name!r} cannot be the name: {reason}.{hint}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from .base import OpsmithError, OpsmithWarning, indented, listed, tail
+from .base import LocatedError, OpsmithError, OpsmithWarning, indented, listed, tail
 
 
 class ToolchainError(OpsmithError, RuntimeError):
@@ -171,14 +171,14 @@ class UnsupportedArchError(ToolMissingError, ValueError):
         )
 
 
-class NoSourceError(ToolchainError, ValueError):
+class NoSourceError(LocatedError, ToolchainError, ValueError):
     """A build has no source to compile."""
 
     def __init__(self, label: str) -> None:
         super().__init__(f"There is nothing to compile for {label}: give at least one source file.")
 
 
-class SourceNotFoundError(ToolchainError, FileNotFoundError):
+class SourceNotFoundError(LocatedError, ToolchainError, FileNotFoundError):
     """A source file does not exist or cannot be read."""
 
     def __init__(self, path: object, label: str, reason: str) -> None:

@@ -97,12 +97,12 @@ def _cluster(wrong: _Wrong, given: Any, grid: Extent) -> Extent:
 
 
 def indivisible(grid: Extent, cluster: Extent) -> str | None:
-    """What is wrong with a grid that is no whole number of clusters."""
+    """What is wrong with a grid that is not a whole number of clusters."""
     if all(blocks % of_cluster == 0 for blocks, of_cluster in zip(grid, cluster, strict=True)):
         return None
     larger = tuple(-(-blocks // size) * size for blocks, size in zip(grid, cluster, strict=True))
     return (
-        f"the grid is {short_extent(grid)}, which is no whole number of clusters of {short_extent(cluster)}. Launch "
+        f"the grid is {short_extent(grid)}, which is not a whole number of clusters of {short_extent(cluster)}. Launch "
         f"{short_extent(larger)}, and let the blocks that are not needed compute nothing"
     )
 

@@ -170,7 +170,9 @@ class Family:
         outs = out if isinstance(out, (tuple, list)) else (out,)
         names = [argument.name for argument in self.out.signature.mutated]
         if len(outs) != len(names):
-            raise OutArgumentError(self.name, f"out= takes {len(names)} tensors, one for each result, not {len(outs)}")
+            raise OutArgumentError(
+                self.name, f"out= takes one tensor for each result, {len(names)} in all, not {len(outs)}"
+            )
         self.out.overload(*args, **rest, **dict(zip(names, outs, strict=True)))
         return out
 

@@ -18,6 +18,7 @@ from ..errors import (
     KernelTypeError,
     KeywordOnlyTensorError,
     LayoutError,
+    NotAFunctionError,
     NotGeneratedError,
     SamplesMissingError,
     UnknownDeviceError,
@@ -262,6 +263,7 @@ class Op:
         self, backward: Callable[..., Any], /, *, setup_context: Callable[..., Any] | None = None
     ) -> None:
         """Registers a gradient written with torch operators; same arguments as torch.library.register_autograd."""
+        self._check_callable("register_autograd", backward)
         for argument in self.signature.tensors:
             if argument.keyword_only:
                 raise KeywordOnlyTensorError(self.name, argument=argument.name, function=self.reference)
@@ -272,6 +274,7 @@ class Op:
     @called_while_traced
     def register_fake(self, fn: Function) -> Function:
         """Registers the shape rule: a function of fake tensors that returns empty tensors like the op's results."""
+        self._check_callable("register_fake", fn)
         self._families.write(lambda family: setattr(family.forward, "written_fake", fn))
         return fn
 
@@ -279,6 +282,7 @@ class Op:
     def register_vmap(self, fn: Function) -> Function:
         """Registers the batching rule, as in torch.library.register_vmap: fn(info, in_dims, *args) -> results,
         out_dims."""
+        self._check_callable("register_vmap", fn)
         self._families.write(lambda family: setattr(family.forward, "written_vmap", fn))
         return fn
 
@@ -293,12 +297,14 @@ class Op:
     @called_while_traced
     def register_samples(self, fn: Callable[..., Iterator[Sample]]) -> Callable[..., Iterator[Sample]]:
         """Registers what check, bench and demo run the op on: fn(device, dtype) yields opsmith.Sample."""
+        self._check_callable("register_samples", fn)
         self.samples = fn
         return fn
 
     @called_while_traced
     def register_cost(self, fn: Callable[..., Cost]) -> Callable[..., Cost]:
         """Registers the least bytes and operations of a call: fn(*args, **kwargs) -> opsmith.Cost."""
+        self._check_callable("register_cost", fn)
         self.cost = fn
         return fn
 
@@ -326,7 +332,7 @@ class Op:
     def samples_for(self, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32) -> list[Sample]:
         """The op's samples for a device and a dtype."""
         if self.samples is None:
-            raise SamplesMissingError(self.name)
+            raise SamplesMissingError(self.name, self.reference)
         return samples_of(self.samples, self.name, device, dtype)
 
     def _register(
@@ -350,6 +356,10 @@ class Op:
         self._check_function(device, fn, inline)
         self._families.register(Registration(direction, device, fn, layout, name or DEFAULT, saves, inline))
         return fn
+
+    def _check_callable(self, method: str, given: object) -> None:
+        if not callable(given):
+            raise NotAFunctionError(self.name, method=method, given=given_as(given))
 
     def _check_device(self, device: str) -> None:
         self._families.default.forward.check_open()

@@ -42,8 +42,17 @@ def check_name(name: str, what: str) -> None:
 
 
 def check_package(name: str, target: Path) -> None:
-    """Raises ScaffoldNameError if the package that `target` will contain could not be imported by this name."""
-    check_name(name, "a package")
+    """Raises ScaffoldNameError if the package that `target` will contain could not be imported by this name. The name
+    that it suggests is accepted."""
+    try:
+        check_name(name, "a package")
+    except ScaffoldNameError as error:
+        if error.instead:
+            try:
+                check_package(error.instead, target)
+            except ScaffoldNameError as again:
+                raise ScaffoldNameError(name, error.reason, again.instead) from None
+        raise
     if name in sys.stdlib_module_names:
         raise ScaffoldNameError(name, "it is a module of Python's standard library", f"{name}_ops")
     if name in PROJECT_DIRECTORIES:

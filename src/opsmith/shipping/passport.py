@@ -25,8 +25,10 @@ def passport(files: Iterable[Path], ops: Sequence[str]) -> dict[str, Any]:
     for path in files:
         try:
             held = json.loads(path.read_text())
-        except (OSError, ValueError) as error:
-            raise PassportError(path, f"cannot be read: {error}") from None
+        except OSError as error:
+            raise PassportError(path, f"cannot be read: {error.strerror}") from None
+        except ValueError as error:
+            raise PassportError(path, f"is not JSON: {error}") from None
         try:
             if "reports" in held:
                 found["checks"] += [_checked(path, each) for each in held["reports"] if each["op"] in ops]

@@ -238,7 +238,7 @@ def wrong_where_squares_overflow(op: Op) -> None:
 
 @faulty("sizes", "shape[0] =", softsign, one)
 def wrong_remainder(op: Op) -> None:
-    """The last element, where their number is no multiple of 4, is not computed."""
+    """The last element, where their number is not a multiple of 4, is not computed."""
 
     def kernel(x: Tensor, scale: float) -> Tensor:
         result = wide(softsign)(x, scale)

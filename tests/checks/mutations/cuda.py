@@ -100,7 +100,7 @@ def grid_rounded_down(name: str) -> opsmith.Op:
 
 @mutation("cuda", *FINDERS, where="emulated")
 def vectors_of_four_without_a_rest(name: str) -> opsmith.Op:
-    """float4 loads over a length that is no multiple of four."""
+    """float4 loads over a length that is not a multiple of four."""
     body = """\
   const long long i = 4 * (blockIdx.x * 128ll + threadIdx.x);
   if (i < n) {

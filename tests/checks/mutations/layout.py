@@ -59,7 +59,7 @@ def storage_offset_ignored(name: str) -> opsmith.Op:
 
 @mutation("layout", *FINDERS)
 def vectors_need_alignment(name: str) -> opsmith.Op:
-    """Sixteen bytes at once, from an address that is no multiple of sixteen: a GPU would raise, and this does."""
+    """Sixteen bytes at once, from an address that is not a multiple of sixteen: a GPU would raise, and this does."""
 
     def kernel(x: Tensor, scale: float) -> Tensor:
         if x.numel() and x.data_ptr() % 16:

@@ -155,7 +155,7 @@ Tensor scaled_head(Tensor x, int64_t elements, int64_t count) {
   return out;
 }
 
-// Memory that is no tensor's.
+// Memory outside of all tensors.
 Tensor from_elsewhere(Tensor x) {
   std::vector<float> own(x.numel(), 3.0f);
   Tensor out = opsmith::empty_like(x);

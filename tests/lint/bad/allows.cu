@@ -1,4 +1,4 @@
-// Comments that allow what is no rule, or what is not broken.
+// Comments that allow what is not a rule, or what is not broken.
 #include <torch/extension.h>
 // opsmith: allow-file(device-synchronise)  expect: unused-allow
 

@@ -50,7 +50,7 @@ def bundled(function: Any, ops: dict[str, str] | None = None) -> tuple[str, dict
     return text, found
 
 
-def test_helpers_constants_and_imports_come_along(write: Write) -> None:
+def test_helpers_constants_and_imports_are_included(write: Write) -> None:
     module = write(
         """
         import math
@@ -116,7 +116,7 @@ def test_two_modules_may_use_one_name_for_two_things(write: Write) -> None:
     assert bundled(module.f)[1]["f"](3) == module.f(3) == 51
 
 
-def test_functions_in_containers_lambdas_closures_classes_and_partials_come_along(write: Write) -> None:
+def test_functions_in_containers_lambdas_closures_classes_and_partials_are_included(write: Write) -> None:
     module = write(
         """
         import enum
@@ -235,7 +235,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_does_not_stand_by_itself_is_refused(write: Write, what: str) -> None:
+def test_what_is_not_self_contained_is_refused(write: Write, what: str) -> None:
     above, body, message = REFUSED[what]
     text = f"import torch\n\n{above}\n\n\ndef f(x):\n    {body}\n"
     module = write(text, helpers="class Thing: ...\n\n\nTHING = [Thing()]\n\n\ndef same(x):\n    return x\n")

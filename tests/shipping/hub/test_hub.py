@@ -53,7 +53,7 @@ def total(returned: Any) -> Tensor:
     return torch.stack([each.pow(2).sum() for each in listed(returned) if each.is_floating_point()]).sum()
 
 
-def test_the_file_needs_torch_alone(variant: Variant) -> None:
+def test_the_file_needs_only_torch(variant: Variant) -> None:
     tree = ast.parse((variant.directory / "__init__.py").read_text())
     roots = {
         each.name.partition(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for each in node.names
@@ -196,7 +196,7 @@ def test_kernelize_uses_the_packages_layers(kernel: ModuleType, kernels: Any, hu
     torch.testing.assert_close(layer.bias.grad, (1 - expected**2).sum(0))
 
 
-def test_layers_are_the_modules_whose_forward_stands_by_itself(kernel: ModuleType, variant: Variant) -> None:
+def test_layers_are_the_modules_with_a_self_contained_forward(kernel: ModuleType, variant: Variant) -> None:
     assert set(vars(kernel.layers)) == {"Bent", "Chained"}
     assert "reads bias, slope of the layer" in kernel.layers.Bent.__doc__
     notes = "\n".join(variant.notes)

@@ -32,7 +32,7 @@ def check(subject: Subject) -> str:
     skip_random(subject, subject.first_case(*subject.dtypes[:1]))
     for case in beside_samples(subject, most):
         search.compare(case)
-    # Four times as many, since several are no valid calls, or repeat an earlier one.
+    # Four times as many, since several are not valid calls, or repeat an earlier one.
     run(subject, search, 4 * examples, most)
     if not search.compared:
         raise Skipped(f"of {search.refused} calls generated from the samples the reference takes none")

@@ -29,7 +29,7 @@ def check(subject: Subject) -> str:
         truth = reference_truth(subject, case, subject.differentiates(case))
         for layout, laid in _with_layouts(case):
             changes = layout in layouts.CHANGING
-            if not changes or taken(subject, laid):  # offsets that are all equal are no valid call
+            if not changes or taken(subject, laid):  # offsets that are all equal do not make a valid call
                 check_call(subject, laid, None if changes else truth)
                 tried.add(layout)
         for twice in _with_repeated_tensor(case):

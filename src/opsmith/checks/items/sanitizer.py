@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...errors import OpsmithError
+from ...errors.base import exception_line
 from ...operator import child_process
 from ...toolchain import find_nvcc
 from ...toolchain.process import run
@@ -224,8 +225,8 @@ def unusable(output: str) -> str:
             return text
     if f"{MARK} {END}" not in lines:
         others = [line for line in lines if not _BAR.match(line)]
-        errors = [line for line in others if re.match(r"[\w.]*(Error|Exception|Fault)\b", line)]
-        return f"the samples end with {(errors or others or lines)[-1]}"
+        end = exception_line("\n".join(others or lines))
+        return f"the samples end with {end}"
     return "" if any(_SUMMARY.match(text) for text in bars) else "it gives no summary"
 
 

@@ -88,7 +88,7 @@ def run(job: Job, numbers: Iterable[int], send: Callable[..., None]) -> None:
 
     ops = chosen(job)
     if ops and all(map(lacks_samples, ops)):
-        raise SamplesMissingError(ops[0].name)  # once, not for every item
+        raise SamplesMissingError(ops[0].name, ops[0].reference)  # once, not for every item
     runs = [(op, seed) for op in ops for seed in job.seeds]
 
     def subject_at(position: int) -> Subject:

@@ -24,7 +24,7 @@
 #define OPSMITH_CONST_CONSTANT __attribute__((section("opsmith_constant_of_const"), used))
 // A block runs on one thread of the machine, so what is the thread's own is the block's own. `extern __shared__` is
 // rewritten before the compiler sees it.
-// constinit: GCC would guard an array of a class with constructors (__half), and the guard is no shared memory.
+// constinit: GCC would guard an array of a class with constructors (__half), and the guard is not shared memory.
 // used: the compiler would not read a variable that nothing writes, and a mistake would go unnoticed.
 #define __shared__ __attribute__((used)) static thread_local constinit
 

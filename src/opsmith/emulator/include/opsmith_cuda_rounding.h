@@ -97,7 +97,7 @@ constexpr float widened(uint16_t bits) {
   }
 }
 
-// a + b, and where that is no double, the neighbour of it whose last bit is one ("rounding to odd"). To round this to
+// a + b, and where that is not a double, its neighbour whose last bit is one ("rounding to odd"). To round this to
 // a format of at least two bits less is to round the exact sum (Boldo and Melquiond, 2008).
 constexpr double odd_sum(double a, double b) {
   const double sum = a + b;

@@ -109,7 +109,7 @@ class Accesses {
     Thread& self = *block_.self;
     const bool fenced = self.fenced, fenced_in_block = self.fenced_in_block, wrote = self.wrote;
     access(address, bytes, is_write, is_read, how, pc);
-    self.fenced = fenced;  // this is no write that a fence must follow
+    self.fenced = fenced;  // a fence does not have to follow this write
     self.fenced_in_block = fenced_in_block;
     self.wrote = wrote;
     const bool is_own = shared_.is_dynamic(address) || shared_.is_static(address, grid_.memory);

@@ -76,7 +76,9 @@ def locate(source: str | os.PathLike[str], caller: FrameType) -> Origin:
             if (file := zipped.as_file(Path(each))) is not None:
                 return Origin(str(file), None, python_file, line)
         looked = dict.fromkeys((os.path.abspath(os.fspath(source)), *_beside(source, python_file)))
-        reason = f"it is not there; looked for {' and '.join(looked)}" if not os.path.exists(path) else "it is no file"
+        reason = (
+            f"it is not there; looked for {' and '.join(looked)}" if not os.path.exists(path) else "it is not a file"
+        )
         raise SourceNotFoundError(os.fspath(source), "opsmith.cuda_source", reason)
     return Origin(path, None, python_file, line)
 
@@ -88,7 +90,7 @@ def resolved(path: str | os.PathLike[str], python_file: str) -> str:
 
 
 def _beside(path: str | os.PathLike[str], python_file: str) -> tuple[str, ...]:
-    if os.path.isabs(os.fspath(path)) or not os.path.exists(python_file):  # a notebook's cell is no file
+    if os.path.isabs(os.fspath(path)) or not os.path.exists(python_file):  # a notebook's cell is not a file
         return ()
     return (os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(python_file)), os.fspath(path))),)
 

@@ -183,7 +183,7 @@ class CudaSource:
         if parts["arguments"] is None:
             return base
         if base in found.kernels and found.kernels[base].template is None:
-            raise not_an_instance(spelling, snapshot, "has template arguments, and the kernel is no template")
+            raise not_an_instance(spelling, snapshot, "has template arguments, and the kernel is not a template")
         if found.variables:
             raise AmbiguousKernelError(
                 spelling,

@@ -81,7 +81,7 @@ def vector(name: str) -> tuple[Number, int] | None:
 
 
 def pointee(name: str) -> str | None:
-    """'float' of 'float const*', without const and volatile; None for what is no pointer to data."""
+    """'float' of 'float const*', without const and volatile; None for a type that is not a pointer to data."""
     if name.endswith("*"):
         return unqualified(name[:-1])
     return "" if re.search(r"\(\*\)", name) else None

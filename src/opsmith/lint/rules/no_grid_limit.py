@@ -57,6 +57,6 @@ def _is_unlimited(function: Function, part: Range) -> bool:
     for comparison in code.comparisons(*function.body):
         operands = code.operands(comparison)
         is_of_part = any(variables.used_in(*each) & own or code.spelled(*each) == spelled for each in operands)
-        if is_of_part and "0" not in code.texts[slice(*operands[1])]:  # rows == 0 is no limit
+        if is_of_part and "0" not in code.texts[slice(*operands[1])]:  # rows == 0 is not a limit
             return False
     return True

@@ -21,7 +21,7 @@ _CHECK_ELSEWHERE = re.compile(
 def unchecked_launch(source: Source) -> Iterator[Problem]:
     """No C10_CUDA_KERNEL_LAUNCH_CHECK() and no cudaGetLastError() after the launch, in the function or in every caller.
 
-    Waiting for the GPU is no check: only cudaGetLastError reports that a launch was rejected (too many threads, too
+    Waiting for the GPU is not a check: only cudaGetLastError reports that a launch was rejected (too many threads, too
     much shared memory, an empty grid).
     """
     found = set()

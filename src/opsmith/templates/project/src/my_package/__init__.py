@@ -1,3 +1,3 @@
-"""PyTorch operators with kernels of their own. Importing it declares torch.ops.my_package.*"""
+"""PyTorch operators with their own kernels. Importing it declares torch.ops.my_package.*"""
 
 from . import ops as ops
