@@ -25,7 +25,8 @@ REDUCTIONS = [
     "({a}).amin(-1)[..., None]", "({a}).var(-1, keepdim=True, correction=0)",
     "({a}).std(-1, correction=0).unsqueeze(-1)",
     "torch.logsumexp({a}, -1, keepdim=True)", "torch.linalg.vector_norm({a}, dim=-1, keepdim=True)",
-    "({a}).norm(1, dim=-1, keepdim=True)", "({a} + 0 * x).gather(-1, index[..., None])", "({a}).max(-1, keepdim=True).values",
+    "({a}).norm(1, dim=-1, keepdim=True)", "({a} + 0 * x).gather(-1, index[..., None])",
+    "({a}).max(-1, keepdim=True).values",
 ]  # fmt: skip
 """Of elements, to one value per row."""
 OF_ROWS = [
