@@ -355,14 +355,10 @@ class _Text:
         """What a pass divides all elements by, prepared once."""
         lines = []
         for node in each.nodes:
-            if node.function is None or node.function.name != "div" or node.dtype is torch.bool:
+            if node.function is None or node.function.name != "div" or node.dtype is not torch.float32:
                 continue
             divisor = node.args[1]
-            if (
-                self.writer.is_uniform(divisor)
-                and computed_in(node.dtype) is torch.float32
-                and divisor not in self.divisors
-            ):
+            if self.writer.is_uniform(divisor) and divisor not in self.divisors:
                 self.divisors[divisor] = self.writer.fresh("divisor")
                 lines.append(f"    const Divisor {self.divisors[divisor]}({self.writer.name(divisor)});")
         return lines
@@ -435,7 +431,7 @@ class _Text:
         """The type that reduces elements of a half type two at a time, without converting them: for the largest and the
         smallest of them, or of their magnitudes."""
         assert node.function is not None
-        (element,) = node.args[:1]
+        element = node.args[0]
         magnitudes = element.function is not None and element.function.name == "absolute"
         read = element.args[0] if magnitudes else element
         if node.function.name not in ("row_max", "row_min") or not isinstance(read, Input):
