@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
+import fresh_process
 import pytest
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("[0-9]*.py"))
@@ -76,7 +75,7 @@ SAID = {
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example(path: Path) -> None:
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True)
+    done = fresh_process.run([str(path)])
     assert done.returncode == 0, done.stderr
     assert "WRONG" not in done.stdout
     for words in SAID[path.stem]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
+
+import fresh_process
 
 TESTS = Path(__file__).parents[1]
 SECONDS = 300.0
@@ -21,6 +22,4 @@ def run(text: str, timeout: float = SECONDS) -> subprocess.CompletedProcess[str]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "reproduction.py"
         file.write_text(text + "\n")
-        return subprocess.run(
-            [sys.executable, str(file)], cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout
-        )
+        return fresh_process.run([str(file)], cwd=folder, env=environment, timeout=timeout)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import fresh_process
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -41,12 +42,9 @@ def run() -> Run:
     """run('list', 'mish.py', COLUMNS='120') -> the same, as a user would have it."""
 
     def run(*arguments: str, timeout: float = 120, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "opsmith.cli", *arguments],
-            capture_output=True,
-            text=True,
+        return fresh_process.run(
+            ["-m", "opsmith.cli", *arguments],
             timeout=timeout,
-            stdin=subprocess.DEVNULL,
             # The Python tier: a process on an empty cache would begin to build the C++ one.
             env={**os.environ, "PYTHONPATH": str(PACKAGES), "OPSMITH_RUNTIME": "python", **environment},
         )

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import fresh_process
 import pytest
 from checks.reproductions import run as reproduce
 
@@ -40,10 +41,8 @@ class Checked:
         written, self.junit = folder / "report.json", folder / "report.xml"
         arguments = [str(OPS), "--item", "values", "--timeout", "8"]
         arguments += ["--json", str(written), "--junit", str(self.junit)]
-        self.done = subprocess.run(
-            [sys.executable, "-m", "opsmith.cli", "check", *arguments],
-            capture_output=True,
-            text=True,
+        self.done = fresh_process.run(
+            ["-m", "opsmith.cli", "check", *arguments],
             timeout=240,
             env={**ENVIRONMENT, "OPSMITH_CACHE_DIR": str(folder / "cache")},
         )

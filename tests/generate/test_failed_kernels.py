@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
+import fresh_process
 import pytest
 
 from opsmith.runtime import native
@@ -54,8 +53,7 @@ def run(checks: str, compiler: Path, device: str = "cpu") -> None:
         **os.environ, "CXX": str(compiler), "OPSMITH_CACHE_DIR": str(compiler.parent / "cache"),
         "OPSMITH_RUNTIME": "python",
     }  # fmt: skip
-    command = [sys.executable, "-c", OPS + checks, device]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    done = fresh_process.run(["-c", OPS + checks, device], env=environment)
     assert done.returncode == 0, done.stderr
 
 
@@ -141,6 +139,5 @@ def test_without_what_combines_partial_sums_smaller_calls_use_their_kernel(tmp_p
             **os.environ, "CXX": str(compiler), "OPSMITH_CACHE_DIR": str(tmp_path / "cache"),
             "OPSMITH_RUNTIME": "native",
         }  # fmt: skip
-        command = [sys.executable, "-c", SUMS + LARGE, reason]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        done = fresh_process.run(["-c", SUMS + LARGE, reason], env=environment)
         assert done.returncode == 0, done.stderr

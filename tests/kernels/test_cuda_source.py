@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fresh_process
 import pytest
 
 import opsmith
@@ -87,7 +88,7 @@ def test_a_file_is_found_beside_the_python_that_names_it(tmp_path: Path) -> None
         "import opsmith\ncu = opsmith.cuda_source('scale.cu', include_dirs=['include'])\n"
         "print(cu, cu._settings.include_dirs[0])",
     )
-    said = subprocess.run([sys.executable, str(script)], cwd="/", capture_output=True, text=True, check=True).stdout
+    said = fresh_process.run([str(script)], cwd="/", check=True).stdout
     assert said.startswith("<CudaSource scale.cu: scale<typename T, int N>, twice, thrice>")
     assert said.strip().endswith(str(tmp_path / "package" / "include"))
 
@@ -144,10 +145,7 @@ cu = opsmith.cuda_source({SCALE!r})
 print(cu.twice.compile("{ARCH}").attributes, cu["scale<float, 4>"].compile("{ARCH}").attributes)
 print("cuda.bindings.nvrtc" in sys.modules)
 """
-    first, second = (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
-        for _ in range(2)
-    )
+    first, second = (fresh_process.run(["-c", code], check=True).stdout.splitlines() for _ in range(2))
     assert first[0] == second[0]
     assert (first[1], second[1]) == ("True", "False")
 
@@ -502,7 +500,7 @@ def test_of_several_places_with_the_text_the_last_before_the_call_is_named(tmp_p
         f"import opsmith\nA = {literal}\nB = {literal}\ncu = opsmith.cuda_source(B)\nC = {literal}\n"
         f"try:\n    cu.compile({ARCH!r})\nexcept opsmith.OpsmithError as error:\n    print(error)\n",
     )
-    said = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True).stdout
+    said = fresh_process.run([str(script)], check=True).stdout
     assert f"{script}:9: error" in said
 
 
@@ -511,7 +509,7 @@ def test_moving_a_text_within_its_file_recompiles_nothing(tmp_path: Path, own_ca
     paths = set()
     for above in ("", "# a comment\n\n\n"):
         script = write(tmp_path / "user.py", above + code)
-        paths.add(subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True).stdout)
+        paths.add(fresh_process.run([str(script)], check=True).stdout)
     assert len(paths) == 1
 
 
@@ -523,7 +521,7 @@ def test_headers_beside_the_python_file_are_found_by_a_text(tmp_path: Path) -> N
         'cu = opsmith.cuda_source("""#include "beside.h"\n__global__ void k(int* x) { *x = BESIDE; }""")\n'
         f"print(cu.compile({ARCH!r}).path)",
     )
-    subprocess.run([sys.executable, str(script)], cwd="/", check=True)
+    fresh_process.run([str(script)], cwd="/", check=True)
 
 
 def test_a_missing_brace_is_an_error(tmp_path: Path) -> None:

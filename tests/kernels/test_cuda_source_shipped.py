@@ -11,13 +11,12 @@ import functools
 import importlib
 import pkgutil
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import fresh_process
 import pytest
 import torch
 
@@ -83,7 +82,7 @@ assert "opsmith.ops.polynomial.cuda_string" not in sys.modules
 assert "opsmith.kernels.cuda_source" not in sys.modules
 assert "cuda_string" in opsmith.ops.polynomial.kernels["cuda"]
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    fresh_process.run(["-c", code], check=True)
 
 
 def layouts() -> dict[str, torch.Tensor]:

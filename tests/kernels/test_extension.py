@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fresh_process
 import native_kernels
 import pytest
 import torch
@@ -266,7 +267,7 @@ op(torch.ones(3, requires_grad=True), torch.ones(3)).sum().backward()
 assert [ext.built for ext in extension.registry.values()] == [False, False]
 assert "extension" in op.kernels["cpu"] and "extension" in op.kernels["cuda"]
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    fresh_process.run(["-c", code], check=True)
 
 
 # --- results of a kernel that is given contiguous copies

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import fresh_process
 import pytest
 import torch
 from torch import Tensor
@@ -358,7 +359,7 @@ except ImportError as error:
 
 
 def test_without_numba_everything_else_works_and_the_choice_names_the_command_that_installs_it() -> None:
-    done = subprocess.run([sys.executable, "-c", MISSING], capture_output=True, text=True)
+    done = fresh_process.run(["-c", MISSING])
     assert done.returncode == 0, done.stderr
     assert "pip install numba-cuda" in done.stdout
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
+import fresh_process
 import pytest
 import torch
 from torch import Tensor
@@ -255,7 +254,7 @@ except ImportError as error:
 
 
 def test_without_triton_everything_else_works_and_the_choice_names_the_line_that_installs_it() -> None:
-    done = subprocess.run([sys.executable, "-c", MISSING], capture_output=True, text=True)
+    done = fresh_process.run(["-c", MISSING])
     assert done.returncode == 0, done.stderr
     assert "is written in Triton, and there is no package triton" in done.stdout
     assert "pip install triton" in done.stdout
@@ -273,7 +272,7 @@ print([name for name in ("triton", "numba", "torch._dynamo") if name in sys.modu
 
 
 def test_declaring_and_describing_an_op_imports_neither_triton_nor_numba() -> None:
-    done = subprocess.run([sys.executable, "-c", LEAN], capture_output=True, text=True)
+    done = fresh_process.run(["-c", LEAN])
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
 
 

@@ -6,10 +6,9 @@ Neither process below calls the op before torch looks its schema up by name.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+import fresh_process
 import pytest
 
 OPS = """
@@ -47,7 +46,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-unt
 
     def run(code: str) -> dict[str, object]:
         script = f"import json, sys; sys.path.insert(0, {str(tmp_path)!r})\nfrom declared_ops import *\n{code}"
-        done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+        done = fresh_process.run(["-c", script], cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
         return found

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
+import fresh_process
 import pytest
 import torch
 from hypothesis import given, settings
@@ -259,4 +258,4 @@ def test_without_a_compiler_the_reference_runs_and_says_so_once(tmp_path: Path) 
         "OPSMITH_CACHE_DIR": str(tmp_path),
         "OPSMITH_RUNTIME": "python",
     }
-    subprocess.run([sys.executable, "-c", WITHOUT_A_COMPILER], check=True, env=environment)
+    fresh_process.run(["-c", WITHOUT_A_COMPILER], check=True, env=environment)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import fresh_process
 
 THREADS = """
 import gc, threading, torch
@@ -26,5 +25,5 @@ import os; os._exit(0)
 
 
 def test_threads_that_look_at_once_do_not_wait_for_ever() -> None:
-    outcome = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=60)
+    outcome = fresh_process.run(["-c", THREADS], timeout=60)
     assert outcome.stdout == "done\n", outcome.stderr

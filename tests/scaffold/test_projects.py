@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import fresh_process
 import pytest
 
 import opsmith
@@ -56,11 +57,9 @@ def write(root: Path) -> None:
 
 
 def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", *arguments],
+    return fresh_process.run(
+        ["-m", *arguments],
         cwd=cwd,
-        capture_output=True,
-        text=True,
         env={**os.environ, "PYTHONPATH": f"{OPSMITH}{os.pathsep}src", "OPSMITH_RUNTIME": "python", **environment},
     )
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+
+import fresh_process
 
 import opsmith
 
@@ -111,13 +112,10 @@ def written(directory: Path, name: str = RUN) -> Path:
 
 def build(package: Path, *arguments: str, fails: bool = False, **environment: str) -> subprocess.CompletedProcess[str]:
     """`opsmith build` in the project's directory."""
-    done = subprocess.run(
-        [sys.executable, "-m", "opsmith.cli", "build", *arguments],
+    done = fresh_process.run(
+        ["-m", "opsmith.cli", "build", *arguments],
         cwd=package.parents[1],
         env={**os.environ, "PYTHONPATH": str(SOURCES), "OPSMITH_RUNTIME": "python", "COLUMNS": "200", **environment},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert (done.returncode != 0) is fails, done.stdout + done.stderr
     return done
@@ -125,6 +123,6 @@ def build(package: Path, *arguments: str, fails: bool = False, **environment: st
 
 def python(script: str, cache: Path, **environment: str) -> str:
     given = {**os.environ, "PYTHONPATH": str(SOURCES), "OPSMITH_CACHE_DIR": str(cache), **environment}
-    done = subprocess.run([sys.executable, "-c", script], env=given, capture_output=True, text=True, check=False)
+    done = fresh_process.run(["-c", script], env=given)
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+import fresh_process
 from packages import build, written
 
 
@@ -44,7 +43,7 @@ print("prebuilt kernels ran")
 
 def user_of(hub: Path) -> str:
     """What a script prints where kernels is installed and opsmith cannot be imported."""
-    done = subprocess.run([sys.executable, "-c", USE], cwd=hub.parent, capture_output=True, text=True, check=False)
+    done = fresh_process.run(["-c", USE], cwd=hub.parent)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

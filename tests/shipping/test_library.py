@@ -6,11 +6,10 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import fresh_process
 import pytest
 import torch
 from packages import SOURCES, Once, build
@@ -132,12 +131,9 @@ def library(once: Once) -> Path:
 def run(script: str, library: Path, *, with_opsmith: bool = False, fails: bool = False, **environment: str) -> str:
     """What a script prints in a process of its own. `LIBRARY` is the library's path."""
     path = f"{SOURCES}{os.pathsep}{library.parents[1] / 'src'}" if with_opsmith else ""
-    done = subprocess.run(
-        [sys.executable, "-c", f"import torch\nLIBRARY = {str(library)!r}\nops = torch.ops.librarian\n{script}"],
+    done = fresh_process.run(
+        ["-c", f"import torch\nLIBRARY = {str(library)!r}\nops = torch.ops.librarian\n{script}"],
         env={**os.environ, "PYTHONPATH": path, "OPSMITH_RUNTIME": "python", **environment},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert (done.returncode != 0) is fails, done.stdout + done.stderr
     return done.stdout + done.stderr

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
+import fresh_process
 import pytest
 import torch
 
@@ -30,5 +28,5 @@ def test_older_ones_are_refused_with_the_command_that_installs_one(
 @pytest.mark.parametrize("name", ["op", "pointwise", "extension", "cuda_source", "ops.mish"])
 def test_every_way_into_opsmith_asks(name: str) -> None:
     script = f"import torch, opsmith; torch.__version__ = '2.10.0'; opsmith.{name}"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    done = fresh_process.run(["-c", script])
     assert done.stderr.rstrip().endswith("pip install 'torch>=2.11'"), done.stderr
