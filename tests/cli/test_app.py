@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,15 +11,24 @@ from pathlib import Path
 import pytest
 
 import opsmith
+from opsmith import cli
 
 from .conftest import PACKAGES, Invoke, Run, flat
+
+VERBS = [module.name for module in pkgutil.iter_modules(cli.__path__) if not module.name.startswith("_")]
 
 
 def test_help_names_every_verb(invoke: Invoke) -> None:
     result = invoke("--help")
     assert result.exit_code == 0
-    for verb in ("cache", "check", "doctor", "list", "show"):
-        assert f" {verb} " in result.output
+    assert len(VERBS) >= 11 and all(f" {verb} " in result.output for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_writes_its_result_as_json(invoke: Invoke, verb: str) -> None:
+    assert "--json FILE Write the result as JSON; - prints it in place of the report." in flat(
+        invoke(verb, "--help").output.replace("│", "")
+    )
 
 
 def test_no_verb_at_all_shows_the_help(invoke: Invoke) -> None:

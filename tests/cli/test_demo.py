@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
 from collections.abc import Callable
@@ -49,6 +50,15 @@ def test_it_builds_checks_times_and_trains(device: str, invoke: Invoke) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_classifier_passes_95_percent(device: str) -> None:
     assert training.train(device, 60) > demo.WANTED
+
+
+def test_json_has_the_table_and_the_accuracy(invoke: Invoke) -> None:
+    result = invoke("demo", "--device", "cpu", "--compile-seconds", "0", "--steps", "40", "--json", "-")
+    facts = json.loads(result.stdout)
+    assert (facts["device"], facts["steps"]) == ("cpu", 40) and 0 <= facts["accuracy"] <= 1
+    assert [row["op"] for row in facts["ops"]] == ["opsmith::add_two_", "opsmith::scale_bias_relu"]
+    for row in facts["ops"]:
+        assert row["correct"] and row["forward"]["opsmith"] > 0 and row["forward"].keys() == {"opsmith", "eager"}
 
 
 def test_lines_fit_80_columns(invoke: Invoke) -> None:

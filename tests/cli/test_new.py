@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,16 @@ def test_dry_run_shows_the_tree_and_writes_nothing(invoke: Invoke, here: Path, k
     assert result.exit_code == 0 and "Would write the project mine, " in result.output
     assert all(Path(path).name in result.output for path in scaffold.plan("mine", kind).files)
     assert "Next:" not in result.output and not list(here.iterdir())
+
+
+def test_json_has_the_files(invoke: Invoke, here: Path) -> None:
+    planned = json.loads(invoke("new", "mine", "--dry-run", "--json", "-").stdout)
+    assert not planned.pop("written") and not list(here.iterdir())
+    assert invoke("new", "mine", "--json", "made.json").output.startswith("✓ The project mine")
+    made = json.loads((here / "made.json").read_text())
+    assert made.pop("written") and made == planned
+    assert set(made["files"]) == files(here / "mine") and made["replaced"] == []
+    assert (made["package"], made["op"], made["kind"]) == ("mine", "add_silu", "pointwise")
 
 
 def test_force_names_what_it_replaces(invoke: Invoke, here: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,13 @@ def test_a_page_is_written(invoke: Invoke, rows: Path, tmp_path: Path) -> None:
     assert f"{tmp_path / 'page.html'}: 128 rows, " in flat(result.output)
     text = (tmp_path / "page.html").read_text()
     assert text.startswith("<!DOCTYPE html>") and "NVIDIA H200" in text
+
+
+def test_json_has_the_merged_rows(invoke: Invoke, rows: Path, tmp_path: Path) -> None:
+    facts = json.loads(invoke("report", rows, rows, "-o", tmp_path / "page.html", "--json", "-").stdout)
+    (machine,) = facts["machines"]
+    assert facts["page"] == str(tmp_path / "page.html") and machine["name"] == "NVIDIA H200"
+    assert len(machine["rows"]) == 128 and {row["contender"] for row in machine["rows"]} >= {"opsmith", "eager"}
 
 
 def test_without_a_name_it_is_report_html_here(

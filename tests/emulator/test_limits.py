@@ -12,7 +12,7 @@ import torch
 import opsmith
 from opsmith.errors import LaunchConfigurationError, NvrtcNotFoundError
 from opsmith.kernels import emulation
-from opsmith.kernels.gpu import Gpu
+from opsmith.launch.gpu import Gpu
 from opsmith.toolchain import find_nvrtc
 
 BOUNDS = opsmith.cuda_source(r"""

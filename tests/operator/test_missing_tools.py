@@ -59,6 +59,7 @@ def test_a_call_that_is_not_prebuilt_leaves_the_others_to_the_kernel(fresh: Call
     (warning,) = met
     assert f"{op.name} is not prebuilt for x float64 [2, 3] on cpu" in str(warning.message)
     assert ONLY_FLOAT32 in str(warning.message)
+    assert warning.filename == __file__, "the line of the call, not one of opsmith"
 
 
 def test_a_gpu_that_the_compiler_does_not_know_is_served_by_the_reference(fresh: Callable[[str], str]) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pkgutil
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .. import __version__, cli
+from .. import __version__
 from .._lazy import import_by_name
 from ._screen import guarded
 
@@ -22,9 +23,9 @@ def create() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    for module in pkgutil.iter_modules(cli.__path__):
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         if not module.name.startswith("_"):
-            verb = import_by_name(f"{cli.__name__}.{module.name}")
+            verb = import_by_name(f"{__package__}.{module.name}")
             app.command(module.name)(guarded(verb.command))
     return app
 

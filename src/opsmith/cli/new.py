@@ -15,8 +15,8 @@ from rich.tree import Tree
 from .. import scaffold
 from ..errors import ScaffoldNameError, ScaffoldPlaceError
 from ..errors.base import plural
-from ._options import option
-from ._screen import RefusedError, output, print_note, tilde
+from ._options import Json, option
+from ._screen import RefusedError, output, prepare_json, print_note, tilde, write_json
 
 _PURPOSES = {
     "op.py": "what it computes: reference, samples, cost, module",
@@ -46,8 +46,10 @@ def command(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the files and write nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files of the same names.")] = False,
+    json: Json = None,
 ) -> None:
     """Write a project that turns a kernel into an operator; inside a package, one more op for it."""
+    prepare_json(json)
     try:
         plan = scaffold.plan(name, kind, into, force=force)
         replaced = [path for path in plan.files if (plan.root / path).exists()]
@@ -56,6 +58,8 @@ def command(
     except (ScaffoldNameError, ScaffoldPlaceError) as error:
         raise RefusedError(str(error)) from error
     _print(plan, replaced, dry_run)
+    facts = {"package": plan.package, "op": plan.op, "kind": kind, "directory": str(plan.root)}
+    write_json(json, {**facts, "written": not dry_run, "files": list(plan.files), "replaced": replaced})
 
 
 def _print(plan: scaffold.Plan, replaced: list[str], dry_run: bool) -> None:

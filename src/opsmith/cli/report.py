@@ -13,7 +13,8 @@ from rich.text import Text
 
 from ..errors.base import plural
 from ._bench_table import bar
-from ._screen import RefusedError, output, require_writable, size, tilde, write
+from ._options import Json
+from ._screen import RefusedError, output, prepare_json, require_writable, size, tilde, write, write_json
 
 if TYPE_CHECKING:
     from ..benchmark.report import Machine
@@ -29,6 +30,7 @@ def command(
     to: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Write the page to this file.")] = Path(
         "report.html"
     ),
+    json: Json = None,
 ) -> None:
     """Write a page of charts and tables from the rows of `opsmith bench`: one file that needs no network."""
     from ..benchmark import Results
@@ -39,6 +41,7 @@ def command(
         raise RefusedError(f"-o {to} is a directory. Give the page's file: -o {to / 'report.html'}")
     if any(to.exists() and path.exists() and to.samefile(path) for path in results):
         raise RefusedError(f"-o {to} is one of the files to read, and would be overwritten.")
+    prepare_json(json)
     require_writable(to, "-o")
     try:
         files = [(name, Results.load(path)) for path, name in zip(results, _names(results), strict=True)]
@@ -52,6 +55,7 @@ def command(
         output.print()
     count = sum(len(machine.rows) for machine in machines)
     output.print(Text(f"{tilde(to)}: {plural(count, 'row')}, {size(len(text.encode()))}"), soft_wrap=True)
+    write_json(json, {"page": str(to), "machines": [{"name": each.name, "rows": each.rows} for each in machines]})
 
 
 def _names(paths: list[Path]) -> list[str]:

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
@@ -40,6 +41,14 @@ class LocatedError(OpsmithError):
 
 class OpsmithWarning(UserWarning):
     """The base of every warning opsmith gives: something works, but more slowly, and the message says why."""
+
+
+def warn(warning: OpsmithWarning) -> None:
+    """Gives a warning at the author's line that is running, or at the caller's if there is none."""
+    modules = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_stack(sys._getframe(1))]
+    modules = [module for module in modules if not module.startswith("importlib._bootstrap")]  # not counted
+    level = next((level for level, module in enumerate(modules, 2) if not _is_library(module)), 2)
+    warnings.warn(warning, stacklevel=level)
 
 
 class SourceLine(NamedTuple):

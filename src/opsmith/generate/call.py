@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from ..errors import ReferenceRunsWarning, ToolchainError, ToolMissingError
+from ..errors.base import warn
 from ..launch.planner import Unplanned
 from ..operator.family import refuse_overlap
 from ..reference.tensors import extent, storage_of
@@ -76,7 +76,7 @@ class GeneratedCall:
             if self.emulated:
                 raise
             _unusable.add(self.device_name)  # calls cannot be planned
-            warnings.warn(ReferenceRunsWarning(self.device_name, error), stacklevel=3)
+            warn(ReferenceRunsWarning(self.device_name, error))
             return NotImplemented
         if outs is not None and direct is None:
             for out, result in zip(outs, results, strict=True):
@@ -103,7 +103,7 @@ class GeneratedCall:
             call = self.operator.signature.shown(args)
             given = (name, call, *built_elsewhere(self.__module__)) if shipped else ()
             warning = ReferenceRunsWarning(self.device_name, error, *given)
-        warnings.warn(warning, stacklevel=4)
+        warn(warning)
 
 
 _unusable: set[str] = set()

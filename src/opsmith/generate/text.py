@@ -7,7 +7,6 @@ scalars, before the first element.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -202,19 +201,19 @@ load_contiguous load_linear load_one load_repeated load_strided load_once load_a
 store_strided store_apart"""
 
 
-@functools.cache
-def _reserved() -> frozenset[str]:
-    from .functions.core import _primitives
+_reserved = {*_KEYWORDS.split(), *_IN_USE.split()}
 
-    return frozenset([*_KEYWORDS.split(), *_IN_USE.split(), *_primitives])
+
+def reserve(name: str) -> None:
+    """Takes the name of a function that kernels call."""
+    _reserved.add(name)
 
 
 def safe(names: Sequence[str]) -> tuple[str, ...]:
     """The names made distinct, with underscores after those that C++ or the kernels' text uses."""
-    reserved = _reserved()
     found: list[str] = []
     for name in names:
-        while name in reserved or name in found:
+        while name in _reserved or name in found:
             name += "_"
         found.append(name)
     return tuple(found)

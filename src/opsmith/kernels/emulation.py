@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .gpu import H200, Gpu
+from ..launch.gpu import H200, Gpu
 
 if TYPE_CHECKING:
     from .cuda_source.launch import Launch

@@ -1,30 +1,19 @@
-"""The GPU that a kernel is launched on, in the numbers that launches are planned with."""
+"""opsmith.gpu_of: the GPU that a kernel is launched on."""
 
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-
-class Gpu(NamedTuple):
-    """A GPU: its name, its architecture ("sm_90"), its multiprocessors, and the most shared memory of a block."""
-
-    name: str
-    arch: str
-    multiprocessors: int
-    shared_bytes: int
-
-
-H200 = Gpu("H200", "sm_90", 132, 227 << 10)
+from ..launch.gpu import Gpu
+from . import emulation
 
 
 def gpu_of(tensor: torch.Tensor) -> Gpu:
     """The GPU that holds a tensor; for a CPU tensor, whose kernels are emulated or recorded, the one that they would
     run on. A kernel that plans its launches by these numbers can be built ahead of time for other GPUs."""
-    from . import emulation  # which has a Gpu among its settings
-
     return _properties(tensor.get_device()) if tensor.is_cuda else emulation.state.settings.gpu
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import re
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..errors import ReferenceRunsWarning, ToolMissingError
+from ..errors.base import warn
 from ..toolchain.shipped import built_elsewhere
 from .configuration import LaunchConfiguration
 
@@ -166,7 +166,7 @@ _warned: set[str] = set()
 def _warn(label: str, module: str, error: ToolMissingError) -> None:
     if label not in _warned:
         _warned.add(label)
-        warnings.warn(ReferenceRunsWarning("cuda", error, label, "", *built_elsewhere(module)), stacklevel=2)
+        warn(ReferenceRunsWarning("cuda", error, label, "", *built_elsewhere(module)))
 
 
 # --- what a kernel takes ----------------------------------------------------------------------------------------------

@@ -13,11 +13,11 @@ import functools
 import os
 import subprocess
 import sys
-import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import OpsmithError, RuntimeTierError, TorchNotPrebuiltWarning
+from ..errors.base import warn
 from ..toolchain import find_cxx
 from ..toolchain.cache import OWN_PREBUILT
 from . import fallback, native
@@ -78,7 +78,7 @@ def _library() -> native.Library | None:
             return native.Library(path)
     can_build = _build_in_background()
     if (prebuilt := native.releases_prebuilt()) and native.torch_release() not in prebuilt:
-        warnings.warn(TorchNotPrebuiltWarning(native.torch_release(), prebuilt, can_build), stacklevel=2)
+        warn(TorchNotPrebuiltWarning(native.torch_release(), prebuilt, can_build))
     return None
 
 

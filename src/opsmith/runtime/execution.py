@@ -4,7 +4,6 @@ tier's."""
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from ..errors import (
     UndeclaredMutationError,
     definition,
 )
+from ..errors.base import warn
 from ..kernels import PythonKernel
 from ..reference.signature import Argument, Kind, Signature
 from ..reference.tensors import is_placeholder
@@ -151,7 +151,7 @@ def _warn_of_missing_tool(operator: Operator, kernel: Kernel, args: Sequence[Any
         warning = ReferenceRunsWarning(
             kernel.device, error, f"the kernel of {operator.name}", call, *built_elsewhere(kernel.module)
         )
-        warnings.warn(warning, stacklevel=3)
+        warn(warning)
 
 
 def check_results(operator: Operator, kernel: Kernel, args: Sequence[Any], returned: Any) -> None:

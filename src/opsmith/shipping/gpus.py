@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..kernels.gpu import Gpu
+from ..launch.gpu import Gpu
 
 ALL = ("sm_80", "sm_90", "sm_100", "sm_120", "compute_120")
 """`--arch all`: one cubin for each generation since 2020, and PTX for later ones."""

@@ -26,9 +26,9 @@ from ..generate.source import Recorder, record, record_backward, record_out
 from ..kernels import emulation, languages
 from ..kernels.cuda_source import CudaSource, Launch
 from ..kernels.extension import ExtensionFunction
-from ..kernels.gpu import Gpu
 from ..kernels.kernel import DEFAULT
 from ..launch.driver import largest_cluster
+from ..launch.gpu import Gpu
 from ..launch.planner import Unplanned
 from ..operator.op import Op
 from ..operator.samples import Sample

@@ -26,6 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..errors import CacheError, CacheFallbackWarning, CacheSecurityError, DamagedPrebuiltWarning
+from ..errors.base import warn
 from .progress_line import progress
 from .store import (
     Artifact,
@@ -204,7 +205,7 @@ def _fall_back(directory: Path, reason: str) -> None:
         _fallback_reasons[directory] = reason
     private = _private_store(directory)
     lasts = private.directory == _user_directory()
-    warnings.warn(CacheFallbackWarning(directory, reason, private.directory, lasts), stacklevel=3)
+    warn(CacheFallbackWarning(directory, reason, private.directory, lasts))
 
 
 def _private_store(directory: Path) -> Store:

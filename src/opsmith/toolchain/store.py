@@ -22,13 +22,13 @@ import stat
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import CacheSecurityError, CorruptCacheEntryWarning
+from ..errors.base import warn
 from .lock import KeyLock
 from .process import raise_if_cancelled
 from .progress_line import Progress
@@ -130,7 +130,7 @@ class Store:
             lock.release()
         if damage:
             # Only now, so that the entry is rebuilt even when warnings are turned into errors.
-            warnings.warn(CorruptCacheEntryWarning(artifact.directory, label, str(damage)), stacklevel=2)
+            warn(CorruptCacheEntryWarning(artifact.directory, label, str(damage)))
         return artifact
 
     def prepare(self) -> None:

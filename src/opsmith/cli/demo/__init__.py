@@ -18,8 +18,8 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from .._options import OnDevice, usable_device
-from .._screen import FAILED, STYLES, output
+from .._options import Json, OnDevice, usable_device
+from .._screen import FAILED, STYLES, output, prepare_json, write_json
 from . import training
 
 if TYPE_CHECKING:
@@ -38,10 +38,12 @@ def command(
     compile_seconds: Annotated[
         float, typer.Option(help="Time limit of torch.compile's column; 0 leaves it out.")
     ] = 30.0,
+    json: Json = None,
 ) -> None:
     """Build, check and time the shipped ops, then train a classifier with them, in less than two minutes."""
     from ... import ops
 
+    prepare_json(json)
     started, load = time.perf_counter(), os.getloadavg()[0]  # before the demo itself adds to it
     where = usable_device(device)
     shown = [getattr(ops, name) for name in ops.__all__]
@@ -53,7 +55,10 @@ def command(
     output.print(_table(rows, where))
     output.print(notes(rows, refusal, load))
     accuracy = training.train(where, steps)
-    _close(time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    _close(seconds)
+    facts = {"device": where, "steps": steps, "accuracy": accuracy, "seconds": seconds}
+    write_json(json, {**facts, "ops": [row.facts for row in rows]})
     if not all(row.correct for row in rows) or (steps >= STEPS and accuracy < WANTED):
         raise typer.Exit(FAILED)
 

@@ -51,6 +51,12 @@ class Row:
         """The largest error as a share of the allowed rounding error."""
         return max((each.error / each.allowed for each in self.comparisons if each.error), default=0.0)
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For --json; times are in seconds."""
+        judged = {"op": self.op.name, "correct": self.correct, "share_of_allowed": self.share_of_allowed}
+        return {**judged, "forward": self.forward, "both": self.both, "no_compile": self.no_compile}
+
 
 def build(ops: Sequence[Op], device: str) -> str:
     """Builds the kernels. Returns why references run in their place; '' if they were built."""

@@ -13,7 +13,7 @@ import torch
 
 from ...errors import SourceLine
 from ..expression import Constant, Interner, Node, Scalar
-from ..text import HALF, SCALAR_TYPES, computed_in
+from ..text import HALF, SCALAR_TYPES, computed_in, reserve
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,6 +250,7 @@ def define(
     """Enters a function of expressions. With `call`, torch's functions of these `names` (default: the same name) become
     it: `call` has their signature and returns the operands."""
     _primitives[name] = Function(name, derivative, infix, expand, reduces)
+    reserve(name)
     if call is not None:
         formula(*(names or (name,)), call=call, by=lambda *operands: of(name, *operands))
 
