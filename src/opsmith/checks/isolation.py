@@ -7,6 +7,7 @@ a new process imports the op instead (reproduction.py).
 from __future__ import annotations
 
 import faulthandler
+import gc
 import multiprocessing
 import os
 import signal
@@ -92,6 +93,7 @@ def _run_and_exit(function: Callable[[], Result], sending: Connection[Result, Re
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         faulthandler.enable(stack)
+        gc.freeze()  # collecting the parent's objects would copy the memory that they are in
         torch.set_num_threads(1)  # a fork does not copy the threads of the parent's pool
         found = function()
         sys.stdout.flush()

@@ -30,6 +30,8 @@ from .subject import Level, Subject
 
 NO_GPU = "torch finds no CUDA device here; `opsmith doctor` says why. Emulated kernels need none"
 _PACKAGE = Path(__file__).resolve().parents[1]
+_forked = False
+"""Whether this process has run an item in a child process."""
 
 
 def check(
@@ -144,8 +146,10 @@ def run_isolated(subject: Subject, item: CheckItem) -> Item:
         )
 
     if subject.device == "cpu" and not torch.cuda.is_initialized():
-        if item.crashes:
-            import_by_name("torch._dynamo")  # once here instead of in every child
+        global _forked
+        if item.crashes or _forked:
+            import_by_name("torch._dynamo")  # a second; derivatives need it too: once here instead of in every child
+        _forked = True
         return in_fork(lambda: run_item(subject, item), ended)
     lines = [
         "import dataclasses, json",
