@@ -6,6 +6,8 @@ and prints {case: "" or the traceback} as JSON.
 
 from __future__ import annotations
 
+import gc
+import importlib
 import json
 import os
 import sys
@@ -331,6 +333,11 @@ PLACES: dict[str, Callable[[Get], None]] = {
 }  # fmt: skip
 IMPORTED = ("compile", "export_strict")
 """Places where opsmith is imported before: dynamo cannot trace an import, whatever is imported."""
+IMPORTED_BY_TORCH = (
+    "torch._dynamo", "torch._dynamo.backends.debugging", "torch._export.non_strict_utils",
+    "torch._functorch.aot_autograd", "torch._inductor.compile_fx", "torch.fx.experimental.symbolic_shapes",
+)  # fmt: skip
+"""What torch itself imports when it compiles and exports; that takes a second."""
 
 
 def run(place: str, kind: str, inside: bool) -> None:
@@ -381,8 +388,9 @@ def in_fork(place: str, kind: str, inside: bool) -> str:
 
 
 def main(kinds: list[str], places: list[str]) -> None:
-    import torch._dynamo  # noqa: F401  # once, and not in each of the processes
-
+    for name in IMPORTED_BY_TORCH:  # once, and not in each of the processes
+        importlib.import_module(name)
+    gc.freeze()  # the processes share the memory of these modules until they collect the garbage in it
     found = {}
     for place in places:
         for kind in kinds:
