@@ -1,8 +1,10 @@
 """Fixtures all tests share: the two tiers, and names that no two tests have in common."""
 
+# ruff: noqa: E402  # the garbage collector is stopped before torch is imported
 from __future__ import annotations
 
 import fcntl
+import gc
 import itertools
 import os
 import shutil
@@ -19,6 +21,9 @@ import pytest
 # Processes that share the cores: threads of one that wait for each other are not to keep the other's from running. It
 # is read when torch is imported, here and in the processes that pytest-xdist starts.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+# The collector would read the objects of torch and of the tests again and again: a fifth of the time of a test process.
+gc.disable()  # until pytest_collection_finish
 
 import torch
 
@@ -119,6 +124,12 @@ def _nothing_compiled_before() -> None:
 @pytest.fixture(autouse=True)
 def _same_random_numbers() -> None:
     torch.manual_seed(0)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.set_threshold(5000, 20, 20)
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
