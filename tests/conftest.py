@@ -141,9 +141,26 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.hookimpl(trylast=True)  # after tests are deselected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    _long_ones_first(items)
     if torch.cuda.is_available():
         return
     for item in items:
         if "gpu" in item.keywords:
             item.add_marker(pytest.mark.skip(reason="no CUDA device on this machine"))
+
+
+def _long_ones_first(items: list[pytest.Item]) -> None:
+    """Each worker of `-n N --dist worksteal` starts with a part of the tests that take long: none is the last one, for
+    which the other workers wait. The workers have equal parts of the list."""
+    long = [item for item in items if "long" in item.keywords]
+    others = [item for item in items if "long" not in item.keywords]
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    ordered: list[pytest.Item] = []
+    for worker in range(workers):
+        first = long[worker::workers]
+        count = max(0, (len(items) - len(ordered)) // (workers - worker) - len(first))  # as xdist divides them
+        ordered += [*first, *others[:count]]
+        del others[:count]
+    items[:] = [*ordered, *others]

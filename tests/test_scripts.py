@@ -165,6 +165,7 @@ def test_check_at_module_level_and_inside_a_test_of_pytest(tmp_path: Path) -> No
     ended_well(ran, SHORT_GOOD, SHORT_GOOD)
 
 
+@pytest.mark.long
 def test_the_commands_take_such_a_script(tmp_path: Path) -> None:
     wrote(tmp_path, "script.py", OP, SHORT, "assert opsmith.bench(scale) is not None")
     opsmith_cli = (sys.executable, "-m", "opsmith.cli")

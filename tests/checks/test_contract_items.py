@@ -175,6 +175,7 @@ def test_a_fault_is_found(contract: Any, name: str) -> None:
     assert found.status == "failed" and words in found.message, found.message
 
 
+@pytest.mark.long
 def test_the_reproductions_raise_where_the_fault_is_and_nowhere_else(contract: Any) -> None:
     """In one process for all, for each would spend its seconds on importing torch."""
     texts = {}

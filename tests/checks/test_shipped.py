@@ -26,6 +26,7 @@ def details(report: Report) -> str:
     return "\n\n".join([str(report), *failures])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", ["cpu", "emulated", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("name", opsmith.ops.names())
 def test_the_checklist_passes(name: str, place: str) -> None:

@@ -71,6 +71,7 @@ def test_a_benchmark_whose_process_ends_early_fails(
     assert words in flat(done.stderr)
 
 
+@pytest.mark.long
 def test_a_benchmark_that_comes_to_its_end_succeeds(run: Run, tmp_path: Path) -> None:
     done = run("bench", op(tmp_path, "pass"), *BENCH)
     assert done.returncode == 0, done.stderr

@@ -228,6 +228,7 @@ def test_a_kernel_of_the_stable_abi_loads_into_a_torch_without_cuda(
         call.call(torch.ones(3))
 
 
+@pytest.mark.long
 def test_every_shipped_source_compiles_for_every_gpu(nvcc: toolchain.Compiler) -> None:
     folder = Path(opsmith.__file__).parent / "ops"
     shipped = sorted(path for path in folder.glob("*/*.cu") if "opsmith/kernel.h" in _with_headers(path))

@@ -15,6 +15,7 @@ PROGRAM = Path(__file__).with_name("first_uses.py")
 NAMES = list(PLACES)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("tier", "kinds", "places"),
     [

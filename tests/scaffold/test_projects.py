@@ -84,6 +84,7 @@ def output_of_tests(project: Path) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", scaffold.KINDS)
 def test_an_op_of_every_kind_passes_its_tests(results: dict[tuple[str, str], str], kind: str) -> None:
     own = {test: status for (op, test), status in results.items() if op == f"right_{kind}"}

@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 
 import fresh_process
+import pytest
 from packages import build, written
 
 
+@pytest.mark.long
 def test_the_command_writes_a_variant_for_processors_and_one_for_cuda(tmp_path: Path) -> None:
     package = written(tmp_path)
     done = build(package, "--arch", "sm_90", "--hf-kernel", "hub", "--json", "built.json")

@@ -413,6 +413,7 @@ print("served")
 """
 
 
+@pytest.mark.long
 def test_a_library_has_every_namespace_that_its_package_declares_ops_in(tmp_path: Path) -> None:
     """Neither namespace is the package's name; with an optional tensor and a program of rows."""
     package = project(tmp_path, "librarian", OPS)
@@ -427,6 +428,7 @@ def test_a_library_has_every_namespace_that_its_package_declares_ops_in(tmp_path
         assert printed == "served\n", "and nothing on stderr"
 
 
+@pytest.mark.long
 def test_a_second_build_of_a_library_gives_the_same_bytes(tmp_path: Path) -> None:
     package = project(tmp_path, "librarian", OPS)
     (package / "ops.py").write_text(ELSEWHERE.partition("@opsmith")[0] + ELSEWHERE[ELSEWHERE.index("ext = ") :])

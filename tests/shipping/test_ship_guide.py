@@ -41,6 +41,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {**os.environ, **settings, "PATH": path, "PYTHONPATH": str(SOURCES), "HOME": str(home)}
 
 
+@pytest.mark.long
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the guide names the wheel of an x86_64 machine")
 def test_every_command_of_the_guide_works(shell: dict[str, str], tmp_path: Path) -> None:
     if obstacle := manylinux.obstacle():

@@ -49,6 +49,7 @@ def package(tmp_path: Path) -> Path:
     return place
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [["--wheel"], ["--hf-kernel", "hub"]], ids=["wheel", "hub"])
 def test_equal_sources_give_equal_bytes(package: Path, options: list[str]) -> None:
     done = build(package, "--no-cuda", "--verify", *options)

@@ -23,6 +23,7 @@ _EXIT_SECONDS = 30.0
 _LONGEST_STACK = 1 << 16
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from opsmith.cli import quick_imports; quick_imports(); "
     "from opsmith.cli.check import worker; worker.main(*sys.argv[2:])"
 )
 
