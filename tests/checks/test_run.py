@@ -212,7 +212,9 @@ def test_an_op_without_samples_is_refused_unless_items_are_named(fresh: Fresh) -
     def bare(x: Tensor) -> Tensor:
         return x * x
 
-    with pytest.raises(SamplesMissingError, match=r"has no samples to run on\. Give some:\n    @op"):
+    with pytest.raises(
+        SamplesMissingError, match=r"has no samples to run on\.\n  test_run.py:\d+: def bare.*\nGive some:\n    @op"
+    ):
         opsmith.check(bare)
     (values,) = opsmith.check(bare, items=["values"]).items
     assert values.status == "failed" and "has no samples to run on" in values.message
@@ -221,7 +223,7 @@ def test_an_op_without_samples_is_refused_unless_items_are_named(fresh: Fresh) -
 def test_an_object_that_is_not_an_op_is_refused() -> None:
     with pytest.raises(NotAnOperatorError, match="adopt takes an operator"):
         adopt(torch.square, torch.square)
-    with pytest.raises(NotAnOpError, match=r"a check takes an op, not <OpOverloadPacket.*checks.adopt"):
+    with pytest.raises(NotAnOpError, match=r"A check takes an op, not <OpOverloadPacket.*checks.adopt"):
         opsmith.check(torch.ops.aten.square)
 
 

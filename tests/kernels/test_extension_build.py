@@ -64,7 +64,7 @@ def test_editing_one_of_ten_sources_compiles_one(tmp_path: Path, logging_compile
     edited = opsmith.extension("ten", sources)
     assert logging_compiler() == 13
     assert [call(edited, f"value{number}") for number in (2, 3)] == [2, 33]
-    assert call(ext, "value3") == 3, "the former library is loaded beside the new one"
+    assert call(ext, "value3") == 3, "the previous library stays loaded beside the new one"
 
 
 def test_time_stamps_do_not_matter_and_headers_do(tmp_path: Path, logging_compiler: Callable[[], int]) -> None:  # noqa: F811

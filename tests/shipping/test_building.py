@@ -1,4 +1,4 @@
-"""A package built ahead of time runs where no compiler is, and a build that fails leaves the former one."""
+"""A package built ahead of time runs where no compiler is, and a build that fails keeps the previous one."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_each_item_is_a_test(pytester: pytest.Pytester, users_file: Path) -> Non
     assert re.search(r"^gradients: 5x7, float32: gradient of x", inside, re.MULTILINE)
     assert inside.count("To reproduce:") == 1
 
-    assert "NotAnOpError: a check takes an op, not <built-in method square" in text and "<lambda>" in text
+    assert "NotAnOpError: A check takes an op, not <built-in method square" in text and "<lambda>" in text
 
 
 def test_tests_are_selected_by_item_and_mark_and_distributed_over_processes(

@@ -89,7 +89,7 @@ class Kernels {
 inline std::atomic<Kernels*> kernels{nullptr};
 
 inline void set_host(const Host* host) {
-  kernels.store(new Kernels(*host), std::memory_order_release);  // the former stays: a thread may be using it
+  kernels.store(new Kernels(*host), std::memory_order_release);  // the previous one stays: a thread may be using it
 }
 
 inline const Host* host() {
