@@ -11,7 +11,7 @@ import opsmith
 from opsmith.checks import Report
 from opsmith.kernels import GeneratedKernel
 
-REPRESENTATIVES = ("scale_bias_relu", "swiglu", "layer_norm")
+REPRESENTATIVES = ("scale_bias_relu", "swiglu", "rms_norm")
 """Generated ops on which every item is checked, on the CPU and emulated: how a kernel walks through memory, and what
 torch's transforms do with an op, does not depend on its formula. With a gradient that is summed, without, and of rows.
 `make check-full` runs every item on every op."""

@@ -32,22 +32,19 @@ struct Word {
   Access write, other_write, read, other_read;
 };
 
-// Memory for words that are all empty; what is never touched takes none. Of a small launch it is that of the one before,
-// emptied: to map and to unmap takes longer than such a launch does.
+// Memory for words that are all empty. Of a launch that is not large it is that of the one before, emptied: to map other
+// memory, page by page, takes longer than such a launch does. For a large one, what is never touched takes none.
 class Words {
  public:
   Words() = default;
   explicit Words(size_t count) : bytes_(count * sizeof(Word)) {
     if (count == 0) return;
-    if (bytes_ > kSmall) {
+    if (bytes_ > kMedium) {
       words_ = mapped(bytes_, 0);
-      return;
-    }
-    words_ = spare().exchange(nullptr);
-    if (words_ == nullptr) {
-      words_ = mapped(kSmall, MAP_POPULATE);  // page by page takes longer
-    } else {
+    } else if ((words_ = spare(size()).exchange(nullptr)) != nullptr) {
       std::memset(static_cast<void*>(words_), 0, bytes_);
+    } else {
+      words_ = mapped(size(), size() == kSmall ? MAP_POPULATE : 0);  // page by page takes longer
     }
   }
   Words(Words&& other) noexcept { *this = std::move(other); }
@@ -58,17 +55,20 @@ class Words {
   }
   ~Words() {
     if (words_ == nullptr) return;
-    if (bytes_ > kSmall) {
+    if (bytes_ > kMedium) {
       munmap(words_, bytes_);
-    } else if (Word* const another = spare().exchange(words_)) {
-      munmap(another, kSmall);
+    } else if (Word* const another = spare(size()).exchange(words_)) {
+      munmap(another, size());
     }
   }
 
   Word* get() const { return words_; }
 
  private:
-  static constexpr size_t kSmall = 128 * 1024;
+  static constexpr size_t kSmall = 128 << 10, kMedium = 8 << 20;
+
+  // Of the memory that is mapped.
+  size_t size() const { return bytes_ > kSmall ? kMedium : kSmall; }
 
   static Word* mapped(size_t bytes, int also) {
     void* const memory =
@@ -77,10 +77,10 @@ class Words {
     return static_cast<Word*>(memory);
   }
 
-  // Memory of a small launch that has ended, for the next one.
-  static std::atomic<Word*>& spare() {
-    static std::atomic<Word*> kept{nullptr};
-    return kept;
+  // Memory of this size from a launch that has ended, for the next one.
+  static std::atomic<Word*>& spare(size_t size) {
+    static std::atomic<Word*> small{nullptr}, medium{nullptr};
+    return size == kSmall ? small : medium;
   }
 
   size_t bytes_ = 0;
