@@ -1,7 +1,8 @@
 """Factors that a whole row has in common, taken out of its sums: then a sum can run in an earlier pass.
 
-The gradient of softmax needs the sum of grad * exp(x - m) / s over the row. Taken literally, it waits for s, the sum of
-exp(x - m). As (the sum of grad * exp(x - m)) / s it runs in the same pass as s.
+The gradient of layer_norm needs the sum of grad * weight * r over the row, where r is 1 / the standard deviation. Taken
+literally, it waits for r. As r * (the sum of grad * weight), which is how torch computes it, it runs in the first pass.
+Divisors stay: grad * exp(x - m) / s is at most grad, and the sum without the division may be infinite.
 """
 
 from __future__ import annotations
@@ -18,11 +19,10 @@ from ..functions.core import of
 
 
 class _Product(NamedTuple):
-    """core * the product of `factors` / the product of `divisors`; only the core differs within a row."""
+    """core * the product of `factors`; only the core differs within a row."""
 
     core: Node
     factors: Sequence[Node] = ()
-    divisors: Sequence[Node] = ()
     negative: bool = False
 
 
@@ -63,36 +63,28 @@ class _Rewriting:
         value = of("row_sum", self.builder.value(product.core))
         for factor in product.factors:
             value = value * self.builder.value(factor)
-        for divisor in product.divisors:
-            value = value / self.builder.value(divisor)
         return self.entered(-value if product.negative else value)
 
     def product(self, node: Node) -> _Product:
         """What a node is a product of. One that is rounded to a half type is not taken apart."""
         name = node.function.name if node.function is not None else ""
-        if node.dtype not in (torch.float32, torch.float64) or name not in ("mul", "div", "neg"):
+        if node.dtype not in (torch.float32, torch.float64) or name not in ("mul", "neg"):
             return _Product(node)
-        first, *second = node.args
-        if name == "mul" and not self.varies[first]:
-            first, second = second[0], [first]
-        left = self.product(first)
+        left = self.product(node.args[0])
         if name == "neg":
             return left._replace(negative=not left.negative)
-        if name == "mul" and not self.varies[second[0]]:
-            return left._replace(factors=[*left.factors, *second])
-        if name == "div" and not self.varies[second[0]]:
-            return left._replace(divisors=[*left.divisors, *second])
-        right = self.product(second[0]) if name == "mul" else _Product(second[0])
-        if left.core is first and right.core is second[0]:
+        first, second = node.args
+        if not self.varies[first]:
+            right = self.product(second)
+            return right._replace(factors=[first, *right.factors])
+        if not self.varies[second]:
+            return left._replace(factors=[*left.factors, second])
+        right = self.product(second)
+        if left.core is first and right.core is second:
             return _Product(node)
         self.builder.line = node.line
         core = self.builder.apply(name, self.builder.value(left.core), self.builder.value(right.core))
-        return _Product(
-            self.entered(core),
-            [*left.factors, *right.factors],
-            [*left.divisors, *right.divisors],
-            left.negative != right.negative,
-        )
+        return _Product(self.entered(core), [*left.factors, *right.factors], left.negative != right.negative)
 
     def entered(self, value: Value) -> Node:
         for node in postorder([value.node]):
