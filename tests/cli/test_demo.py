@@ -47,6 +47,16 @@ def test_it_builds_checks_times_and_trains(device: str, invoke: Invoke) -> None:
     assert "Next:" in result.output and "opsmith show polynomial --source" in result.output
 
 
+@pytest.mark.parametrize("name", opsmith.ops.names())
+def test_every_shipped_op_can_be_timed(name: str) -> None:
+    """Also with classes among its arguments, and with several results."""
+    op = getattr(opsmith.ops, name)
+    args = measuring._with_gradients(measuring.timed_sample(op, "cpu").args)
+    if not op._families.default.inplace:
+        gradients = measuring._with_backward(op.reference, args)()
+        assert len(gradients) == sum(isinstance(each, torch.Tensor) and each.is_floating_point() for each in args)
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_classifier_passes_95_percent(device: str) -> None:
     assert training.train(device, 60) > demo.WANTED

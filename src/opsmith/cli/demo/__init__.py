@@ -117,7 +117,7 @@ def _title(rows: Sequence[Row], device: str) -> Text:
 
     count = max(elements(timed_sample(row.op, device)) for row in rows)
     where = torch.cuda.get_device_name() if device == "cuda" else f"the CPU, {torch.get_num_threads()} threads"
-    return Text(f"Milliseconds per call on {where}; {count:,} elements, float32")
+    return Text(f"Milliseconds per call on {where}; up to {count:,} elements, float32")
 
 
 def _error(row: Row) -> Text:

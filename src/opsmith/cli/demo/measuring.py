@@ -120,7 +120,9 @@ def _progress(title: str, *, transient: bool = False) -> Progress:
 
 
 def _with_gradients(args: Sequence[object]) -> list[object]:
-    return [value.detach().requires_grad_() if isinstance(value, torch.Tensor) else value for value in args]
+    """The arguments, of which floating tensors require a gradient; classes and masks cannot."""
+    return [value.detach().requires_grad_(value.is_floating_point()) if isinstance(value, torch.Tensor) else value
+            for value in args]  # fmt: skip
 
 
 def _compiled_late(op: Op) -> int:
@@ -155,9 +157,15 @@ def _bound(function: Callable[..., Any], args: Sequence[object]) -> Callable[[],
 
 
 def _with_backward(function: Callable[..., Any], args: Sequence[object]) -> Callable[[], object]:
-    leaves = [value for value in args if isinstance(value, torch.Tensor)]
-    grad = torch.ones_like(function(*args))
-    return lambda: torch.autograd.grad(function(*args), leaves, grad)
+    leaves = [value for value in args if isinstance(value, torch.Tensor) and value.requires_grad]
+
+    def results() -> list[torch.Tensor]:
+        returned = function(*args)
+        listed = returned if isinstance(returned, (tuple, list)) else [returned]
+        return [result for result in listed if result.requires_grad]
+
+    grads = [torch.ones_like(result) for result in results()]
+    return lambda: torch.autograd.grad(results(), leaves, grads, allow_unused=True)
 
 
 class Compiler:
